@@ -1,0 +1,20 @@
+# Finds the libraries that Opwire is built with, under the names that the targets use.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(absl REQUIRED)
+# Debian and upstream spell the package differently.
+find_package(FlatBuffers NAMES FlatBuffers flatbuffers Flatbuffers REQUIRED)
+find_program(OPWIRE_FLATC flatc REQUIRED)
+pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
+pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
+find_package(spdlog REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+# oneDNN's own package file asks for OpenCL even where the library was built without need of it.
+find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED PATH_SUFFIXES dnnl)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(DNNL::dnnl UNKNOWN IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+find_package(OpenMP REQUIRED)
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)

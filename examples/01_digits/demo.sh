@@ -1,0 +1,34 @@
+#!/bin/sh
+# Starts a registry and one CPU executor as processes, trains on them, shows what they offer, and stops both.
+set -eu
+build=${1:-build}
+OPWIRE_RUNTIME_DIR=$(mktemp -d)
+export OPWIRE_RUNTIME_DIR
+started=""
+finish() {
+  for pid in $started; do kill "$pid" 2>/dev/null || true; done
+  for pid in $started; do wait "$pid" 2>/dev/null || true; done
+  rm -rf "$OPWIRE_RUNTIME_DIR"
+}
+trap finish EXIT INT TERM
+
+"$build/registry/opwire-registry" --log-level warning &
+started="$!"
+"$build/executor/opwire-executor" --device cpu --log-level warning &
+started="$! $started"
+tries=0
+until "$build/frontend/opwire" devices >/dev/null 2>&1; do
+  tries=$((tries + 1))
+  [ "$tries" -lt 100 ] || { "$build/frontend/opwire" devices; exit 1; }
+  sleep 0.1
+done
+"$build/frontend/opwire" devices
+echo
+"$build/examples/digits" --save "$build/mlp.opw"
+echo
+echo "the ops of this executor:"
+"$build/frontend/opwire" ops
+echo
+finish
+trap - EXIT
+echo "stopped the executor and the registry"

@@ -1,0 +1,116 @@
+// A function of a program with its dimensions bound: kernels chosen and prepared, sizes and offsets fixed, every call laid out. What
+// changes from run to run (the tensors) is patched in.
+#ifndef OPWIRE_EXECUTOR_PLAN_INSTANCE_H_
+#define OPWIRE_EXECUTOR_PLAN_INSTANCE_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "executor/plan/program.h"
+#include "kernels/abi.h"
+
+namespace opwire {
+
+// One kernel call. Labels are "op@variant", for the crash record.
+struct Step {
+  int (*run)(const opw_call*);
+  opw_call call;
+  uint32_t node;
+  uint32_t cost_ns;          // an estimate; decides how often the clock is read
+  char label[32];
+  bool checks_values;        // the kernel may meet values outside their domain
+};
+
+struct InstanceOptions {
+  opw_runtime* runtime = nullptr;
+  bool no_arena = false;     // every value in heap memory of its own, for sanitizers
+};
+
+// A parameter or result as the outside sees it.
+struct Slot {
+  DType dtype = DType::kInvalid;
+  Encoding encoding = Encoding::kDense;
+  std::vector<int64_t> shape;
+  int64_t bytes = 0;
+};
+
+class Instance {
+ public:
+  // INVALID_ARGUMENT where the sizes break a constraint of the program, OUT_OF_RANGE where an extent is none, RESOURCE_EXHAUSTED where
+  // bytes overflow, UNIMPLEMENTED where no variant takes a call; with the node's site. `symbols` were checked against their bounds.
+  static StatusOr<std::unique_ptr<Instance>> Build(const Program& program, uint32_t function, std::vector<int64_t> symbols,
+                                                   const VariantTable& variants, const InstanceOptions& options);
+  ~Instance();
+
+  const std::vector<int64_t>& symbols() const { return symbols_; }
+  std::span<const Slot> params() const { return params_; }
+  std::span<const Slot> results() const { return results_; }
+  // By result: the inout parameter whose storage it is; -1: storage of its own.
+  int InoutOf(int result) const { return inout_of_result_[result]; }
+  // The first step that writes an inout parameter.
+  uint32_t FirstWrite(int param) const { return first_write_[param]; }
+
+  // Bytes of scratch memory that a run needs; `base` is 64-byte aligned and stays until the run ends.
+  int64_t scratch_bytes() const { return scratch_bytes_; }
+  void BindScratch(uint8_t* base);
+  void BindParam(int param, void* data);
+  // REQUIRES: InoutOf(result) < 0. Null: the result lies in scratch memory (not wanted, or sent inline).
+  void BindResult(int result, void* data);
+  const void* ResultData(int result) const { return result_data_[result]; }
+
+  std::span<const Step> steps() const { return steps_; }
+  const Program& program() const { return program_; }
+  uint32_t function() const { return function_; }
+
+  bool busy = false;  // a run that has begun holds it
+
+ private:
+  class Builder;
+  struct Patches {
+    std::vector<void**> slots;
+    void* current = nullptr;
+    void Set(void* data) {
+      if (data == current) return;
+      current = data;
+      for (void** s : slots) *s = data;
+    }
+  };
+  struct ScratchPatch {
+    void** slot;
+    int64_t offset;
+  };
+  struct Prepared {
+    void (*release)(void*);
+    void* state;
+  };
+
+  Instance(const Program& program, uint32_t function) : program_(program), function_(function) {}
+
+  const Program& program_;  // owns this
+  uint32_t function_;
+  std::vector<int64_t> symbols_;
+  std::vector<Slot> params_, results_;
+  std::vector<int> inout_of_result_;
+  std::vector<uint32_t> first_write_;
+  std::vector<Step> steps_;
+  std::vector<opw_tensor> tensors_;
+  std::vector<uint32_t> starts_;
+  std::deque<std::vector<int64_t>> extents_;  // shapes and strides; addresses stay
+  std::deque<std::vector<opw_attr>> attrs_;
+  std::deque<std::vector<int64_t>> attr_ints_;
+  std::vector<Prepared> prepared_;
+  std::vector<std::unique_ptr<uint8_t[]>> owned_;  // no_arena
+  std::vector<Patches> param_patches_, result_patches_;
+  std::vector<ScratchPatch> scratch_patches_;
+  std::vector<int64_t> result_scratch_;            // offset of each result when it is not kept
+  std::vector<void*> result_data_;
+  uint8_t* scratch_ = nullptr;
+  int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_EXECUTOR_PLAN_INSTANCE_H_

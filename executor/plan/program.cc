@@ -1,0 +1,108 @@
+// Verification and size-free planning of programs.
+#include "executor/plan/program.h"
+
+#include <cstring>
+
+#include "executor/plan/instance.h"
+#include "ir/wire/message.h"
+
+namespace opwire {
+namespace {
+
+FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const FunctionTyping& typing) {
+  FunctionPlan plan;
+  const size_t count = values.size(), nodes = f.nodes.size();
+  plan.root.resize(count);
+  plan.last_use.assign(count, 0);
+  plan.producer.assign(count, -1);
+  plan.result_of.assign(count, -1);
+  for (size_t v = 0; v < count; ++v) plan.root[v] = static_cast<ValueId>(v);
+
+  for (size_t n = 0; n < nodes; ++n) {
+    const Node& node = f.nodes[n];
+    for (size_t r = 0; r < node.results.size(); ++r) plan.producer[values.first_result[n] + r] = static_cast<int32_t>(n);
+    if (typing.nodes[n].row->aliasing == Aliasing::kReshape) {
+      // An inout parameter's storage changes under a view of it, so such a view is a copy.
+      const ValueId source = plan.root[node.operands[0]];
+      const bool inout = source < static_cast<ValueId>(f.params.size()) && f.params[source].mode == ParamMode::kInout;
+      if (!inout) plan.root[values.first_result[n]] = source;
+    }
+    for (ValueId v : node.operands) {
+      if (v != kAbsent) plan.last_use[plan.root[v]] = static_cast<uint32_t>(n);
+    }
+  }
+  for (const Result& r : f.results) plan.last_use[plan.root[r.value]] = static_cast<uint32_t>(nodes);
+
+  for (size_t i = 0; i < f.results.size(); ++i) {
+    const Result& r = f.results[i];
+    int32_t inout = -1;
+    for (size_t p = 0; p < f.params.size(); ++p) {
+      if (typing.replaced_by[p] == static_cast<int32_t>(i)) inout = static_cast<int32_t>(p);
+    }
+    plan.inout_of_result.push_back(inout);
+    const ValueId root = plan.root[r.value];
+    bool direct = plan.producer[root] >= 0 && plan.result_of[root] < 0;
+    if (inout >= 0) {
+      // Written in place only once nobody reads the old value; whether its own node may is for the kernel to say.
+      direct = direct && plan.last_use[plan.root[inout]] <= static_cast<uint32_t>(plan.producer[root]);
+    }
+    if (direct) plan.result_of[root] = static_cast<int32_t>(i);
+    plan.copied.push_back(!direct);
+  }
+  return plan;
+}
+
+}  // namespace
+
+Program::Program() = default;
+Program::~Program() = default;
+
+DType KeyDType(const OpRow& row, const Node& node, const std::vector<const TensorType*>& values) {
+  if (row.variables.empty()) return DType::kInvalid;
+  const std::string& variable = row.variables[0].name;
+  // Operands of the row by segment: a list's elements share its type.
+  size_t at = 0;
+  for (size_t i = 0; i < row.operands.size(); ++i) {
+    const size_t width = node.segments.empty() ? 1 : node.segments[i];
+    if (row.operands[i].type == variable && width > 0 && node.operands[at] != kAbsent) return values[node.operands[at]]->dtype;
+    at += width;
+  }
+  for (size_t i = 0; i < row.results.size(); ++i) {
+    if (row.results[i].type == variable) return node.results[i].dtype;
+  }
+  return DType::kInvalid;
+}
+
+StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, const VariantTable& variants, const ExecutorLimits& limits) {
+  auto program = std::make_shared<Program>();
+  const Bytes view{reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
+  program->hash = HashProgram(view);
+  OPWIRE_ASSIGN_OR_RETURN(program->module, Deserialise(view));
+  program->bytes = std::move(bytes);
+  Limits program_limits;
+  program_limits.nodes = limits[LimitId::kNodes];
+  program_limits.call_depth = limits[LimitId::kNesting];
+  program_limits.rank = limits[LimitId::kRank];
+  program_limits.attribute_bytes = limits[LimitId::kAttributeBytes];
+  program_limits.params = limits[LimitId::kParameters];
+  program_limits.results = limits[LimitId::kParameters];
+  OPWIRE_ASSIGN_OR_RETURN(program->typing, VerifyModule(program->module, program_limits));
+  for (size_t i = 0; i < program->module.functions.size(); ++i) {
+    const Function& f = program->module.functions[i];
+    program->values.emplace_back(f);
+    const ValueTypes& values = program->values.back();
+    program->nodes += f.nodes.size();
+    for (size_t n = 0; n < f.nodes.size(); ++n) {
+      const Node& node = f.nodes[n];
+      const OpRow& row = *program->typing.functions[i].nodes[n].row;
+      const DType dtype = KeyDType(row, node, values.types);
+      Status status = variants.CheckRunnable(node.op, dtype, node.pin);
+      if (!status.ok()) return WithSite(std::move(status), {f.name, static_cast<int32_t>(n), node.op, node.location});
+    }
+    program->plans.push_back(PlanFunction(f, values, program->typing.functions[i]));
+  }
+  program->instances.resize(program->module.functions.size());
+  return program;
+}
+
+}  // namespace opwire

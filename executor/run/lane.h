@@ -1,0 +1,45 @@
+// Scratch memory for runs: a few lanes of reserved address space, backed on demand. A run holds a lane from its first step to its last,
+// so one that was put aside keeps its values.
+#ifndef OPWIRE_EXECUTOR_RUN_LANE_H_
+#define OPWIRE_EXECUTOR_RUN_LANE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "executor/store/store.h"
+#include "ir/base/status.h"
+
+namespace opwire {
+
+struct Lane {
+  uint8_t* base = nullptr;
+  int64_t committed = 0;  // counted in the budget
+  bool busy = false;
+};
+
+class Lanes {
+ public:
+  // Each lane may grow to `capacity` bytes. `budget` outlives the lanes.
+  Lanes(int64_t capacity, MemoryBudget* budget) : capacity_(capacity), budget_(budget) {}
+  ~Lanes();
+  Lanes(const Lanes&) = delete;
+
+  // A free lane with at least `bytes`; nullptr when all are busy (wait for one); RESOURCE_EXHAUSTED beyond the budget. The lane used
+  // last comes first: its pages are warm.
+  StatusOr<Lane*> Acquire(int64_t bytes);
+  void Release(Lane* lane) { lane->busy = false; }
+  // Gives the pages of free lanes back.
+  void Trim();
+
+  static constexpr int kMaxLanes = 16;
+
+ private:
+  int64_t capacity_;
+  MemoryBudget* budget_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_EXECUTOR_RUN_LANE_H_

@@ -1,0 +1,422 @@
+// Binding, executing and ending runs.
+#include "executor/run/run.h"
+
+#include <algorithm>
+
+#include "executor/run/crash_record.h"
+
+namespace opwire {
+namespace {
+
+// Binding kinds and result kinds of the wire.
+enum : uint8_t { kTensor = 0, kScalar = 1, kDim = 2, kInline = 3 };
+enum : uint8_t { kNotWanted = 0, kInlineResult = 1, kKept = 2 };
+
+constexpr uint32_t kClockEveryNanos = 50'000;  // of estimated work
+
+TensorKey KeyOf(const fb::Binding& b) { return {b.attachment(), b.value()}; }
+
+}  // namespace
+
+Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment, std::shared_ptr<const Program> program,
+                  const fb::Run& message, bool& wait) {
+  wait = false;
+  message_ = &message;
+  attachment_ = attachment;
+  program_ = std::move(program);
+  instance_ = nullptr;
+  lane_ = nullptr;
+  pc_ = 0;
+  ran_ = 0;
+  flags_ = 0;
+  failure_ = absl::OkStatus();
+  aborted_ = false;
+  step_ns_.clear();
+  const auto prepare = [&]() -> Status {
+    if (message.function() >= program_->module.functions.size()) {
+      return InvalidArgument("run of @{}: function {} is not among its {}", program_->name(), message.function(),
+                             program_->module.functions.size());
+    }
+    const Function& f = program_->module.functions[message.function()];
+    OPWIRE_RETURN_IF_ERROR(Resolve(store));
+    OPWIRE_RETURN_IF_ERROR(BindSymbols(f));
+    OPWIRE_RETURN_IF_ERROR(FindInstance(env));
+    OPWIRE_RETURN_IF_ERROR(CheckShapes(f));
+    OPWIRE_ASSIGN_OR_RETURN(lane_, env.lanes->Acquire(instance_->scratch_bytes()));
+    if (!lane_) {
+      wait = true;
+      return Unavailable("all lanes are busy");
+    }
+    OPWIRE_RETURN_IF_ERROR(TakeResults(store));
+    OPWIRE_RETURN_IF_ERROR(TakeInouts(store, f));
+    Bind(f);
+    return absl::OkStatus();
+  };
+  Status status = prepare();
+  if (!status.ok()) {
+    End(env);
+    return status;
+  }
+  instance_->busy = true;
+  if (env.crash) env.crash->BeginRun(program_->module.functions[message.function()].name);
+  return status;
+}
+
+// Finds every operand; nothing is changed.
+Status Run::Resolve(Store& store) {
+  const Function& f = program_->module.functions[message_->function()];
+  const size_t params = f.params.size();
+  const size_t got = message_->bindings() ? message_->bindings()->size() : 0;
+  if (got != params) return InvalidArgument("run of @{}: expected {} bindings, got {}", f.name, params, got);
+  inputs_.assign(params, {});
+  scalars_.assign(params, 0);
+  inline_.clear();
+  size_t inline_words = 0, shapes_at = 0;
+  const size_t shapes = message_->shapes() ? message_->shapes()->size() : 0;
+  const size_t payload = message_->payload() ? message_->payload()->size() : 0;
+  for (size_t i = 0; i < params; ++i) {
+    const fb::Binding& b = *message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(i));
+    if (b.kind() == kInline) inline_words += (b.size() + 63) / 64 * 8;
+    if (b.kind() == kInline && (b.size() > payload || b.value() > payload - b.size())) {
+      return InvalidArgument("run of @{}: %{} lies outside the payload of {} bytes", f.name, f.params[i].name, payload);
+    }
+  }
+  inline_.resize(inline_words + 8);
+  uint8_t* at = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(inline_.data()) + 63) / 64 * 64);
+  for (size_t i = 0; i < params; ++i) {
+    const Param& p = f.params[i];
+    const fb::Binding& b = *message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(i));
+    Input& in = inputs_[i];
+    if ((p.mode == ParamMode::kDim) != (b.kind() == kDim)) {
+      return InvalidArgument("run of @{}: %{}: expected {}", f.name, p.name, p.mode == ParamMode::kDim ? "a dimension" : "a tensor");
+    }
+    DType dtype = static_cast<DType>(b.dtype());
+    Encoding encoding = Encoding::kDense;
+    switch (b.kind()) {
+      case kTensor: {
+        auto tensor = store.Find(KeyOf(b));
+        if (!tensor.ok()) return tensor.status();
+        in.tensor = *tensor;
+        in.data = (*tensor)->buffer->data();
+        in.shape = (*tensor)->shape.span();
+        dtype = (*tensor)->dtype;
+        encoding = (*tensor)->encoding;
+        break;
+      }
+      case kScalar:
+        scalars_[i] = b.value();
+        in.data = &scalars_[i];
+        break;
+      case kDim: break;
+      case kInline: {
+        if (b.rank() > kMaxRank || b.rank() > shapes - shapes_at) {
+          return InvalidArgument("run of @{}: %{}: {} extents are not in the message", f.name, p.name, b.rank());
+        }
+        in.shape = {message_->shapes()->data() + shapes_at, b.rank()};
+        shapes_at += b.rank();
+        const auto bytes = TensorBytes(dtype, encoding, in.shape);
+        if (!bytes || static_cast<uint64_t>(*bytes) != b.size()) {
+          return InvalidArgument("run of @{}: %{}: {} bytes are not a {}{}", f.name, p.name, b.size(), DTypeName(dtype), ShapeToString(in.shape));
+        }
+        std::memcpy(at, message_->payload()->data() + b.value(), b.size());
+        in.data = at;
+        at += (b.size() + 63) / 64 * 64;
+        break;
+      }
+      default: return InvalidArgument("run of @{}: %{}: unknown kind of binding {}", f.name, p.name, b.kind());
+    }
+    if (p.mode == ParamMode::kDim) continue;
+    if (dtype != p.type.dtype || encoding != p.type.encoding || static_cast<int>(in.shape.size()) != p.type.rank()) {
+      return InvalidArgument("run of @{}: %{}: expected {}, got {}{}", f.name, p.name, ToString(p.type, program_->module.dims), DTypeName(dtype),
+                             ShapeToString(in.shape));
+    }
+    if (p.mode == ParamMode::kInout && b.kind() != kTensor) {
+      return InvalidArgument("run of @{}: %{} is inout: expected a tensor of the session", f.name, p.name);
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status Run::BindSymbols(const Function& f) {
+  const DimTable& dims = program_->module.dims;
+  symbols_.assign(dims.symbols().size(), -1);
+  const auto bind = [&](const Param& p, Dim d, int64_t value, std::span<const int64_t> shape) -> Status {
+    const DimNode& n = dims.node(d);
+    const auto differs = [&](int64_t expected) {
+      return InvalidArgument("run of @{}: %{}: expected {}, got {} with {} = {}", f.name, p.name,
+                             p.mode == ParamMode::kDim ? dims.ToString(p.dim) : ToString(p.type, dims), ShapeToString(shape), dims.ToString(d), expected);
+    };
+    if (n.kind == DimKind::kConstant && n.value != value) return differs(n.value);
+    if (n.kind != DimKind::kSymbol) return absl::OkStatus();
+    int64_t& known = symbols_[n.value];
+    if (known >= 0) return known == value ? absl::OkStatus() : differs(known);
+    known = value;
+    return dims.CheckSymbol(static_cast<size_t>(n.value), value);
+  };
+  for (size_t i = 0; i < f.params.size(); ++i) {
+    const Param& p = f.params[i];
+    if (p.mode == ParamMode::kDim) {
+      OPWIRE_RETURN_IF_ERROR(bind(p, p.dim, static_cast<int64_t>(message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(i))->value()), {}));
+      continue;
+    }
+    for (size_t a = 0; a < p.type.shape.size(); ++a) OPWIRE_RETURN_IF_ERROR(bind(p, p.type.shape[a], inputs_[i].shape[a], inputs_[i].shape));
+  }
+  // A symbol of another function of the module has no value here and needs none.
+  for (int64_t& s : symbols_) s = std::max<int64_t>(s, 0);
+  return absl::OkStatus();
+}
+
+Status Run::FindInstance(const RunEnvironment& env) {
+  auto& ready = program_->instances[message_->function()].ready;
+  for (size_t i = 0; i < ready.size(); ++i) {
+    if (ready[i]->busy || ready[i]->symbols() != symbols_) continue;
+    instance_ = ready[i].get();
+    if (i > 0) std::rotate(ready.begin(), ready.begin() + static_cast<ptrdiff_t>(i), ready.begin() + static_cast<ptrdiff_t>(i) + 1);
+    return absl::OkStatus();
+  }
+  OPWIRE_ASSIGN_OR_RETURN(auto built, Instance::Build(*program_, message_->function(), symbols_, *env.variants,
+                                                      {env.device->runtime(), env.no_arena}));
+  instance_ = built.get();
+  ready.insert(ready.begin(), std::move(built));
+  for (size_t i = ready.size(); i-- > 1 && static_cast<int64_t>(ready.size()) > env.max_instances;) {
+    if (!ready[i]->busy) ready.erase(ready.begin() + static_cast<ptrdiff_t>(i));
+  }
+  return absl::OkStatus();
+}
+
+// Extents that are neither constants nor symbols are compared once they have values.
+Status Run::CheckShapes(const Function& f) const {
+  for (size_t i = 0; i < f.params.size(); ++i) {
+    if (f.params[i].mode == ParamMode::kDim) continue;
+    const Slot& slot = instance_->params()[i];
+    if (!std::equal(slot.shape.begin(), slot.shape.end(), inputs_[i].shape.begin(), inputs_[i].shape.end())) {
+      return InvalidArgument("run of @{}: %{}: expected {} = {}, got {}", f.name, f.params[i].name,
+                             ToString(f.params[i].type, program_->module.dims), ShapeToString(slot.shape), ShapeToString(inputs_[i].shape));
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status Run::TakeResults(Store& store) {
+  const auto* wanted = message_->results();
+  const size_t results = instance_->results().size();
+  if ((wanted ? wanted->size() : 0) != results) {
+    return InvalidArgument("run of @{}: expected {} result slots, got {}", program_->name(), results, wanted ? wanted->size() : 0);
+  }
+  int64_t inline_bytes = 0;
+  for (size_t r = 0; r < results; ++r) {
+    const fb::ResultSlot& slot = *wanted->Get(static_cast<flatbuffers::uoffset_t>(r));
+    const int64_t bytes = instance_->results()[r].bytes;
+    if (slot.kind() == kInlineResult) {
+      inline_bytes += bytes;
+      if (bytes > static_cast<int64_t>(kInlineBytes) || inline_bytes > static_cast<int64_t>(kInlineBytes)) {
+        return InvalidArgument("run of @{}: result {} has {} bytes, more than the {} that a message carries; keep it as a tensor",
+                               program_->name(), r, bytes, kInlineBytes);
+      }
+    } else if (slot.kind() == kKept) {
+      if (instance_->InoutOf(static_cast<int>(r)) >= 0) {
+        return InvalidArgument("run of @{}: result {} stays in its inout tensor; expected no slot of its own", program_->name(), r);
+      }
+      OPWIRE_RETURN_IF_ERROR(store.CheckRoom(static_cast<int64_t>(kept_.size()) + 1));
+      OPWIRE_ASSIGN_OR_RETURN(BufferRef buffer, store.Allocate(bytes));
+      kept_.push_back({static_cast<int>(r), {attachment_, slot.counter()}, std::move(buffer)});
+    } else if (slot.kind() != kNotWanted) {
+      return InvalidArgument("run of @{}: unknown kind of result {}", program_->name(), slot.kind());
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status Run::TakeInouts(Store& store, const Function& f) {
+  for (size_t i = 0; i < f.params.size(); ++i) {
+    if (f.params[i].mode != ParamMode::kInout) continue;
+    const TensorKey key = KeyOf(*message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(i)));
+    for (size_t j = 0; j < f.params.size(); ++j) {
+      if (j != i && inputs_[j].tensor && KeyOf(*message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(j))) == key) {
+        return InvalidArgument("run of @{}: tensor {} is bound to %{} (inout) and to %{}", f.name, ToString(key), f.params[i].name, f.params[j].name);
+      }
+    }
+    Tensor& t = **store.Find(key);
+    if (t.buffer.Shared()) {
+      // Somebody else reads the old bytes: a transfer, or a copy that was free until now.
+      OPWIRE_ASSIGN_OR_RETURN(BufferRef own, store.Allocate(t.buffer->bytes()));
+      std::memcpy(own->data(), t.buffer->data(), static_cast<size_t>(own->bytes()));
+      t.buffer = std::move(own);
+      inputs_[i].data = t.buffer->data();
+    }
+    mutated_.push_back({static_cast<int>(i), key});
+  }
+  for (const Mutated& m : mutated_) store.FindAny(m.key)->pinned_by_run = true;
+  for (const Input& in : inputs_) {
+    if (in.tensor) held_.push_back(in.tensor->buffer);
+  }
+  return absl::OkStatus();
+}
+
+void Run::Bind(const Function& f) {
+  instance_->BindScratch(lane_->base);
+  for (size_t i = 0; i < f.params.size(); ++i) instance_->BindParam(static_cast<int>(i), inputs_[i].data);
+  size_t kept = 0;
+  for (int r = 0; r < static_cast<int>(instance_->results().size()); ++r) {
+    if (instance_->InoutOf(r) >= 0) continue;
+    const bool keep = kept < kept_.size() && kept_[kept].result == r;
+    instance_->BindResult(r, keep ? kept_[kept++].buffer->data() : nullptr);
+  }
+}
+
+ErrorSite Run::SiteOfStep(uint32_t node) const {
+  const Function& f = program_->module.functions[message_->function()];
+  if (node >= f.nodes.size()) return {f.name, -1, "copy", ""};
+  return {f.name, static_cast<int32_t>(node), f.nodes[node].op, f.nodes[node].location};
+}
+
+Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
+  const std::span<const Step> steps = instance_->steps();
+  const std::atomic<uint32_t>& stop = env.device->stop();
+  const Nanos begun = env.clock();
+  const bool profile = message_->profile();
+  uint32_t since_clock = 0;
+  Outcome outcome = Outcome::kDone;
+  while (pc_ < steps.size() && !aborted_) {
+    const Step& s = steps[pc_];
+    if (env.crash) env.crash->BeginStep(s.node, s.label);
+    const Nanos step_begun = profile ? env.clock() : 0;
+    const int rc = s.run(&s.call);
+    if (profile) step_ns_.push_back(static_cast<uint64_t>(env.clock() - step_begun));
+    if (rc != OPW_OK) {
+      failure_ = WithSite(Internal("{} failed", s.label), SiteOfStep(s.node));
+      break;
+    }
+    if (s.checks_values) {
+      const RunFlags flags = env.device->TakeFlags();
+      flags_ |= flags.raised;
+      if (flags.out_of_range_operand >= 0 && failure_.ok()) {
+        const Function& f = program_->module.functions[message_->function()];
+        const OpRow& row = *Catalogue().Find(f.nodes[s.node].op);
+        // The run goes on to its end; its status is that of the first such value.
+        failure_ = WithSite(OutOfRange("{}: operand {} has a value outside its domain at position {}", row.name,
+                                       row.operands[static_cast<size_t>(flags.out_of_range_operand)].name, flags.out_of_range_position),
+                            SiteOfStep(s.node));
+      }
+    }
+    if (const uint32_t reason = stop.load(std::memory_order_relaxed)) {
+      const Status why = reason == static_cast<uint32_t>(StopReason::kDeadline) ? DeadlineExceeded("the deadline passed while @{} ran", program_->name())
+                         : reason == static_cast<uint32_t>(StopReason::kDraining) ? Unavailable("the executor is shutting down")
+                                                                                  : Cancelled("@{} was cancelled", program_->name());
+      failure_ = WithSite(why, SiteOfStep(s.node));
+      break;
+    }
+    ++pc_;
+    since_clock += s.cost_ns;
+    if (since_clock >= kClockEveryNanos || since_clock < s.cost_ns) {
+      since_clock = 0;
+      if (pc_ < steps.size() && env.clock() - begun >= slice) {
+        outcome = Outcome::kMore;
+        break;
+      }
+    }
+  }
+  ran_ += env.clock() - begun;
+  return outcome;
+}
+
+Status Run::Finish(const RunEnvironment& env, Store& store) {
+  flags_ |= env.device->TakeFlags().raised;
+  const Function& f = program_->module.functions[message_->function()];
+  for (const Mutated& m : mutated_) {
+    Tensor* t = store.FindAny(m.key);
+    if (!t) continue;
+    t->pinned_by_run = false;
+    if (failure_.ok() || instance_->FirstWrite(m.param) > pc_) continue;
+    t->state = TensorState::kPoisoned;
+    t->error = DataLoss("tensor {} was being written by a run of @{} that failed: {}; overwrite it before use", ToString(m.key), f.name,
+                        MessageOf(failure_).substr(0, 512));
+  }
+  Status status = failure_;
+  for (Kept& k : kept_) {
+    const Slot& slot = instance_->results()[static_cast<size_t>(k.result)];
+    Tensor t;
+    t.dtype = slot.dtype;
+    t.encoding = slot.encoding;
+    t.shape = Extents(slot.shape);
+    t.buffer = k.buffer;
+    if (!failure_.ok()) {
+      // What is in flight behind this run and names its results fails as it did.
+      t.buffer = BufferRef();
+      t.state = TensorState::kFailed;
+      t.error = failure_;
+    }
+    if (auto put = store.Put(k.key, std::move(t)); !put.ok() && status.ok()) status = put.status();
+  }
+  return status;
+}
+
+flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b, Nanos queued) const {
+  const size_t results = instance_->results().size();
+  fb::ResultInfo* infos;
+  const auto* wanted = message_->results();
+  int64_t payload = 0;
+  size_t extents = 0;
+  for (size_t r = 0; r < results; ++r) {
+    if (wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == kInlineResult) payload += (instance_->results()[r].bytes + 15) / 16 * 16;
+    extents += instance_->results()[r].shape.size();
+  }
+  flatbuffers::Offset<flatbuffers::Vector<uint8_t>> payload_at;
+  uint8_t* bytes = nullptr;
+  if (payload > 0) {
+    b.ForceVectorAlignment(static_cast<size_t>(payload), 1, 16);
+    payload_at = b.CreateUninitializedVector(static_cast<size_t>(payload), &bytes);
+  }
+  int64_t at = 0;
+  // `bytes` is valid until the builder grows, so it is filled first.
+  for (size_t r = 0; r < results && bytes; ++r) {
+    if (wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() != kInlineResult) continue;
+    const Slot& slot = instance_->results()[r];
+    const int inout = instance_->InoutOf(static_cast<int>(r));
+    const void* data = inout >= 0 ? inputs_[static_cast<size_t>(inout)].data : instance_->ResultData(static_cast<int>(r));
+    std::memcpy(bytes + at, data, static_cast<size_t>(slot.bytes));
+    at += (slot.bytes + 15) / 16 * 16;
+  }
+  int64_t* shape;
+  const auto shapes_at = b.CreateUninitializedVector(extents, &shape);
+  for (const Slot& slot : instance_->results()) shape = std::copy(slot.shape.begin(), slot.shape.end(), shape);
+  const auto infos_at = b.CreateUninitializedVectorOfStructs(results, &infos);
+  at = 0;
+  size_t kept = 0;
+  for (size_t r = 0; r < results; ++r) {
+    const Slot& slot = instance_->results()[r];
+    const uint8_t kind = wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind();
+    int64_t offset = -1;
+    if (kind == kInlineResult) {
+      offset = at;
+      at += (slot.bytes + 15) / 16 * 16;
+    } else if (kind == kKept) {
+      offset = kept_[kept++].buffer->offset();
+    }
+    infos[r] = fb::ResultInfo(kind, static_cast<uint8_t>(slot.dtype), static_cast<uint8_t>(slot.shape.size()), 0, offset,
+                              static_cast<uint64_t>(slot.bytes));
+  }
+  flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<fb::StepCost>>> profile_at;
+  if (message_->profile()) {
+    std::vector<flatbuffers::Offset<fb::StepCost>> costs;
+    // As many as a message holds beside the results.
+    for (size_t i = 0; i < std::min<size_t>(step_ns_.size(), 8192); ++i) {
+      const Step& s = instance_->steps()[i];
+      costs.push_back(fb::CreateStepCost(b, s.node, b.CreateSharedString(s.label), step_ns_[i]));
+    }
+    profile_at = b.CreateVector(costs);
+  }
+  return fb::CreateRunReply(b, infos_at, shapes_at, payload_at, flags_, static_cast<uint64_t>(queued), static_cast<uint64_t>(ran_), profile_at);
+}
+
+void Run::End(const RunEnvironment& env) {
+  if (instance_) instance_->busy = false;
+  if (lane_) env.lanes->Release(lane_);
+  if (env.crash) env.crash->EndRun();
+  program_.reset();
+  held_.clear();
+  kept_.clear();
+  mutated_.clear();
+}
+
+}  // namespace opwire

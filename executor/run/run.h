@@ -1,0 +1,105 @@
+// One run of a program's function: bindings resolved against the session's tensors, steps executed a slice at a time, results stored
+// or put into the reply.
+#ifndef OPWIRE_EXECUTOR_RUN_RUN_H_
+#define OPWIRE_EXECUTOR_RUN_RUN_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "executor/plan/instance.h"
+#include "executor/run/lane.h"
+#include "executor/store/store.h"
+#include "ir/wire/clock.h"
+#include "ir/wire/message.h"
+#include "kernels/device/device.h"
+
+namespace opwire {
+
+// Why the stop word of the device is set.
+enum class StopReason : uint32_t { kNone = 0, kCancelled = 1, kDeadline = 2, kDraining = 3 };
+
+// What runs use; the device thread's.
+struct RunEnvironment {
+  Device* device = nullptr;
+  const VariantTable* variants = nullptr;
+  Lanes* lanes = nullptr;
+  class CrashRecord* crash = nullptr;  // may be null
+  int64_t max_instances = 64;
+  bool no_arena = false;
+  Nanos (*clock)() = &MonotonicNow;
+};
+
+class Run {
+ public:
+  enum class Outcome : uint8_t { kMore, kDone };
+
+  bool active() const { return program_ != nullptr; }
+
+  // Resolves everything and takes what the run needs, or fails and leaves no trace; then active(). `message` stays until Finish.
+  // UNAVAILABLE with `wait` set: no lane is free, try again later.
+  Status Begin(const RunEnvironment& env, Store& store, uint32_t attachment, std::shared_ptr<const Program> program, const fb::Run& message,
+               bool& wait);
+  // Runs steps for about `slice`; kDone when the last has ended or the run failed.
+  Outcome Continue(const RunEnvironment& env, Nanos slice);
+  // Ends the run before its next step, with this error.
+  void Abort(Status why) { failure_ = std::move(why); aborted_ = true; }
+  // Stores results, poisons what a failed run had begun to write, and gives back what it held. The status of the run; on success the
+  // reply's body can be built with Reply until End.
+  Status Finish(const RunEnvironment& env, Store& store);
+  flatbuffers::Offset<fb::RunReply> Reply(flatbuffers::FlatBufferBuilder& b, Nanos queued) const;
+  void End(const RunEnvironment& env);
+
+  const fb::Run& message() const { return *message_; }
+  Nanos ran() const { return ran_; }
+  const Program* program() const { return program_.get(); }
+
+ private:
+  struct Input {
+    const Tensor* tensor;  // valid during Begin only
+    void* data;
+    std::span<const int64_t> shape;
+  };
+  struct Kept {
+    int result;
+    TensorKey key;
+    BufferRef buffer;
+  };
+  struct Mutated {
+    int param;
+    TensorKey key;
+  };
+
+  Status Resolve(Store& store);
+  Status BindSymbols(const Function& f);
+  Status FindInstance(const RunEnvironment& env);
+  Status CheckShapes(const Function& f) const;
+  Status TakeInouts(Store& store, const Function& f);
+  Status TakeResults(Store& store);
+  void Bind(const Function& f);
+  ErrorSite SiteOfStep(uint32_t node) const;
+
+  std::shared_ptr<const Program> program_;
+  const fb::Run* message_ = nullptr;
+  uint32_t attachment_ = 0;
+  Instance* instance_ = nullptr;
+  Lane* lane_ = nullptr;
+  uint32_t pc_ = 0;
+  Nanos ran_ = 0;
+  uint32_t flags_ = 0;
+  Status failure_;
+  bool aborted_ = false;
+  std::vector<uint64_t> step_ns_;    // by step, where the run is profiled
+  // These keep their capacity from run to run.
+  std::vector<Input> inputs_;
+  std::vector<int64_t> symbols_;
+  std::vector<uint64_t> scalars_;
+  std::vector<uint64_t> inline_;     // inline operands, aligned
+  std::vector<BufferRef> held_;      // operands, so that no free ends them during the run
+  std::vector<Kept> kept_;
+  std::vector<Mutated> mutated_;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_EXECUTOR_RUN_RUN_H_

@@ -1,0 +1,277 @@
+// Messages in, and what runs next.
+#include "executor/serve/core.h"
+
+#include <algorithm>
+
+namespace opwire {
+namespace {
+
+MemoryBudget BudgetOf(const Device& device, const ExecutorLimits& limits) {
+  MemoryBudget budget;
+  budget.limit = device.info().memory_bytes / 100 * limits[LimitId::kHostMemoryPercent];
+  return budget;
+}
+
+}  // namespace
+
+Core::Core(CoreOptions options, Device& device, const VariantTable& variants, CrashRecord* crash, Shell& shell)
+    : options_(std::move(options)), device_(device), variants_(variants), crash_(crash), shell_(shell),
+      budget_(BudgetOf(device, options_.limits)), lanes_(std::max<int64_t>(budget_.limit, 4096), &budget_), gate_(device.stop()) {
+  environment_ = {&device_, &variants_, &lanes_, crash_, options_.limits[LimitId::kInstances], options_.no_arena,
+                  options_.clock};
+  load_.free_memory = budget_.limit;
+}
+
+Core::~Core() {
+  while (!sessions_.empty()) EndSession(*sessions_.begin()->second);
+}
+
+// ---- Messages --------------------------------------------------------------------------------------------------------------
+
+std::unique_ptr<QueuedRequest> Core::NewRequest() {
+  if (spare_requests_.empty()) return std::make_unique<QueuedRequest>();
+  auto q = std::move(spare_requests_.back());
+  spare_requests_.pop_back();
+  return q;
+}
+
+void Core::Refuse(PeerId peer, uint64_t seq, const Status& status) {
+  load_.refused.fetch_add(1, std::memory_order_relaxed);
+  // Whether the answer arrives is the stranger's affair.
+  (void)shell_.Send(peer, AsBytes(EncodeError(seq, status)), {});
+}
+
+void Core::OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk) {
+  auto q = NewRequest();
+  auto request = DecodeRequest(head, q->head);
+  if (!request.ok() || bulk.size() > kMaxFrameBytes) {
+    Refuse(peer, 0, request.ok() ? InvalidArgument("wire: expected a second frame of at most {} bytes, got {}", kMaxFrameBytes, bulk.size())
+                                 : request.status());
+    spare_requests_.push_back(std::move(q));
+    return;
+  }
+  q->request = *request;
+  if (const fb::Attach* attach = q->request->body_as_Attach()) {
+    Attach(peer, *attach, q->request->seq());
+    spare_requests_.push_back(std::move(q));
+    return;
+  }
+  const auto speaker = peers_.find(peer);
+  if (speaker == peers_.end()) {
+    Refuse(peer, q->request->seq(), Aborted("this connection speaks for no session of incarnation {}; attach first", options_.incarnation));
+    spare_requests_.push_back(std::move(q));
+    return;
+  }
+  Session& s = *sessions_.at(speaker->second.session);
+  q->bulk.assign(reinterpret_cast<const char*>(bulk.data()), bulk.size());
+  Accept(now, peer, s, *s.FindAttachment(speaker->second.attachment), std::move(q));
+}
+
+void Core::Attach(PeerId peer, const fb::Attach& attach, uint64_t seq) {
+  const auto speaker = SpeakerOf(attach.token());
+  if (!speaker.ok()) return Refuse(peer, seq, speaker.status());
+  Session& s = *sessions_.at(speaker->session);
+  Attachment& a = *s.FindAttachment(speaker->attachment);
+  if (a.peer != kNoPeer && a.peer != peer) {
+    peers_.erase(a.peer);
+    shell_.Drop(a.peer);
+  }
+  a.peer = peer;
+  peers_[peer] = *speaker;
+  (void)shell_.Send(peer, AsBytes(EncodeReply(seq, fb::DoneT())), {});
+}
+
+void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique_ptr<QueuedRequest> q) {
+  const uint64_t seq = q->request->seq();
+  q->attachment = a.id;
+  q->arrival = now;
+  q->deadline = kNever;
+  if (seq != a.next_seq) {
+    if (seq > a.next_seq) {
+      Refuse(peer, seq, FailedPrecondition("sequence: expected request {}, got {}; those between were lost", a.next_seq, seq));
+    } else if (const ReplyWindow::Entry& known = a.replies.Find(seq); known.state == ReplyWindow::State::kDone) {
+      (void)shell_.Send(peer, AsBytes(known.head), AsBytes(known.bulk));
+    } else if (known.state == ReplyWindow::State::kUnknown) {
+      Refuse(peer, seq, Aborted("sequence: request {} was done long before {}; its reply is forgotten", seq, a.next_seq));
+    }
+    spare_requests_.push_back(std::move(q));
+    return;
+  }
+  ++a.next_seq;
+  a.replies.Begin(seq);
+  s.last_used = now;
+  const auto bytes = static_cast<int64_t>(q->bytes());
+  Status refusal;
+  if (a.in_flight >= options_.limits[LimitId::kCreditRequests]) {
+    refusal = ResourceExhausted("credit: {} requests are in flight already", a.in_flight);
+  } else if (a.bytes_in_flight + bytes > options_.limits[LimitId::kCreditBytes]) {
+    refusal = ResourceExhausted("credit: {} bytes are in flight already, {} more came", a.bytes_in_flight, bytes);
+  }
+  ++a.in_flight;
+  a.bytes_in_flight += bytes;
+  if (!refusal.ok()) {
+    ReplyStatus(s, *q, refusal);
+    --a.in_flight;
+    a.bytes_in_flight -= bytes;
+    spare_requests_.push_back(std::move(q));
+    return;
+  }
+  if (const fb::Run* run = q->request->body_as_Run(); run && run->deadline_us() > 0) {
+    const auto relative = static_cast<Nanos>(std::min<uint64_t>(run->deadline_us(), 1'000'000'000'000));
+    q->deadline = now + relative * kMicrosecond;
+  }
+  load_.queued.fetch_add(1, std::memory_order_relaxed);
+  s.queue.push_back(std::move(q));
+  Settle(s);
+}
+
+void Core::OnPeerGone(Nanos now, PeerId peer) {
+  const auto it = peers_.find(peer);
+  if (it == peers_.end()) return;
+  const Speaker speaker = it->second;
+  peers_.erase(it);
+  Session& s = *sessions_.at(speaker.session);
+  Attachment& a = *s.FindAttachment(speaker.attachment);
+  a.peer = kNoPeer;
+  a.lost_at = now;
+}
+
+void Core::OnJobDone(Nanos, const std::function<void()>& done) {
+  --jobs_;
+  done();
+}
+
+void Core::OnTick(Nanos now) {
+  const Nanos lease = options_.limits[LimitId::kLeaseSeconds] * kSecond;
+  std::vector<Session*> ended;
+  bool quiet = ready_.empty();
+  for (auto& [id, s] : sessions_) {
+    std::vector<Attachment*> lost;
+    for (auto& [number, a] : s->attachments) {
+      if (a->peer == kNoPeer && now - a->lost_at >= lease) lost.push_back(a.get());
+    }
+    for (Attachment* a : lost) EndAttachment(now, *s, *a);
+    if (s->attachments.empty() && (s->name.empty() || now - s->empty_since >= s->ttl)) {
+      ended.push_back(s.get());
+      continue;
+    }
+    if (now - s->last_used < kSecond) quiet = false;
+    else if (!s->run.active()) s->store->segment().Trim();
+  }
+  for (Session* s : ended) EndSession(*s);
+  if (quiet) lanes_.Trim();
+  load_.free_memory.store(budget_.limit - budget_.in_use, std::memory_order_relaxed);
+}
+
+// ---- Scheduling ------------------------------------------------------------------------------------------------------------
+
+void Core::Settle(Session& s) {
+  const bool ready = s.HasWork();
+  if (ready == s.in_ready_list) return;
+  s.in_ready_list = ready;
+  if (ready) {
+    // One that was idle gets no credit for it.
+    s.virtual_time = std::max(s.virtual_time, virtual_now_);
+    ready_.push_back(&s);
+  } else {
+    ready_.erase(std::find(ready_.begin(), ready_.end(), &s));
+  }
+}
+
+void Core::Work(Nanos now) {
+  Session* next = ready_.front();
+  for (Session* s : ready_) {
+    if (s->virtual_time < next->virtual_time) next = s;
+  }
+  virtual_now_ = next->virtual_time;
+  Process(now, *next);
+  const Nanos used = options_.clock() - now;
+  next->virtual_time += std::max<Nanos>(used, 1);
+}
+
+void Core::Process(Nanos now, Session& s) {
+  if (s.run.active()) return ContinueRun(now, s);
+  const QueuedRequest& q = *s.queue.front();
+  FreeTensors(s, *q.request);
+  if (now >= q.deadline) {
+    ReplyStatus(s, q, DeadlineExceeded("the deadline passed before the run began"));
+    return Pop(s);
+  }
+  Bytes bulk;
+  const fb::Request& r = *q.request;
+  switch (r.body_type()) {
+    // These reply and pop by themselves.
+    case fb::Body::Run: return ProcessRun(now, s, q, *r.body_as_Run());
+    case fb::Body::PutProgram: return ProcessProgram(s, q, *r.body_as_PutProgram());
+    case fb::Body::Save: return ProcessSave(s, q, *r.body_as_Save());
+    case fb::Body::Load: return ProcessLoad(s, q, *r.body_as_Load());
+    case fb::Body::Batch: ProcessBatch(now, s, q, *r.body_as_Batch()); break;
+    case fb::Body::Put: ReplySmall(s, q, PutTensor(s, q, *r.body_as_Put())); break;
+    case fb::Body::Seal: ReplySmall(s, q, SealTensor(s, *r.body_as_Seal())); break;
+    case fb::Body::Get: {
+      auto reply = GetTensor(s, *r.body_as_Get(), bulk);
+      ReplySmall(s, q, std::move(reply), bulk);
+      break;
+    }
+    case fb::Body::Rename: ReplySmall(s, q, RenameTensor(s, *r.body_as_Rename())); break;
+    case fb::Body::Copy: ReplySmall(s, q, CopyTensor(s, *r.body_as_Copy())); break;
+    case fb::Body::List: ReplySmall(s, q, ListTensors(s)); break;
+    case fb::Body::Print: ReplySmall(s, q, PrintTensor(s, *r.body_as_Print())); break;
+    case fb::Body::Flush: ReplyStatus(s, q, absl::OkStatus()); break;
+    case fb::Body::DropProgram:
+      ReplyStatus(s, q, s.slots.erase(r.body_as_DropProgram()->slot()) ? absl::OkStatus()
+                                                                     : NotFound("program slot {} is empty", r.body_as_DropProgram()->slot()));
+      break;
+    default:
+      ReplyStatus(s, q, InvalidArgument("wire: {} is no request of the run socket", BodyName(r.body_type())));
+  }
+  Pop(s);
+}
+
+void Core::FreeTensors(Session& s, const fb::Request& request) {
+  if (!request.frees()) return;
+  // Freeing what is not there is no error: a retry may free again.
+  for (const fb::TensorId* id : *request.frees()) s.store->Erase({id->attachment(), id->counter()});
+}
+
+void Core::Pop(Session& s) {
+  auto q = std::move(s.queue.front());
+  s.queue.pop_front();
+  load_.queued.fetch_sub(1, std::memory_order_relaxed);
+  if (Attachment* a = s.FindAttachment(q->attachment)) {
+    --a->in_flight;
+    a->bytes_in_flight -= static_cast<int64_t>(q->bytes());
+  }
+  if (spare_requests_.size() < 256) spare_requests_.push_back(std::move(q));
+  Settle(s);
+}
+
+// ---- Replies ---------------------------------------------------------------------------------------------------------------
+
+void Core::Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type, flatbuffers::Offset<void> body, Bytes bulk) {
+  builder_.Finish(BuildReply(builder_, q.request->seq(), status, type, body));
+  const Bytes head = AsBytes(builder_);
+  if (Attachment* a = s.FindAttachment(q.attachment)) {
+    a->replies.Finish(q.request->seq(), head, bulk);
+    if (a->peer != kNoPeer && !shell_.Send(a->peer, head, bulk).ok()) {
+      // It does not read: its next message will be told to attach again, and the window has the replies.
+      peers_.erase(a->peer);
+      a->peer = kNoPeer;
+      a->lost_at = s.last_used;
+    }
+  }
+  builder_.Clear();
+}
+
+void Core::ReplyStatus(Session& s, const QueuedRequest& q, const Status& status) {
+  const auto body = status.ok() ? fb::CreateDone(builder_).Union() : flatbuffers::Offset<void>();
+  Reply(s, q, status, status.ok() ? fb::ReplyBody::Done : fb::ReplyBody::NONE, body);
+}
+
+void Core::ReplySmall(Session& s, const QueuedRequest& q, StatusOr<fb::ReplyT> reply, Bytes bulk) {
+  if (!reply.ok()) return ReplyStatus(s, q, reply.status());
+  const auto body = reply->body.Pack(builder_);
+  Reply(s, q, absl::OkStatus(), reply->body.type, body, bulk);
+}
+
+}  // namespace opwire

@@ -1,0 +1,184 @@
+// The executor as a state machine: messages and events in, messages and jobs out. It owns sessions, their tensors and programs, and
+// decides what runs next. It knows no socket, no thread and no clock: shells (device_thread.h) and the simulator drive it.
+//
+//   core.OnMessage(now, peer, head, bulk);      // run socket or ring
+//   core.OnControl(now, peer, uid, head);       // control socket
+//   while (core.HasWork()) core.Work(now);      // one request, or one slice of a run
+#ifndef OPWIRE_EXECUTOR_SERVE_CORE_H_
+#define OPWIRE_EXECUTOR_SERVE_CORE_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "executor/run/crash_record.h"
+#include "executor/serve/gate.h"
+#include "executor/serve/transfers.h"
+#include "executor/session/session.h"
+#include "ir/wire/limits.h"
+#include "kernels/device/device.h"
+#include "kernels/select/variant.h"
+
+namespace opwire {
+
+struct CoreOptions {
+  std::string executor_id;
+  uint64_t incarnation = 0;
+  std::string run_endpoint;
+  std::string ring_path;          // empty: no ring
+  ExecutorLimits limits;
+  bool share = false;             // serve principals other than the executor's own user
+  bool no_arena = false;
+  std::string data_directory;     // empty: no files
+  Nanos slice = 500 * kMicrosecond;
+  uint64_t token_seed = 0;        // 0: tokens from the system's random source; else a simulation's
+  Nanos (*clock)() = &MonotonicNow;  // measures work
+};
+
+// What the core asks of its shell.
+class Shell {
+ public:
+  virtual ~Shell() = default;
+  // Never blocks; a peer that does not read loses its connection, not its session.
+  virtual Status Send(PeerId peer, Bytes head, Bytes bulk) = 0;
+  virtual void SendControl(PeerId peer, std::string head) = 0;
+  // `work` on another thread, then `done` on the core's, through OnJobDone.
+  virtual void Submit(std::function<void()> work, std::function<void()> done) = 0;
+  // Closes a peer's connection.
+  virtual void Drop(PeerId peer) = 0;
+};
+
+// Counters for heartbeats and `opwire report`; written by the core, read by any thread.
+struct CoreLoad {
+  std::atomic<uint32_t> sessions{0};
+  std::atomic<uint32_t> queued{0};
+  std::atomic<uint64_t> runs{0};
+  std::atomic<uint64_t> failed{0};
+  std::atomic<int64_t> free_memory{0};
+  std::atomic<uint64_t> refused{0};  // messages that were none, or spoke for no session
+};
+
+class Core {
+ public:
+  Core(CoreOptions options, Device& device, const VariantTable& variants, CrashRecord* crash, Shell& shell);
+  ~Core();
+
+  void OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk);
+  void OnPeerGone(Nanos now, PeerId peer);
+  // `principal` is who the carrier says it is. Bodies: Hello, Bye, Cancel, Info, CloseTransfer.
+  void OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes head);
+  void OnJobDone(Nanos now, const std::function<void()>& done);
+  // Leases, times to live, memory that nobody uses. About once a second.
+  void OnTick(Nanos now);
+  // No new sessions from here on.
+  void Drain() { draining_ = true; }
+
+  bool HasWork() const { return !ready_.empty(); }
+  // One request of the session that has used the least, or one slice of its run.
+  void Work(Nanos now);
+  // True when another session waits beside the one that runs.
+  bool Idle() const { return ready_.empty() && jobs_ == 0; }
+
+  // For the ring's shell: the attachment that a token speaks for, and its session's segment. NOT_FOUND otherwise.
+  StatusOr<Segment*> SegmentOf(const Token& token);
+
+  RunGate& gate() { return gate_; }
+  Transfers& transfers() { return transfers_; }
+  CoreLoad& load() { return load_; }
+  // Any thread: the run that a Cancel means.
+  StatusOr<RunIdentity> IdentityOf(const fb::Cancel& cancel);
+
+ private:
+  friend class InfoWriter;
+  struct Speaker {
+    uint64_t session;
+    uint32_t attachment;
+  };
+
+  // core.cc: messages and scheduling.
+  void Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique_ptr<QueuedRequest> q);
+  void Attach(PeerId peer, const fb::Attach& attach, uint64_t seq);
+  void Refuse(PeerId peer, uint64_t seq, const Status& status);
+  void Process(Nanos now, Session& s);
+  void Settle(Session& s);  // puts it among the ready ones, or takes it out
+  void FreeTensors(Session& s, const fb::Request& request);
+  void Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type, flatbuffers::Offset<void> body, Bytes bulk = {});
+  void ReplyStatus(Session& s, const QueuedRequest& q, const Status& status);
+  void ReplySmall(Session& s, const QueuedRequest& q, StatusOr<fb::ReplyT> reply, Bytes bulk = {});
+  void Pop(Session& s);
+  std::unique_ptr<QueuedRequest> NewRequest();
+
+  // core_run.cc
+  void ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run);
+  void ContinueRun(Nanos now, Session& s);
+  void ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch);
+  StatusOr<std::shared_ptr<const Program>> ProgramOf(const Session& s, const fb::Run& run) const;
+
+  // core_program.cc
+  void ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgram& body);
+  // `work` on a worker; then `reply` for the session's head request, if both still exist.
+  void SubmitFor(Session& s, std::function<void()> work, std::function<void(Session&, const QueuedRequest&)> reply);
+
+  // core_tensors.cc
+  StatusOr<fb::ReplyT> PutTensor(Session& s, const QueuedRequest& q, const fb::Put& body);
+  StatusOr<fb::ReplyT> SealTensor(Session& s, const fb::Seal& body);
+  StatusOr<fb::ReplyT> GetTensor(Session& s, const fb::Get& body, Bytes& bulk);
+  StatusOr<fb::ReplyT> RenameTensor(Session& s, const fb::Rename& body);
+  StatusOr<fb::ReplyT> CopyTensor(Session& s, const fb::Copy& body);
+  StatusOr<fb::ReplyT> ListTensors(Session& s);
+  StatusOr<fb::ReplyT> PrintTensor(Session& s, const fb::Print& body);
+  void ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body);
+  void ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body);
+  StatusOr<uint64_t> OpenTransfer(Session& s, const BufferRef& buffer, bool writable);
+  void CloseTransfersOf(Session& s);
+
+  // core_control.cc
+  StatusOr<std::string> Hello(Nanos now, uint64_t seq, const std::string& principal, const fb::Hello& hello);
+  Status Bye(Nanos now, const fb::Bye& bye);
+  Status CancelQueued(const fb::Cancel& cancel);
+  StatusOr<Session*> SessionFor(Nanos now, const std::string& principal, const fb::Hello& hello);
+  std::string HelloReplyFor(uint64_t seq, const Session& s, const Attachment& a) const;
+  void EndAttachment(Nanos now, Session& s, Attachment& a);
+  void EndSession(Session& s);
+  Token NewToken();
+  StatusOr<Speaker> SpeakerOf(const flatbuffers::Vector<uint8_t>* token) const;
+
+  const CoreOptions options_;
+  Device& device_;
+  const VariantTable& variants_;
+  CrashRecord* const crash_;
+  Shell& shell_;
+
+  MemoryBudget budget_;
+  Lanes lanes_;
+  RunEnvironment environment_;
+  RunGate gate_;
+  Transfers transfers_;
+  CoreLoad load_;
+
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> sessions_;
+  std::mutex token_mutex_;  // held to change tokens_, and to read it on other threads
+  absl::flat_hash_map<std::string, Speaker> tokens_;
+  absl::flat_hash_map<PeerId, Speaker> peers_;
+  // Programs by hash: sessions that upload equal bytes share one.
+  std::vector<std::weak_ptr<const Program>> programs_;
+  absl::flat_hash_map<uint64_t, BufferRef> open_transfers_;  // by ticket
+
+  std::vector<Session*> ready_;
+  std::vector<std::unique_ptr<QueuedRequest>> spare_requests_;
+  flatbuffers::FlatBufferBuilder builder_{4096};
+  AlignedBytes decode_;
+  Nanos virtual_now_ = 0;
+  uint64_t next_session_ = 1;
+  uint64_t token_counter_ = 0;
+  int jobs_ = 0;
+  bool draining_ = false;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_EXECUTOR_SERVE_CORE_H_

@@ -1,0 +1,229 @@
+// Sessions coming and going: Hello, Bye, leases, tokens, quotas.
+#include <sodium.h>
+
+#include "executor/serve/core.h"
+#include "executor/serve/info.h"
+
+namespace opwire {
+namespace {
+
+std::string TokenText(const flatbuffers::Vector<uint8_t>& token) {
+  return std::string(reinterpret_cast<const char*>(token.data()), token.size());
+}
+std::string TokenText(const Token& token) { return std::string(reinterpret_cast<const char*>(token.data()), token.size()); }
+
+std::string Cut(const flatbuffers::String* s, size_t limit) { return s ? s->str().substr(0, limit) : std::string(); }
+
+constexpr size_t kNameBytes = 128;
+
+}  // namespace
+
+Token Core::NewToken() {
+  Token token{};
+  if (options_.token_seed == 0) {
+    randombytes_buf(token.data(), token.size());
+    return token;
+  }
+  const uint64_t words[2] = {options_.token_seed, ++token_counter_};
+  std::memcpy(token.data(), words, sizeof(words));
+  return token;
+}
+
+StatusOr<Core::Speaker> Core::SpeakerOf(const flatbuffers::Vector<uint8_t>* token) const {
+  const auto it = token ? tokens_.find(TokenText(*token)) : tokens_.end();
+  if (it != tokens_.end()) return it->second;
+  return Aborted("session: the token is not of this executor's incarnation {}; the session ended or the executor was restarted",
+                 options_.incarnation);
+}
+
+StatusOr<RunIdentity> Core::IdentityOf(const fb::Cancel& cancel) {
+  std::lock_guard lock(token_mutex_);
+  OPWIRE_ASSIGN_OR_RETURN(const Speaker speaker, SpeakerOf(cancel.token()));
+  return RunIdentity{speaker.session, speaker.attachment, cancel.seq()};
+}
+
+StatusOr<Segment*> Core::SegmentOf(const Token& token) {
+  const auto it = tokens_.find(TokenText(token));
+  if (it == tokens_.end()) return NotFound("session: no such token");
+  return &sessions_.at(it->second.session)->store->segment();
+}
+
+void Core::OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes head) {
+  auto request = DecodeRequest(head, decode_);
+  if (!request.ok()) return shell_.SendControl(peer, EncodeError(0, request.status()));
+  const fb::Request& r = **request;
+  const auto done = [&](const Status& status) {
+    shell_.SendControl(peer, status.ok() ? EncodeReply(r.seq(), fb::DoneT()) : EncodeError(r.seq(), status));
+  };
+  switch (r.body_type()) {
+    case fb::Body::Hello: {
+      auto reply = Hello(now, r.seq(), principal, *r.body_as_Hello());
+      return shell_.SendControl(peer, reply.ok() ? *std::move(reply) : EncodeError(r.seq(), reply.status()));
+    }
+    case fb::Body::Bye: return done(Bye(now, *r.body_as_Bye()));
+    case fb::Body::Cancel: return done(CancelQueued(*r.body_as_Cancel()));
+    case fb::Body::CloseTransfer: {
+      const uint64_t ticket = r.body_as_CloseTransfer()->ticket();
+      transfers_.Close(ticket);
+      open_transfers_.erase(ticket);
+      return done(absl::OkStatus());
+    }
+    case fb::Body::Info: {
+      fb::InfoReplyT reply;
+      auto json = InfoWriter(*this).Write(principal, *r.body_as_Info());
+      if (!json.ok()) return done(json.status());
+      reply.json = *std::move(json);
+      return shell_.SendControl(peer, EncodeReply(r.seq(), std::move(reply)));
+    }
+    default: return done(InvalidArgument("wire: {} is no request of the control socket", BodyName(r.body_type())));
+  }
+}
+
+StatusOr<std::string> Core::Hello(Nanos now, uint64_t seq, const std::string& principal, const fb::Hello& hello) {
+  if (hello.major() != kProtocolMajor) {
+    return FailedPrecondition("protocol: the executor speaks {}.{}, the client {}.{}; their major versions must match", kProtocolMajor,
+                              kProtocolMinor, hello.major(), hello.minor());
+  }
+  if (hello.token() && hello.token()->size() > 0) {
+    // The same client again, after it lost its connection.
+    OPWIRE_ASSIGN_OR_RETURN(const Speaker speaker, SpeakerOf(hello.token()));
+    const Session& s = *sessions_.at(speaker.session);
+    if (s.principal != principal) return PermissionDenied("session: the token belongs to another principal");
+    return HelloReplyFor(seq, s, *s.attachments.at(speaker.attachment));
+  }
+  OPWIRE_ASSIGN_OR_RETURN(Session* const s, SessionFor(now, principal, hello));
+  if (static_cast<int64_t>(s->attachments.size()) >= options_.limits[LimitId::kAttachments]) {
+    return ResourceExhausted("session '{}' has {} clients of {}", s->name, s->attachments.size(), options_.limits[LimitId::kAttachments]);
+  }
+  auto a = std::make_unique<Attachment>(static_cast<size_t>(2 * options_.limits[LimitId::kCreditRequests]));
+  a->id = s->next_attachment++;
+  a->token = NewToken();
+  a->client = Cut(hello.client(), kNameBytes);
+  a->lost_at = now;
+  {
+    std::lock_guard lock(token_mutex_);
+    tokens_[TokenText(a->token)] = {s->id, a->id};
+  }
+  std::string reply = HelloReplyFor(seq, *s, *a);
+  s->attachments[a->id] = std::move(a);
+  s->last_used = now;
+  return reply;
+}
+
+StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, const fb::Hello& hello) {
+  const std::string name = Cut(hello.session(), kNameBytes);
+  int64_t of_principal = 0;
+  for (const auto& [id, s] : sessions_) {
+    if (s->principal != principal) continue;
+    ++of_principal;
+    // Names are the principal's own: two with equal names never meet.
+    if (!name.empty() && s->name == name) return s.get();
+  }
+  if (draining_) return Unavailable("the executor is shutting down and takes no new sessions");
+  if (of_principal >= options_.limits[LimitId::kSessionsPerPrincipal]) {
+    return ResourceExhausted("{} has {} sessions of {}; end some ('opwire sessions')", principal, of_principal,
+                             options_.limits[LimitId::kSessionsPerPrincipal]);
+  }
+  if (static_cast<int64_t>(sessions_.size()) >= options_.limits[LimitId::kSessions]) {
+    return ResourceExhausted("the executor has {} sessions of {}", sessions_.size(), options_.limits[LimitId::kSessions]);
+  }
+  const int64_t most = std::max<int64_t>(budget_.limit / 100 * options_.limits[LimitId::kSessionMemoryPercent], 1 << 20);
+  const int64_t quota = hello.memory_bytes() == 0 ? most : static_cast<int64_t>(std::min<uint64_t>(hello.memory_bytes(), static_cast<uint64_t>(most)));
+  auto s = std::make_unique<Session>();
+  OPWIRE_ASSIGN_OR_RETURN(s->store, Store::Create(quota, options_.limits[LimitId::kTensors], &budget_));
+  s->id = next_session_++;
+  s->principal = principal;
+  s->name = name;
+  s->ttl = (hello.ttl_s() ? std::min<int64_t>(hello.ttl_s(), 30 * 86400) : options_.limits[LimitId::kSessionTtlSeconds]) * kSecond;
+  s->empty_since = now;
+  s->last_used = now;
+  Session* made = s.get();
+  sessions_[s->id] = std::move(s);
+  load_.sessions.store(static_cast<uint32_t>(sessions_.size()), std::memory_order_relaxed);
+  return made;
+}
+
+std::string Core::HelloReplyFor(uint64_t seq, const Session& s, const Attachment& a) const {
+  fb::HelloReplyT reply;
+  reply.major = kProtocolMajor;
+  reply.minor = kProtocolMinor;
+  reply.executor = options_.executor_id;
+  reply.incarnation = options_.incarnation;
+  reply.session = s.id;
+  reply.token.assign(a.token.begin(), a.token.end());
+  reply.attachment = a.id;
+  reply.run_endpoint = options_.run_endpoint;
+  reply.ring_path = options_.ring_path;
+  reply.credit_requests = static_cast<uint32_t>(options_.limits[LimitId::kCreditRequests]);
+  reply.credit_bytes = static_cast<uint64_t>(options_.limits[LimitId::kCreditBytes]);
+  for (const ExecutorLimit& row : kExecutorLimits) reply.limits.emplace_back(static_cast<uint16_t>(row.id), options_.limits[row.id]);
+  reply.next_seq = a.next_seq;
+  reply.device = device_.info().kind;
+  return EncodeReply(seq, std::move(reply));
+}
+
+Status Core::Bye(Nanos now, const fb::Bye& bye) {
+  OPWIRE_ASSIGN_OR_RETURN(const Speaker speaker, SpeakerOf(bye.token()));
+  Session& s = *sessions_.at(speaker.session);
+  EndAttachment(now, s, *s.FindAttachment(speaker.attachment));
+  if (bye.free() || (s.attachments.empty() && s.name.empty())) EndSession(s);
+  return absl::OkStatus();
+}
+
+void Core::EndAttachment(Nanos now, Session& s, Attachment& a) {
+  {
+    std::lock_guard lock(token_mutex_);
+    tokens_.erase(TokenText(a.token));
+  }
+  if (a.peer != kNoPeer) {
+    peers_.erase(a.peer);
+    shell_.Drop(a.peer);
+  }
+  // What it still waits for is done without it; an unnamed session's is dropped with the session.
+  s.attachments.erase(a.id);
+  if (s.attachments.empty()) s.empty_since = now;
+}
+
+void Core::EndSession(Session& s) {
+  std::vector<Attachment*> all;
+  for (auto& [id, a] : s.attachments) all.push_back(a.get());
+  for (Attachment* a : all) EndAttachment(0, s, *a);
+  if (s.run.active()) {
+    s.run.Abort(Cancelled("the session ended"));
+    (void)s.run.Finish(environment_, *s.store);
+    s.run.End(environment_);
+  }
+  CloseTransfersOf(s);
+  load_.queued.fetch_sub(static_cast<uint32_t>(s.queue.size()), std::memory_order_relaxed);
+  s.queue.clear();
+  s.waiting = false;
+  Settle(s);
+  sessions_.erase(s.id);
+  load_.sessions.store(static_cast<uint32_t>(sessions_.size()), std::memory_order_relaxed);
+}
+
+Status Core::CancelQueued(const fb::Cancel& cancel) {
+  OPWIRE_ASSIGN_OR_RETURN(const Speaker speaker, SpeakerOf(cancel.token()));
+  Session& s = *sessions_.at(speaker.session);
+  for (auto it = s.queue.begin(); it != s.queue.end(); ++it) {
+    QueuedRequest& q = **it;
+    if (q.attachment != speaker.attachment || q.request->seq() != cancel.seq()) continue;
+    if (it == s.queue.begin() && s.run.active()) {
+      s.run.Abort(Cancelled("@{} was cancelled", s.run.program()->name()));
+      return absl::OkStatus();
+    }
+    if (it == s.queue.begin() && s.waiting) return absl::OkStatus();  // a worker has it; it ends by itself
+    const auto cancelled = std::move(*it);
+    s.queue.erase(it);
+    load_.queued.fetch_sub(1, std::memory_order_relaxed);
+    ReplyStatus(s, *cancelled, Cancelled("request {} was cancelled before it began", cancel.seq()));
+    Attachment& a = *s.FindAttachment(cancelled->attachment);
+    --a.in_flight;
+    a.bytes_in_flight -= static_cast<int64_t>(cancelled->bytes());
+    Settle(s);
+    return absl::OkStatus();
+  }
+  return absl::OkStatus();  // it has ended
+}
+
+}  // namespace opwire

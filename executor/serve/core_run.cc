@@ -1,0 +1,86 @@
+// Runs and batches.
+#include "executor/serve/core.h"
+
+namespace opwire {
+
+StatusOr<std::shared_ptr<const Program>> Core::ProgramOf(const Session& s, const fb::Run& run) const {
+  const auto it = s.slots.find(run.slot());
+  if (it == s.slots.end()) return NotFound("program slot {} is empty", run.slot());
+  const bool reserved = (run.waits() && run.waits()->size()) || (run.signals() && run.signals()->size()) || run.group() || run.group_order();
+  if (reserved) return Unimplemented("run of @{}: this executor has no timelines and no groups", it->second->name());
+  return it->second;
+}
+
+void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run) {
+  auto program = ProgramOf(s, run);
+  Status status = program.status();
+  bool wait = false;
+  if (status.ok()) status = s.run.Begin(environment_, *s.store, q.attachment, *std::move(program), run, wait);
+  if (wait) {
+    // Runs that were put aside hold every lane: this one's turn comes when one of them ends.
+    s.virtual_time = std::max(s.virtual_time, virtual_now_ + options_.slice);
+    return;
+  }
+  if (!status.ok()) {
+    load_.failed.fetch_add(1, std::memory_order_relaxed);
+    ReplyStatus(s, q, status);
+    return Pop(s);
+  }
+  ContinueRun(now, s);
+}
+
+void Core::ContinueRun(Nanos now, Session& s) {
+  const QueuedRequest& q = *s.queue.front();
+  if (now >= q.deadline) s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
+  gate_.Enter({s.id, q.attachment, q.request->seq()}, now, q.deadline);
+  const Nanos before = s.run.ran();
+  const Run::Outcome outcome = s.run.Continue(environment_, options_.slice);
+  gate_.Leave();
+  s.device_time += s.run.ran() - before;
+  if (outcome == Run::Outcome::kMore) return;
+  const Status status = s.run.Finish(environment_, *s.store);
+  if (status.ok()) {
+    const auto body = s.run.Reply(builder_, now - q.arrival);
+    Reply(s, q, status, fb::ReplyBody::RunReply, body.Union());
+  } else {
+    load_.failed.fetch_add(1, std::memory_order_relaxed);
+    ReplyStatus(s, q, status);
+  }
+  s.run.End(environment_);
+  ++s.runs;
+  load_.runs.fetch_add(1, std::memory_order_relaxed);
+  Pop(s);
+}
+
+// The runs of a batch are those of one-op programs, so the batch is one slice; the first that fails ends it, and its reply holds the
+// results of those before.
+void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch) {
+  const size_t count = batch.runs() ? batch.runs()->size() : 0;
+  if (static_cast<int64_t>(count) > options_.limits[LimitId::kBatchRuns]) {
+    return ReplyStatus(s, q, InvalidArgument("batch: expected at most {} runs, got {}", options_.limits[LimitId::kBatchRuns], count));
+  }
+  std::vector<flatbuffers::Offset<fb::RunReply>> replies;
+  Status status;
+  for (size_t i = 0; i < count && status.ok(); ++i) {
+    const fb::Run& run = *batch.runs()->Get(static_cast<flatbuffers::uoffset_t>(i));
+    auto program = ProgramOf(s, run);
+    status = program.status();
+    bool wait = false;
+    if (status.ok()) status = s.run.Begin(environment_, *s.store, q.attachment, *std::move(program), run, wait);
+    if (!status.ok()) break;
+    gate_.Enter({s.id, q.attachment, q.request->seq()}, now, q.deadline);
+    s.run.Continue(environment_, kNever);
+    gate_.Leave();
+    s.device_time += s.run.ran();
+    status = s.run.Finish(environment_, *s.store);
+    if (status.ok()) replies.push_back(s.run.Reply(builder_, now - q.arrival));
+    s.run.End(environment_);
+    ++s.runs;
+    load_.runs.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (!status.ok()) load_.failed.fetch_add(1, std::memory_order_relaxed);
+  const auto body = fb::CreateBatchReply(builder_, builder_.CreateVector(replies)).Union();
+  Reply(s, q, status, fb::ReplyBody::BatchReply, body);
+}
+
+}  // namespace opwire

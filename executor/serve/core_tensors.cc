@@ -1,0 +1,241 @@
+// Tensors: put, seal, get, rename, copy, list, print, save, load, and their bulk transfers.
+#include <sodium.h>
+
+#include "executor/serve/core.h"
+#include "executor/serve/files.h"
+#include "executor/serve/print.h"
+
+namespace opwire {
+namespace {
+
+constexpr size_t kNameBytes = 256;
+
+TensorKey KeyOf(const fb::TensorId* id) { return id ? TensorKey{id->attachment(), id->counter()} : TensorKey{}; }
+
+std::unique_ptr<fb::TensorInfoT> Describe(const TensorKey& key, const Tensor& t) {
+  auto info = std::make_unique<fb::TensorInfoT>();
+  info->id = std::make_unique<fb::TensorId>(key.attachment, 0, key.counter);
+  info->type = std::make_unique<fb::TensorTypeT>();
+  info->type->dtype = static_cast<uint8_t>(t.dtype);
+  info->type->encoding = static_cast<uint8_t>(t.encoding);
+  info->type->shape.assign(t.shape.span().begin(), t.shape.span().end());
+  info->name = t.name;
+  info->state = static_cast<uint8_t>(t.state);
+  if (t.buffer) {
+    info->bytes = static_cast<uint64_t>(t.buffer->bytes());
+    info->offset = t.buffer->offset();
+  }
+  return info;
+}
+
+fb::ReplyT TensorReplyFor(const TensorKey& key, const Tensor& t, uint64_t ticket = 0) {
+  fb::ReplyT reply;
+  fb::TensorReplyT body;
+  body.info = Describe(key, t);
+  body.ticket = ticket;
+  reply.body.Set(std::move(body));
+  return reply;
+}
+
+template <typename Body>
+fb::ReplyT ReplyWith(Body body) {
+  fb::ReplyT reply;
+  reply.body.Set(std::move(body));
+  return reply;
+}
+
+}  // namespace
+
+uint64_t Transfers::Open(uint8_t* data, int64_t bytes, bool writable) {
+  std::lock_guard lock(mutex_);
+  uint64_t ticket;
+  do {
+    randombytes_buf(&ticket, sizeof(ticket));
+  } while (ticket == 0 || open_.contains(ticket));
+  open_[ticket] = {data, static_cast<uint64_t>(bytes), writable};
+  return ticket;
+}
+
+StatusOr<uint64_t> Core::OpenTransfer(Session& s, const BufferRef& buffer, bool writable) {
+  std::erase_if(s.tickets, [&](uint64_t t) { return !open_transfers_.contains(t); });
+  if (static_cast<int64_t>(s.tickets.size()) >= options_.limits[LimitId::kTransfers]) {
+    return ResourceExhausted("the session has {} transfers open of {}; close some", s.tickets.size(), options_.limits[LimitId::kTransfers]);
+  }
+  const uint64_t ticket = transfers_.Open(buffer->data(), buffer->bytes(), writable);
+  open_transfers_[ticket] = buffer;
+  s.tickets.push_back(ticket);
+  return ticket;
+}
+
+void Core::CloseTransfersOf(Session& s) {
+  for (uint64_t ticket : s.tickets) {
+    transfers_.Close(ticket);
+    open_transfers_.erase(ticket);
+  }
+  s.tickets.clear();
+}
+
+StatusOr<fb::ReplyT> Core::PutTensor(Session& s, const QueuedRequest& q, const fb::Put& body) {
+  const TensorKey key = KeyOf(body.id());
+  if (key.attachment != q.attachment) {
+    return InvalidArgument("put: tensor {} is not of this client's attachment {}", ToString(key), q.attachment);
+  }
+  const fb::TensorType* type = body.type();
+  if (!type || !IsValid(static_cast<DType>(type->dtype())) || type->encoding() >= kEncodingCount) {
+    return InvalidArgument("put of tensor {}: expected an element type and an encoding that exist", ToString(key));
+  }
+  const std::span<const int64_t> shape =
+      type->shape() ? std::span<const int64_t>(type->shape()->data(), type->shape()->size()) : std::span<const int64_t>();
+  if (static_cast<int64_t>(shape.size()) > std::min<int64_t>(options_.limits[LimitId::kRank], kMaxRank)) {
+    return InvalidArgument("put of tensor {}: expected rank at most {}, got {}", ToString(key), options_.limits[LimitId::kRank], shape.size());
+  }
+  Tensor t;
+  t.dtype = static_cast<DType>(type->dtype());
+  t.encoding = static_cast<Encoding>(type->encoding());
+  t.shape = Extents(shape);
+  t.name = body.name() ? body.name()->str().substr(0, kNameBytes) : "";
+  const auto bytes = TensorBytes(t.dtype, t.encoding, shape);
+  if (!bytes) {
+    return InvalidArgument("put of tensor {}: {}{} is no shape that memory could hold", ToString(key), DTypeName(t.dtype), ShapeToString(shape));
+  }
+  if (body.bytes_follow() && static_cast<int64_t>(q.bulk.size()) != *bytes) {
+    return InvalidArgument("put of tensor {}: {}{} has {} bytes, the message carries {}", ToString(key), DTypeName(t.dtype), ShapeToString(shape),
+                           *bytes, q.bulk.size());
+  }
+  OPWIRE_ASSIGN_OR_RETURN(t.buffer, s.store->Allocate(*bytes));
+  uint64_t ticket = 0;
+  if (body.bytes_follow()) {
+    if (*bytes > 0) std::memcpy(t.buffer->data(), q.bulk.data(), static_cast<size_t>(*bytes));
+  } else {
+    t.state = TensorState::kWritable;
+    OPWIRE_ASSIGN_OR_RETURN(ticket, OpenTransfer(s, t.buffer, true));
+  }
+  auto put = s.store->Put(key, std::move(t));
+  if (!put.ok()) {
+    if (ticket) {
+      transfers_.Close(ticket);
+      open_transfers_.erase(ticket);
+    }
+    return put.status();
+  }
+  return TensorReplyFor(key, **put, ticket);
+}
+
+StatusOr<fb::ReplyT> Core::SealTensor(Session& s, const fb::Seal& body) {
+  const TensorKey key = KeyOf(body.id());
+  Tensor* t = s.store->FindAny(key);
+  if (!t) return NotFound("seal: tensor {} is not in the session", ToString(key));
+  if (t->state != TensorState::kWritable) return FailedPrecondition("seal: tensor {} is not being filled", ToString(key));
+  // The transfer that filled it ends here.
+  for (uint64_t ticket : s.tickets) {
+    const auto it = open_transfers_.find(ticket);
+    if (it == open_transfers_.end() || it->second->data() != t->buffer->data()) continue;
+    transfers_.Close(ticket);
+    open_transfers_.erase(it);
+    break;
+  }
+  t->state = TensorState::kReady;
+  return ReplyWith(fb::DoneT());
+}
+
+StatusOr<fb::ReplyT> Core::GetTensor(Session& s, const fb::Get& body, Bytes& bulk) {
+  const TensorKey key = KeyOf(body.id());
+  OPWIRE_ASSIGN_OR_RETURN(Tensor* const t, s.store->Find(key));
+  uint64_t ticket = 0;
+  if (t->buffer->bytes() <= static_cast<int64_t>(kInlineBytes)) {
+    bulk = {t->buffer->data(), static_cast<size_t>(t->buffer->bytes())};
+  } else {
+    OPWIRE_ASSIGN_OR_RETURN(ticket, OpenTransfer(s, t->buffer, false));
+  }
+  return TensorReplyFor(key, *t, ticket);
+}
+
+StatusOr<fb::ReplyT> Core::RenameTensor(Session& s, const fb::Rename& body) {
+  const TensorKey key = KeyOf(body.id());
+  OPWIRE_ASSIGN_OR_RETURN(Tensor* const t, s.store->Find(key));
+  t->name = body.name() ? body.name()->str().substr(0, kNameBytes) : "";
+  return ReplyWith(fb::DoneT());
+}
+
+// Both share their bytes until one of them is written.
+StatusOr<fb::ReplyT> Core::CopyTensor(Session& s, const fb::Copy& body) {
+  OPWIRE_ASSIGN_OR_RETURN(Tensor* const t, s.store->Find(KeyOf(body.from())));
+  Tensor copy = *t;
+  copy.name.clear();
+  OPWIRE_ASSIGN_OR_RETURN(const Tensor* const made, s.store->Put(KeyOf(body.to()), std::move(copy)));
+  return TensorReplyFor(KeyOf(body.to()), *made);
+}
+
+StatusOr<fb::ReplyT> Core::ListTensors(Session& s) {
+  fb::ListReplyT list;
+  // As many as one message holds, those with names first.
+  constexpr size_t kMost = 4096;
+  for (const bool named : {true, false}) {
+    s.store->ForEach([&](const TensorKey& key, const Tensor& t) {
+      if (t.name.empty() != named && list.tensors.size() < kMost) list.tensors.push_back(Describe(key, t));
+    });
+  }
+  return ReplyWith(std::move(list));
+}
+
+StatusOr<fb::ReplyT> Core::PrintTensor(Session& s, const fb::Print& body) {
+  OPWIRE_ASSIGN_OR_RETURN(const Tensor* const t, s.store->Find(KeyOf(body.id())));
+  fb::TextReplyT text;
+  text.text = PrintTensorText(t->dtype, t->encoding, t->shape.span(), t->buffer->data(), body.max_elements());
+  return ReplyWith(std::move(text));
+}
+
+void Core::ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body) {
+  const auto prepare = [&]() -> StatusOr<Tensor> {
+    if (options_.data_directory.empty()) return FailedPrecondition("save: the executor was started without --data");
+    OPWIRE_ASSIGN_OR_RETURN(const Tensor* const t, s.store->Find(KeyOf(body.id())));
+    if (t->encoding != Encoding::kDense) return Unimplemented("save: {} tensors have no .npy form", EncodingName(t->encoding));
+    return *t;
+  };
+  auto tensor = prepare();
+  if (!tensor.ok()) {
+    ReplyStatus(s, q, tensor.status());
+    return Pop(s);
+  }
+  auto result = std::make_shared<Status>();
+  // The reply's closure holds the tensor, so its bytes outlive the worker's look at them and end on this thread.
+  SubmitFor(
+      s,
+      [directory = options_.data_directory, principal = s.principal, path = body.path() ? body.path()->str() : "", dtype = tensor->dtype,
+       extents = tensor->shape, data = tensor->buffer->data(), bytes = tensor->buffer->bytes(), result] {
+        *result = SaveNpy(directory, principal, path, dtype, extents.span(), {data, static_cast<size_t>(bytes)});
+      },
+      [this, result, held = *std::move(tensor)](Session& session, const QueuedRequest& request) { ReplyStatus(session, request, *result); });
+}
+
+void Core::ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body) {
+  const TensorKey key = KeyOf(body.id());
+  if (options_.data_directory.empty() || key.attachment != q.attachment) {
+    ReplyStatus(s, q, options_.data_directory.empty()
+                          ? FailedPrecondition("load: the executor was started without --data")
+                          : InvalidArgument("load: tensor {} is not of this client's attachment {}", ToString(key), q.attachment));
+    return Pop(s);
+  }
+  // Bytes are read into private memory first: the store is the device thread's.
+  auto loaded = std::make_shared<StatusOr<LoadedNpy>>(Internal("not loaded"));
+  SubmitFor(
+      s,
+      [directory = options_.data_directory, principal = s.principal, path = body.path() ? body.path()->str() : "",
+       quota = s.store->quota(), loaded] { *loaded = LoadNpy(directory, principal, path, quota); },
+      [this, loaded, key](Session& session, const QueuedRequest& request) {
+        const auto store = [&]() -> StatusOr<fb::ReplyT> {
+          if (!loaded->ok()) return loaded->status();
+          const LoadedNpy& file = **loaded;
+          Tensor t;
+          t.dtype = file.header.dtype;
+          t.shape = Extents(file.header.shape);
+          OPWIRE_ASSIGN_OR_RETURN(t.buffer, session.store->Allocate(file.header.data_bytes));
+          if (!file.bytes.empty()) std::memcpy(t.buffer->data(), file.bytes.data(), file.bytes.size());
+          OPWIRE_ASSIGN_OR_RETURN(const Tensor* const made, session.store->Put(key, std::move(t)));
+          return TensorReplyFor(key, *made);
+        };
+        ReplySmall(session, request, store());
+      });
+}
+
+}  // namespace opwire

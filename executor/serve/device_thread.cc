@@ -1,0 +1,109 @@
+// The loop of the device thread.
+#include "executor/serve/device_thread.h"
+
+#include <sched.h>
+
+namespace opwire {
+namespace {
+
+constexpr int kDrainAtMost = 64;
+constexpr Nanos kTick = kSecond;
+constexpr Nanos kSpin = 50 * kMicrosecond;  // after ring traffic
+
+}  // namespace
+
+DeviceThread::DeviceThread(CoreOptions options, std::unique_ptr<Router> router, Device& device, const VariantTable& variants,
+                           CrashRecord* crash, std::function<void(PeerId, std::string)> send_control)
+    : router_(std::move(router)), send_control_(std::move(send_control)), slice_(options.slice),
+      core_(std::move(options), device, variants, crash, *this), workers_(2) {}
+
+DeviceThread::~DeviceThread() = default;
+
+Status DeviceThread::Send(PeerId peer, Bytes head, Bytes bulk) {
+  if (peer & kRingBit) {
+    const auto ring = rings_.find(peer);
+    return ring == rings_.end() ? Unavailable("the ring is gone") : ring->second->Send(head, bulk);
+  }
+  return router_->Send(peer, head, bulk);
+}
+
+void DeviceThread::Submit(std::function<void()> work, std::function<void()> done) {
+  workers_.Submit([this, work = std::move(work), done = std::move(done)]() mutable {
+    work();
+    mailbox_.Post([this, done = std::move(done)] { core_.OnJobDone(MonotonicNow(), done); });
+  });
+}
+
+// ZeroMQ closes a connection when its client does; a ring is taken down here. It may be in use up the stack, so that waits.
+void DeviceThread::Drop(PeerId peer) {
+  if (peer & kRingBit) dropped_rings_.push_back(peer);
+}
+
+void DeviceThread::AddRing(PeerId peer, std::unique_ptr<Ring> ring) { rings_[peer] = std::move(ring); }
+
+void DeviceThread::RemoveRing(PeerId peer) {
+  if (rings_.erase(peer)) core_.OnPeerGone(MonotonicNow(), peer);
+}
+
+bool DeviceThread::Drain() {
+  bool any = false;
+  mailbox_.Drain();
+  Incoming message;
+  const Nanos now = MonotonicNow();
+  for (int i = 0; i < kDrainAtMost && router_->Receive(message); ++i) {
+    core_.OnMessage(now, message.peer, message.head, message.bulk);
+    any = true;
+  }
+  for (auto& [peer, ring] : rings_) {
+    if (!ring->Drain(core_, now)) continue;
+    any = true;
+    spin_until_ = now + kSpin;
+  }
+  for (PeerId peer : dropped_rings_) rings_.erase(peer);
+  dropped_rings_.clear();
+  if (now >= next_tick_) {
+    next_tick_ = now + kTick;
+    TakeGone();
+    core_.OnTick(now);
+  }
+  return any;
+}
+
+void DeviceThread::TakeGone() {
+  router_->TakeGone(gone_);
+  for (PeerId peer : gone_) core_.OnPeerGone(MonotonicNow(), peer);
+}
+
+void DeviceThread::Park() {
+  if (!rings_.empty() && MonotonicNow() < spin_until_) {
+    sched_yield();
+    return;
+  }
+  TakeGone();
+  bool quiet = true;
+  for (auto& [peer, ring] : rings_) quiet = ring->Park() && quiet;
+  if (quiet && !router_->Pending()) {
+    fds_.assign({router_->fd(), router_->monitor_fd(), mailbox_.fd()});
+    for (auto& [peer, ring] : rings_) fds_.push_back(ring->fd());
+    PollReadable(fds_, std::max<Nanos>(next_tick_ - MonotonicNow(), 0));
+  }
+  for (auto& [peer, ring] : rings_) ring->Wake();
+}
+
+void DeviceThread::Run() {
+  while (!stopped_) {
+    const bool any = Drain();
+    if (core_.HasWork()) {
+      const Nanos begun = MonotonicNow();
+      Nanos now = begun;
+      do {
+        core_.Work(now);
+        now = MonotonicNow();
+      } while (core_.HasWork() && now - begun < slice_);
+    } else if (!any) {
+      Park();
+    }
+  }
+}
+
+}  // namespace opwire

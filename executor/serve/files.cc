@@ -1,0 +1,134 @@
+// Files beneath the data directory.
+#include "executor/serve/files.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace opwire {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(Descriptor&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+int OpenBeneath(int directory, const std::string& path, int flags, mode_t mode) {
+  open_how how{};
+  how.flags = static_cast<uint64_t>(flags | O_CLOEXEC);
+  how.mode = mode;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  return static_cast<int>(syscall(SYS_openat2, directory, path.c_str(), &how, sizeof(how)));
+}
+
+Status FileError(const std::string& path) {
+  const std::string shown = path.substr(0, 256);
+  switch (errno) {
+    case ENOENT: return NotFound("file {}: there is none in the data directory", shown);
+    case EXDEV:
+    case ELOOP:
+    case EACCES: return PermissionDenied("file {}: expected a path beneath the data directory, without links", shown);
+    case ENOSPC:
+    case EDQUOT: return ResourceExhausted("file {}: the disk is full", shown);
+    default: return Unavailable("file {}: {}", shown, std::strerror(errno));
+  }
+}
+
+// The principal's own directory; characters that a name should not have are replaced.
+StatusOr<Descriptor> PrincipalDirectory(const std::string& directory, const std::string& principal) {
+  std::string name;
+  for (char c : principal) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '-';
+  Descriptor top(open(directory.c_str(), O_DIRECTORY | O_PATH | O_CLOEXEC));
+  if (top.get() < 0) return FileError(directory);
+  if (mkdirat(top.get(), name.c_str(), 0700) != 0 && errno != EEXIST) return FileError(name);
+  Descriptor own(OpenBeneath(top.get(), name, O_DIRECTORY | O_RDONLY, 0));
+  if (own.get() < 0) return FileError(name);
+  return own;
+}
+
+Status CheckPath(const std::string& path) {
+  if (path.empty() || path.size() > 1024 || path.front() == '/' || path.find('\0') != std::string::npos) {
+    return InvalidArgument("file '{}': expected a relative path of 1 to 1024 characters", path.substr(0, 256));
+  }
+  return absl::OkStatus();
+}
+
+Status WriteAll(int fd, Bytes bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FileError(path);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Status SaveNpy(const std::string& directory, const std::string& principal, const std::string& path, DType dtype,
+               std::span<const int64_t> shape, Bytes bytes) {
+  OPWIRE_RETURN_IF_ERROR(CheckPath(path));
+  OPWIRE_ASSIGN_OR_RETURN(const std::string header, MakeNpyHeader(dtype, shape));
+  OPWIRE_ASSIGN_OR_RETURN(const Descriptor own, PrincipalDirectory(directory, principal));
+  // The folder that the path names must be there; the temporary file lies in it, so the rename is atomic.
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  if (name.empty() || name == "." || name == "..") return InvalidArgument("file {}: expected the name of a file", path.substr(0, 256));
+  const Descriptor parent(OpenBeneath(own.get(), folder, O_DIRECTORY | O_RDONLY, 0));
+  if (parent.get() < 0) return FileError(path);
+  const std::string temporary = fmt::format(".{}.{}.part", name.substr(0, 128), getpid());
+  const Descriptor file(OpenBeneath(parent.get(), temporary, O_WRONLY | O_CREAT | O_TRUNC, 0600));
+  if (file.get() < 0) return FileError(path);
+  Status status = WriteAll(file.get(), AsBytes(header), path);
+  if (status.ok()) status = WriteAll(file.get(), bytes, path);
+  if (status.ok() && fsync(file.get()) != 0) status = FileError(path);
+  if (status.ok() && renameat(parent.get(), temporary.c_str(), parent.get(), name.c_str()) != 0) status = FileError(path);
+  if (!status.ok()) unlinkat(parent.get(), temporary.c_str(), 0);
+  return status;
+}
+
+StatusOr<LoadedNpy> LoadNpy(const std::string& directory, const std::string& principal, const std::string& path, int64_t max_bytes) {
+  OPWIRE_RETURN_IF_ERROR(CheckPath(path));
+  OPWIRE_ASSIGN_OR_RETURN(const Descriptor own, PrincipalDirectory(directory, principal));
+  const Descriptor file(OpenBeneath(own.get(), path, O_RDONLY | O_NONBLOCK, 0));
+  if (file.get() < 0) return FileError(path);
+  struct stat st;
+  if (fstat(file.get(), &st) != 0 || !S_ISREG(st.st_mode)) return InvalidArgument("file {}: expected a regular file", path.substr(0, 256));
+  std::string head(static_cast<size_t>(std::min<int64_t>(st.st_size, kNpyMaxHeader + 16)), '\0');
+  const auto read_at = [&](std::string& into, int64_t offset) -> Status {
+    size_t done = 0;
+    while (done < into.size()) {
+      const ssize_t n = pread(file.get(), into.data() + done, into.size() - done, offset + static_cast<int64_t>(done));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return FileError(path);
+      if (n == 0) return InvalidArgument("file {}: it ends {} bytes early", path.substr(0, 256), into.size() - done);
+      done += static_cast<size_t>(n);
+    }
+    return absl::OkStatus();
+  };
+  OPWIRE_RETURN_IF_ERROR(read_at(head, 0));
+  LoadedNpy out;
+  OPWIRE_ASSIGN_OR_RETURN(out.header, ParseNpyHeader(AsBytes(head), st.st_size));
+  if (out.header.data_bytes > max_bytes) {
+    return ResourceExhausted("file {}: {} bytes are more than the session's quota of {}", path.substr(0, 256), out.header.data_bytes, max_bytes);
+  }
+  out.bytes.resize(static_cast<size_t>(out.header.data_bytes));
+  OPWIRE_RETURN_IF_ERROR(read_at(out.bytes, out.header.data_offset));
+  return out;
+}
+
+}  // namespace opwire

@@ -1,0 +1,215 @@
+// The loop of the host thread.
+#include "executor/serve/host_thread.h"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "executor/serve/ring_door.h"
+#include "ir/wire/log.h"
+
+namespace opwire {
+namespace {
+
+constexpr Nanos kTick = 10 * kMillisecond;
+
+}  // namespace
+
+HostThread::HostThread(HostOptions options, ZmqContext& context, std::unique_ptr<Router> control, CrashRecord* crash)
+    : options_(std::move(options)), context_(context), control_(std::move(control)), crash_(crash) {
+  for (const std::string& registry : options_.registries) links_.push_back({registry, Announcer(options_.info), nullptr, 0, kSecond});
+}
+
+HostThread::~HostThread() = default;
+
+void HostThread::SendControl(PeerId peer, std::string reply) {
+  // A client that does not read its replies misses them; it asks again.
+  mailbox_.Post([this, peer, reply = std::move(reply)] { (void)control_->Send(peer, AsBytes(reply)); });
+}
+
+void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
+  std::string& principal = principals_[m.peer];
+  if (principal.empty()) principal = m.uid == kNoUid ? "tcp" : fmt::format("uid:{}", m.uid);
+  const auto refuse = [&](uint64_t seq, const Status& status) { (void)control_->Send(m.peer, AsBytes(EncodeError(seq, status))); };
+  auto decoded = DecodeRequest(m.head, decode_);
+  if (!decoded.ok()) return refuse(0, decoded.status());
+  const fb::Request& r = **decoded;
+  if (!options_.share && principal != "tcp" && principal != fmt::format("uid:{}", getuid())) {
+    return refuse(r.seq(), PermissionDenied("this executor serves user {} only; it was started without --share", getuid()));
+  }
+  Core& core = device.core();
+  switch (r.body_type()) {
+    case fb::Body::WriteChunk: {
+      const fb::WriteChunk& chunk = *r.body_as_WriteChunk();
+      const Status status = core.transfers().Write(chunk.ticket(), chunk.offset(), m.bulk);
+      if (!status.ok()) return refuse(r.seq(), status);
+      (void)control_->Send(m.peer, AsBytes(EncodeReply(r.seq(), fb::DoneT())));
+      return;
+    }
+    case fb::Body::ReadChunk: {
+      const fb::ReadChunk& chunk = *r.body_as_ReadChunk();
+      std::string bytes;
+      const Status status = core.transfers().Read(chunk.ticket(), chunk.offset(), chunk.size(), bytes);
+      if (!status.ok()) return refuse(r.seq(), status);
+      (void)control_->Send(m.peer, AsBytes(EncodeReply(r.seq(), fb::DoneT())), AsBytes(bytes));
+      return;
+    }
+    case fb::Body::Info:
+      // "ping" is answered here, so it tells whether the process lives, whatever the device does.
+      if (const fb::Info& info = *r.body_as_Info(); info.topic() && info.topic()->string_view() == "ping") {
+        (void)control_->Send(m.peer, AsBytes(EncodeReply(r.seq(), fb::DoneT())));
+        return;
+      }
+      break;
+    case fb::Body::Cancel: {
+      auto run = core.IdentityOf(*r.body_as_Cancel());
+      if (!run.ok()) return refuse(r.seq(), run.status());
+      core.gate().Cancel(*run);
+      break;  // the core looks among those that wait, and answers
+    }
+    default: break;
+  }
+  device.Post([&device, peer = m.peer, principal, head = std::string(reinterpret_cast<const char*>(m.head.data()), m.head.size())] {
+    device.core().OnControl(MonotonicNow(), peer, principal, AsBytes(head));
+  });
+}
+
+fb::LoadInfoT HostThread::LoadOf(DeviceThread& device, Nanos now) const {
+  CoreLoad& load = device.core().load();
+  fb::LoadInfoT out;
+  out.sessions = load.sessions.load();
+  out.queued = load.queued.load();
+  out.runs = load.runs.load();
+  out.free_memory = load.free_memory.load();
+  if (const Nanos since = device.core().gate().busy_since(); since > 0 && now > since) {
+    out.busy_since_ms = static_cast<uint64_t>((now - since) / kMillisecond) + 1;
+    out.queued_ns = static_cast<uint64_t>(now - since);
+    if (crash_) out.op = crash_->label();
+  }
+  return out;
+}
+
+// False when the registry refused this executor.
+bool HostThread::TickLink(Link& link, Nanos now) {
+  const auto lose = [&](const std::string& why) {
+    if (link.announcer.registered()) Log(LogLevel::kWarning, "registry lost", {{"registry", link.registry}, {"why", why}});
+    link.announcer.OnConnected(now);
+    link.dealer.reset();
+    link.retry_at = now + link.backoff;
+    link.backoff = std::min(2 * link.backoff, 32 * kSecond);
+  };
+  if (!link.dealer) {
+    if (now < link.retry_at) return true;
+    auto dealer = Dealer::Connect(context_, link.registry);
+    if (!dealer.ok()) {
+      lose(MessageOf(dealer.status()));
+      return true;
+    }
+    link.dealer = *std::move(dealer);
+    link.announcer.OnConnected(now);
+  }
+  ClientChannel::Message message;
+  while (true) {
+    auto came = link.dealer->Receive(message, 0);
+    if (!came.ok()) {
+      lose(MessageOf(came.status()));
+      return true;
+    }
+    if (!*came) break;
+    const bool before = link.announcer.registered();
+    link.announcer.OnReply(now, AsBytes(message.head));
+    if (!link.announcer.refusal().ok()) {
+      Log(LogLevel::kError, "registry refused", {{"registry", link.registry}, {"why", MessageOf(link.announcer.refusal())}});
+      return false;
+    }
+    if (!before && link.announcer.registered()) Log(LogLevel::kInfo, "registered", {{"registry", link.registry}});
+    link.backoff = kSecond;
+  }
+  return true;
+}
+
+void HostThread::OnTick(DeviceThread& device, Nanos now) {
+  device.core().gate().CheckDeadline(now);
+  for (Link& link : links_) {
+    if (drain_until_) break;  // goodbye was said
+    if (!TickLink(link, now)) refused_ = kRegistryRefused;
+    if (!link.dealer) continue;
+    if (auto out = link.announcer.OnTick(now, LoadOf(device, now))) (void)link.dealer->Send(AsBytes(*out));
+    if (link.announcer.Silent(now)) {
+      link.dealer.reset();
+      link.retry_at = now;
+    }
+  }
+  if (options_.kernel_timeout > 0) Watch(device, now);
+}
+
+// A kernel that does not come back is a device fault: nothing can be saved but the reason.
+void HostThread::Watch(DeviceThread& device, Nanos now) {
+  const uint64_t steps = crash_->steps();
+  if (device.core().gate().busy_since() == 0 || steps != watched_steps_) {
+    watched_steps_ = steps;
+    watched_since_ = now;
+    return;
+  }
+  if (now - watched_since_ < options_.kernel_timeout) return;
+  Log(LogLevel::kError, "device fault: a kernel does not return", {{"kernel", crash_->label()}});
+  _exit(kDeviceFault);
+}
+
+bool HostThread::Drained(DeviceThread& device, Nanos now) {
+  device.Post([this, &device] {
+    const bool idle = device.core().Idle();
+    mailbox_.Post([this, idle] { idle_ = idle; });
+  });
+  if (idle_) return true;
+  if (now < drain_until_) return false;
+  Log(LogLevel::kWarning, "drain timeout: cancelling what runs");
+  device.core().gate().Drain();
+  return true;
+}
+
+int HostThread::Run(DeviceThread& device, int signal_fd) {
+  RingDoor door(options_.ring_listener, device);
+  std::vector<PeerId> gone;
+  std::vector<int> fds;
+  Nanos next_tick = 0;
+  int code = kDrained;
+  while (true) {
+    mailbox_.Drain();
+    control_->TakeGone(gone);
+    for (PeerId peer : gone) principals_.erase(peer);
+    Incoming message;
+    for (int i = 0; i < 64 && control_->Receive(message); ++i) OnControl(device, message);
+    door.Poll();
+    const Nanos now = MonotonicNow();
+    if (now >= next_tick) {
+      next_tick = now + kTick;
+      OnTick(device, now);
+      if (refused_) {
+        code = refused_;
+        break;
+      }
+      if (drain_until_ && Drained(device, now)) break;
+    }
+    signalfd_siginfo info;
+    if (read(signal_fd, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+      if (drain_until_) break;  // a second one ends it at once
+      drain_until_ = now + options_.drain_timeout;
+      Log(LogLevel::kInfo, "draining");
+      for (Link& link : links_) {
+        if (link.dealer) (void)link.dealer->Send(AsBytes(link.announcer.Goodbye()));
+      }
+      device.Post([&device] { device.core().Drain(); });
+    }
+    if (control_->Pending()) continue;
+    fds.assign({control_->fd(), control_->monitor_fd(), mailbox_.fd(), signal_fd});
+    for (const Link& link : links_) {
+      if (link.dealer) fds.push_back(link.dealer->fd());
+    }
+    door.AddDescriptors(fds);
+    PollReadable(fds, std::max<Nanos>(next_tick - MonotonicNow(), 0));
+  }
+  device.Post([&device] { device.Stop(); });
+  return code;
+}
+
+}  // namespace opwire

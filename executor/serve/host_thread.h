@@ -1,0 +1,71 @@
+// The host thread: control socket, registry links, timers, watchdog. It never runs a kernel, so it answers while one runs.
+#ifndef OPWIRE_EXECUTOR_SERVE_HOST_THREAD_H_
+#define OPWIRE_EXECUTOR_SERVE_HOST_THREAD_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/serve/device_thread.h"
+#include "executor/serve/mailbox.h"
+#include "ir/wire/zmq_channel.h"
+#include "registry/client/announcer.h"
+
+namespace opwire {
+
+struct HostOptions {
+  std::vector<std::string> registries;
+  fb::ExecutorInfoT info;              // for the registries
+  bool share = false;
+  Nanos drain_timeout = 10 * kSecond;
+  Nanos kernel_timeout = 0;            // 0: none
+  int ring_listener = -1;              // a listening Unix socket; -1: none
+};
+
+class HostThread {
+ public:
+  // Exit codes of opwire-executor.
+  enum : int { kDrained = 0, kDeviceFault = 4, kRegistryRefused = 5 };
+
+  HostThread(HostOptions options, ZmqContext& context, std::unique_ptr<Router> control, CrashRecord* crash);
+  ~HostThread();
+
+  // Device thread: the reply of a control peer.
+  void SendControl(PeerId peer, std::string reply);
+  // Runs on the calling thread until a signal has drained the executor; then the device thread was told to stop.
+  int Run(DeviceThread& device, int signal_fd);
+
+ private:
+  struct Link {
+    std::string registry;
+    Announcer announcer;
+    std::unique_ptr<Dealer> dealer;
+    Nanos retry_at = 0;
+    Nanos backoff = kSecond;
+  };
+
+  void OnControl(DeviceThread& device, const Incoming& message);
+  void OnTick(DeviceThread& device, Nanos now);
+  bool TickLink(Link& link, Nanos now);
+  fb::LoadInfoT LoadOf(DeviceThread& device, Nanos now) const;
+  void Watch(DeviceThread& device, Nanos now);
+  bool Drained(DeviceThread& device, Nanos now);
+
+  HostOptions options_;
+  ZmqContext& context_;
+  std::unique_ptr<Router> control_;
+  CrashRecord* const crash_;
+  Mailbox mailbox_;
+  std::vector<Link> links_;
+  absl::flat_hash_map<PeerId, std::string> principals_;
+  AlignedBytes decode_;
+  Nanos drain_until_ = 0;  // 0: not draining
+  bool idle_ = false;      // as the device thread last said while draining
+  uint64_t watched_steps_ = 0;
+  Nanos watched_since_ = 0;
+  int refused_ = 0;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_EXECUTOR_SERVE_HOST_THREAD_H_

@@ -1,0 +1,173 @@
+// The executor's facts as JSON.
+#include "executor/serve/info.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ir/ops/catalogue.h"
+
+namespace opwire {
+namespace {
+
+using nlohmann::json;
+
+// The element types by which a row's variants are chosen; {kInvalid} where it has no type variable.
+std::vector<DType> KeyTypes(const OpRow& row) {
+  if (row.variables.empty()) return {DType::kInvalid};
+  std::vector<DType> out;
+  for (int i = 1; i < kDTypeCount; ++i) {
+    if (row.variables[0].types.Has(static_cast<DType>(i))) out.push_back(static_cast<DType>(i));
+  }
+  return out;
+}
+
+uint32_t Mask(DTypeSet set) {
+  uint32_t mask = 0;
+  for (int i = 1; i < kDTypeCount; ++i) mask |= set.Has(static_cast<DType>(i)) ? 1u << i : 0;
+  return mask;
+}
+
+std::string Dump(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+}  // namespace
+
+std::vector<std::unique_ptr<fb::OpEntryT>> OpEntries(const VariantTable& variants) {
+  std::vector<std::unique_ptr<fb::OpEntryT>> out;
+  for (const OpRow& row : Catalogue().rows()) {
+    auto entry = std::make_unique<fb::OpEntryT>();
+    entry->name = row.name;
+    entry->version = row.version;
+    for (const Variant& v : variants.Of(row.name)) {
+      if (!v.unavailable.empty()) continue;
+      auto variant = std::make_unique<fb::VariantEntryT>();
+      variant->name = v.name;
+      variant->tier = static_cast<uint8_t>(v.tier);
+      variant->priority = v.priority;
+      variant->dtypes = Mask(v.dtypes);
+      entry->dtypes |= variant->dtypes;
+      entry->variants.push_back(std::move(variant));
+    }
+    if (!entry->variants.empty()) out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+StatusOr<std::string> InfoWriter::Write(const std::string& principal, const fb::Info& info) const {
+  const std::string topic = info.topic() ? info.topic()->str().substr(0, 64) : "";
+  if (topic == "report") return Report();
+  if (topic == "ops") return Ops();
+  if (topic == "explain") return Explain(info.argument() ? info.argument()->str().substr(0, 128) : "", static_cast<DType>(info.dtype()));
+  if (topic == "sessions") return Sessions(principal);
+  if (topic == "stats") return Stats();
+  return NotFound("info: expected report, ops, explain, sessions or stats, got '{}'", topic);
+}
+
+std::string InfoWriter::Report() const {
+  const DeviceInfo& d = core_.device_.info();
+  json j;
+  j["executor"] = core_.options_.executor_id;
+  j["incarnation"] = core_.options_.incarnation;
+  j["protocol"] = fmt::format("{}.{}", kProtocolMajor, kProtocolMinor);
+  j["device"] = {{"kind", d.kind},   {"index", d.index},           {"name", d.name},
+                 {"arch", d.arch},   {"memory_bytes", d.memory_bytes}, {"compute_units", d.compute_units},
+                 {"uuid", d.uuid},   {"dtypes", d.dtypes.ToString()}, {"collective_backend", d.collective_backend},
+                 {"facts", d.facts}};
+  j["memory"] = {{"limit", core_.budget_.limit}, {"in_use", core_.budget_.in_use}, {"peak", core_.budget_.peak}};
+  json limits = json::object();
+  for (const ExecutorLimit& row : kExecutorLimits) limits[std::string(row.name)] = core_.options_.limits[row.id];
+  j["limits"] = limits;
+  json ops = json::array();
+  for (const OpRow& row : Catalogue().rows()) {
+    json variants = json::array();
+    for (const Variant& v : core_.variants_.Of(row.name)) {
+      variants.push_back({{"name", v.name},
+                          {"tier", TierName(v.tier)},
+                          {"source", v.source},
+                          {"dtypes", v.dtypes.ToString()},
+                          {"state", v.unavailable.empty() ? "prebuilt" : "unavailable"},
+                          {"reason", v.unavailable}});
+    }
+    ops.push_back({{"op", row.name}, {"variants", variants}});
+  }
+  j["ops"] = ops;
+  return Dump(j);
+}
+
+std::string InfoWriter::Ops() const {
+  json ops = json::array();
+  for (const OpRow& row : Catalogue().rows()) {
+    DTypeSet dtypes;
+    json names = json::array();
+    for (const Variant& v : core_.variants_.Of(row.name)) {
+      if (!v.unavailable.empty()) continue;
+      dtypes = dtypes | v.dtypes;
+      names.push_back(v.name);
+    }
+    if (names.empty()) continue;
+    ops.push_back({{"op", row.name}, {"version", row.version}, {"signature", row.Signature()}, {"dtypes", dtypes.ToString()},
+                   {"variants", names}, {"effects", EffectsName(row.effects)}, {"doc", row.doc}});
+  }
+  return Dump(ops);
+}
+
+StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) const {
+  const OpAlias* alias = Catalogue().FindAlias(op);
+  const OpRow* row = Catalogue().Find(alias ? alias->name : op);
+  if (!row) return NotFound("no op '{}'; the nearest are: {}", op, fmt::join(Catalogue().Nearest(op), ", "));
+  const std::vector<DType> keys = KeyTypes(*row);
+  json candidates = json::array();
+  for (DType key : keys) {
+    if (dtype != DType::kInvalid && key != dtype) continue;
+    for (const Candidate& c : core_.variants_.Explain(row->name, key)) {
+      candidates.push_back({{"dtype", DTypeName(key)},
+                            {"variant", c.variant->name},
+                            {"tier", TierName(c.variant->tier)},
+                            {"priority", c.variant->priority},
+                            {"source", c.variant->source},
+                            {"chosen", c.chosen},
+                            {"reason", c.reason}});
+    }
+  }
+  if (candidates.empty()) {
+    return InvalidArgument("{} takes {}, not {}", row->Signature(), row->variables.empty() ? "no type variable" : row->variables[0].types.ToString(),
+                           DTypeName(dtype));
+  }
+  return Dump({{"op", row->name}, {"signature", row->Signature()}, {"doc", row->doc}, {"candidates", candidates}});
+}
+
+std::string InfoWriter::Sessions(const std::string& principal) const {
+  json out = json::array();
+  for (const auto& [id, s] : core_.sessions_) {
+    if (s->principal != principal) continue;
+    json clients = json::array();
+    for (const auto& [number, a] : s->attachments) {
+      clients.push_back({{"attachment", number}, {"client", a->client}, {"connected", a->peer != kNoPeer}, {"in_flight", a->in_flight}});
+    }
+    out.push_back({{"id", id},
+                   {"name", s->name},
+                   {"principal", s->principal},
+                   {"clients", clients},
+                   {"tensors", s->store->count()},
+                   {"bytes", s->store->in_use()},
+                   {"quota", s->store->quota()},
+                   {"programs", s->slots.size()},
+                   {"queued", s->queue.size()},
+                   {"runs", s->runs},
+                   {"device_ms", static_cast<double>(s->device_time) / kMillisecond}});
+  }
+  return Dump(out);
+}
+
+std::string InfoWriter::Stats() const {
+  return Dump({{"sessions", core_.sessions_.size()},
+               {"queued", core_.load_.queued.load()},
+               {"runs", core_.load_.runs.load()},
+               {"failed", core_.load_.failed.load()},
+               {"refused", core_.load_.refused.load()},
+               {"memory_in_use", core_.budget_.in_use},
+               {"memory_peak", core_.budget_.peak},
+               {"memory_limit", core_.budget_.limit}});
+}
+
+}  // namespace opwire

@@ -1,0 +1,34 @@
+// What an executor says of itself, as JSON, for `opwire ops`, `explain`, `report`, `sessions` and `top`.
+#ifndef OPWIRE_EXECUTOR_SERVE_INFO_H_
+#define OPWIRE_EXECUTOR_SERVE_INFO_H_
+
+#include <string>
+
+#include "executor/serve/core.h"
+
+namespace opwire {
+
+class InfoWriter {
+ public:
+  explicit InfoWriter(const Core& core) : core_(core) {}
+
+  // Topics: "report", "ops", "explain" (argument: an op, and an element type), "sessions" (the principal's own), "stats". NOT_FOUND for
+  // another topic or an op that the catalogue lacks, with the nearest names.
+  StatusOr<std::string> Write(const std::string& principal, const fb::Info& info) const;
+
+ private:
+  std::string Report() const;
+  std::string Ops() const;
+  StatusOr<std::string> Explain(const std::string& op, DType dtype) const;
+  std::string Sessions(const std::string& principal) const;
+  std::string Stats() const;
+
+  const Core& core_;
+};
+
+// The op list as registered with a registry: every row that some variant here can run, with the element types it takes.
+std::vector<std::unique_ptr<fb::OpEntryT>> OpEntries(const VariantTable& variants);
+
+}  // namespace opwire
+
+#endif  // OPWIRE_EXECUTOR_SERVE_INFO_H_

@@ -1,0 +1,209 @@
+// opwire-executor: binds one accelerator and runs programs on it.
+#include <CLI/CLI.hpp>
+#include <sodium.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "executor/serve/device_thread.h"
+#include "executor/serve/host_thread.h"
+#include "executor/serve/info.h"
+#include "executor/serve/ring_door.h"
+#include "ir/wire/endpoint.h"
+#include "ir/wire/log.h"
+#include "ir/wire/signals.h"
+
+namespace opwire {
+namespace {
+
+struct Flags {
+  std::string device = "cpu", name, listen, cores, data, level = "info";
+  std::vector<std::string> registries, labels;
+  bool insecure = false, share = false, no_arena = false, no_ring = false;
+  double drain_timeout = 10, kernel_timeout = 0;
+  int64_t slice_us = 500;
+  ExecutorLimits limits;
+};
+
+enum : int { kUsage = 2, kDeviceRefused = 3 };
+
+int Fail(int code, const Status& status) {
+  fmt::print(stderr, "opwire-executor: {}\n", MessageOf(status));
+  return code;
+}
+
+// Room for the connections that the sockets may have.
+void RaiseDescriptorLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 65536);
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+}
+
+void AddFlags(CLI::App& app, Flags& f) {
+  app.add_option("--device", f.device, "cpu, or auto")->capture_default_str();
+  app.add_option("--registry", f.registries, "A registry to register with; may be given again (default: OPWIRE_REGISTRY, else the user's own)");
+  app.add_option("--name", f.name, "This executor's id (default: the device and random letters)");
+  app.add_option("--listen", f.listen, "tcp://HOST:PORT for clients elsewhere (default: ipc in the user's runtime directory)");
+  app.add_flag("--insecure", f.insecure, "Allow tcp without encryption");
+  app.add_flag("--share", f.share, "Serve other users too");
+  app.add_option("--label", f.labels, "A label that clients may ask for; may be given again");
+  app.add_option("--cores", f.cores, "Cores to bind, as 0-3,6 (default: all that this process may use)");
+  app.add_option("--data", f.data, "Directory for save and load (default: none, both are refused)")->check(CLI::ExistingDirectory);
+  app.add_option("--drain-timeout", f.drain_timeout, "Seconds that running work may take after SIGTERM")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+  app.add_option("--kernel-timeout", f.kernel_timeout, "Seconds after which a kernel is a device fault; 0: never")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+  app.add_option("--slice-us", f.slice_us, "Microseconds that one session runs while others wait")->check(CLI::Range(10, 10000))->capture_default_str();
+  app.add_flag("--no-arena", f.no_arena, "Give every value memory of its own, for sanitizers");
+  app.add_flag("--no-ring", f.no_ring, "Offer no shared-memory ring");
+  app.add_option("--log-level", f.level, "debug, info, warning or error")->check(CLI::IsMember({"debug", "info", "warning", "error"}))->capture_default_str();
+  for (const ExecutorLimit& row : kExecutorLimits) {
+    app.add_option("--limit-" + std::string(row.name), f.limits[row.id], "Limit: " + std::string(row.doc))
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+        ->capture_default_str()
+        ->group("Limits");
+  }
+}
+
+std::string RandomName(const std::string& device) {
+  uint32_t r;
+  randombytes_buf(&r, sizeof(r));
+  std::string kind = device;
+  for (char& c : kind) {
+    if (c == ':') c = '-';
+  }
+  return fmt::format("{}-{:06x}", kind, r & 0xffffff);
+}
+
+fb::ExecutorInfoT InfoOf(const Flags& f, const CoreOptions& core, const Device& device, const VariantTable& variants,
+                         const std::string& control_endpoint) {
+  const DeviceInfo& d = device.info();
+  fb::ExecutorInfoT info;
+  info.id = core.executor_id;
+  info.incarnation = core.incarnation;
+  info.control_endpoint = control_endpoint;
+  info.device = d.kind == "cpu" ? d.kind : fmt::format("{}:{}", d.kind, d.index);
+  info.device_name = d.name;
+  info.arch = d.arch;
+  info.memory_bytes = d.memory_bytes;
+  info.compute_units = d.compute_units;
+  info.labels = f.labels;
+  for (const auto& [key, value] : d.facts) {
+    auto fact = std::make_unique<fb::KeyValueT>();
+    fact->key = key;
+    fact->value = value;
+    info.facts.push_back(std::move(fact));
+  }
+  info.ops = OpEntries(variants);
+  info.uid = getuid();
+  info.insecure = f.insecure;
+  return info;
+}
+
+int Serve(const Flags& f, TerminationSignals& signals) {
+  auto directory = RuntimeDirectory();
+  if (!directory.ok()) return Fail(1, directory.status());
+  std::vector<std::string> registries = f.registries;
+  if (const char* env = std::getenv("OPWIRE_REGISTRY"); registries.empty() && env && *env) registries.push_back(env);
+  if (registries.empty()) registries.push_back("ipc://" + *directory + "/registry");
+  for (const std::string& r : registries) {
+    if (Status s = CheckEndpoint(r, true); !s.ok()) return Fail(kUsage, s);
+  }
+  const std::string name = f.name.empty() ? RandomName(f.device) : f.name;
+  std::string control_at = fmt::format("ipc://{}/{}.ctl", *directory, name), run_at = fmt::format("ipc://{}/{}.run", *directory, name);
+  const bool tcp = !f.listen.empty() && !IsIpc(f.listen);
+  if (tcp) {
+    if (Status s = CheckEndpoint(f.listen, f.insecure); !s.ok()) return Fail(kUsage, s);
+    control_at = f.listen;
+    run_at = f.listen.substr(0, f.listen.rfind(':')) + ":*";
+  } else if (Status s = CheckEndpoint(control_at, false); !s.ok() || name.find('/') != std::string::npos) {
+    return Fail(kUsage, s.ok() ? InvalidArgument("--name {}: expected no '/'", name) : s);
+  }
+
+  auto device = OpenDevice(f.device, {.cores = f.cores});
+  if (!device.ok()) return Fail(kDeviceRefused, device.status());
+  const VariantTable variants = BuildVariantTable(**device);
+
+  // Run and control have contexts of their own, so that bulk never delays a run.
+  ZmqContext run_context, control_context;
+  auto control = Router::Bind(control_context, control_at);
+  if (!control.ok()) return Fail(1, control.status());
+  auto run = Router::Bind(run_context, run_at);
+  if (!run.ok()) return Fail(1, run.status());
+
+  CoreOptions core;
+  core.executor_id = name;
+  randombytes_buf(&core.incarnation, sizeof(core.incarnation));
+  // Later incarnations compare greater: the clock leads.
+  core.incarnation = (static_cast<uint64_t>(time(nullptr)) << 20) | (core.incarnation & 0xfffff);
+  core.run_endpoint = (*run)->endpoint();
+  core.limits = f.limits;
+  core.share = f.share;
+  core.no_arena = f.no_arena;
+  core.data_directory = f.data;
+  core.slice = f.slice_us * kMicrosecond;
+  HostOptions host;
+  if (!tcp && !f.no_ring) {
+    core.ring_path = fmt::format("{}/{}.ring", *directory, name);
+    auto listener = ListenForRings(core.ring_path);
+    if (!listener.ok()) return Fail(1, listener.status());
+    host.ring_listener = *listener;
+  }
+  std::string died;
+  auto crash = CrashRecord::Open(fmt::format("{}/{}.crash", *directory, name), core.incarnation, died);
+  if (!crash.ok()) return Fail(1, crash.status());
+  if (!died.empty()) Log(LogLevel::kWarning, "the previous incarnation died in a kernel", {{"kernel", died}});
+
+  host.registries = registries;
+  host.info = InfoOf(f, core, **device, variants, (*control)->endpoint());
+  if (!died.empty()) {
+    auto fact = std::make_unique<fb::KeyValueT>();
+    fact->key = "died";
+    fact->value = died;
+    host.info.facts.push_back(std::move(fact));
+  }
+  host.share = f.share;
+  host.drain_timeout = static_cast<Nanos>(f.drain_timeout * kSecond);
+  host.kernel_timeout = static_cast<Nanos>(f.kernel_timeout * kSecond);
+  SetLogSource(name);
+  Log(LogLevel::kInfo, "serving", {{"device", (*device)->info().kind}, {"control", (*control)->endpoint()}, {"run", core.run_endpoint}});
+
+  HostThread host_thread(std::move(host), control_context, *std::move(control), crash->get());
+  DeviceThread device_thread(core, *std::move(run), **device, variants, crash->get(),
+                             [&](PeerId peer, std::string reply) { host_thread.SendControl(peer, std::move(reply)); });
+  int code = 0;
+  // The device was bound on this thread, so it stays the device thread.
+  std::thread host_runner([&] { code = host_thread.Run(device_thread, signals.fd()); });
+  device_thread.Run();
+  host_runner.join();
+  Log(LogLevel::kInfo, "stopped", {{"code", std::to_string(code)}});
+  if (!tcp) {
+    for (const char* suffix : {"ctl", "run", "ring", "crash"}) unlink(fmt::format("{}/{}.{}", *directory, name, suffix).c_str());
+  }
+  return code;
+}
+
+}  // namespace
+}  // namespace opwire
+
+int main(int argc, char** argv) {
+  using namespace opwire;
+  TerminationSignals signals;
+  CLI::App app("Binds one accelerator and runs programs on it, for the frontends that ask.\n\nExample:\n  opwire-executor --device cpu\n  "
+               "opwire-executor --device cpu --cores 0-3 --label fast --data ./tensors\n\nExit codes: 0 drained, 2 usage, 3 device refused, 4 "
+               "device fault, 5 registry refused.",
+               "opwire-executor");
+  Flags flags;
+  AddFlags(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : kUsage;
+  }
+  if (sodium_init() < 0) return Fail(1, Internal("libsodium does not start"));
+  SetLogLevel(flags.level);
+  RaiseDescriptorLimit();
+  return Serve(flags, signals);
+}

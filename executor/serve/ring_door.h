@@ -1,0 +1,44 @@
+// Hands out rings: accepts on a Unix socket, checks who asks and for which session, and watches for the clients' ends.
+#ifndef OPWIRE_EXECUTOR_SERVE_RING_DOOR_H_
+#define OPWIRE_EXECUTOR_SERVE_RING_DOOR_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/serve/device_thread.h"
+#include "ir/wire/ring.h"
+
+namespace opwire {
+
+// A listening socket at the path, of mode 0600; a stale one is replaced.
+StatusOr<int> ListenForRings(const std::string& path);
+
+// The host thread's. Takes the listener.
+class RingDoor {
+ public:
+  RingDoor(int listener, DeviceThread& device) : listener_(listener), device_(device) {}
+
+  // Accepts, reads tokens, notices ends. Never blocks.
+  void Poll();
+  void AddDescriptors(std::vector<int>& fds) const;
+
+ private:
+  struct Client {
+    std::shared_ptr<OwnedFd> socket;
+    PeerId peer = 0;     // 0: its token has not come
+    Nanos since = 0;
+    Token token{};
+    size_t got = 0;
+  };
+  void OnToken(Client& c);
+
+  OwnedFd listener_;
+  DeviceThread& device_;
+  std::vector<Client> clients_;
+  PeerId next_ = 1;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_EXECUTOR_SERVE_RING_DOOR_H_

@@ -1,0 +1,26 @@
+// The window of replies.
+#include "executor/session/session.h"
+
+namespace opwire {
+
+void ReplyWindow::Begin(uint64_t seq) {
+  Entry& e = At(seq);
+  e.seq = seq;
+  e.state = State::kPending;
+}
+
+void ReplyWindow::Finish(uint64_t seq, Bytes head, Bytes bulk) {
+  Entry& e = At(seq);
+  e.seq = seq;
+  e.state = State::kDone;
+  e.head.assign(reinterpret_cast<const char*>(head.data()), head.size());
+  e.bulk.assign(reinterpret_cast<const char*>(bulk.data()), bulk.size());
+}
+
+const ReplyWindow::Entry& ReplyWindow::Find(uint64_t seq) const {
+  static const Entry kForgotten;
+  const Entry& e = entries_[seq % entries_.size()];
+  return e.seq == seq ? e : kForgotten;
+}
+
+}  // namespace opwire

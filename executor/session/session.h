@@ -1,0 +1,101 @@
+// A session: what one principal holds on this executor. Clients speak for it through attachments, each with its own sequence of
+// requests and window of replies.
+#ifndef OPWIRE_EXECUTOR_SESSION_SESSION_H_
+#define OPWIRE_EXECUTOR_SESSION_SESSION_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "executor/plan/program.h"
+#include "executor/run/run.h"
+#include "executor/store/store.h"
+#include "ir/wire/channel.h"
+#include "ir/wire/message.h"
+
+namespace opwire {
+
+using Token = std::array<uint8_t, 16>;
+inline constexpr PeerId kNoPeer = UINT64_MAX;
+
+// A request that waits for its turn, checked and private.
+struct QueuedRequest {
+  AlignedBytes head;
+  std::string bulk;
+  const fb::Request* request = nullptr;  // points into head
+  uint32_t attachment = 0;
+  Nanos arrival = 0;
+  Nanos deadline = kNever;
+  size_t bytes() const { return head.size() + bulk.size(); }
+};
+
+// The last replies, so that a retry after a reconnect gets the answer of the first try.
+class ReplyWindow {
+ public:
+  enum class State : uint8_t { kUnknown, kPending, kDone };
+  struct Entry {
+    uint64_t seq = 0;
+    State state = State::kUnknown;
+    std::string head, bulk;
+  };
+
+  explicit ReplyWindow(size_t size) : entries_(size) {}
+  void Begin(uint64_t seq);
+  // Keeps the reply; entries keep their capacity.
+  void Finish(uint64_t seq, Bytes head, Bytes bulk);
+  // kUnknown: so long ago that it is forgotten.
+  const Entry& Find(uint64_t seq) const;
+
+ private:
+  Entry& At(uint64_t seq) { return entries_[seq % entries_.size()]; }
+  std::vector<Entry> entries_;
+};
+
+struct Attachment {
+  explicit Attachment(size_t window) : replies(window) {}
+  uint32_t id = 0;
+  Token token{};
+  std::string client;
+  PeerId peer = kNoPeer;      // kNoPeer: lost
+  Nanos lost_at = 0;          // since when
+  uint64_t next_seq = 1;
+  ReplyWindow replies;
+  int64_t in_flight = 0;
+  int64_t bytes_in_flight = 0;
+};
+
+struct Session {
+  uint64_t id = 0;
+  std::string principal;
+  std::string name;           // empty: unnamed
+  Nanos ttl = 0;              // of a named one without clients
+  Nanos empty_since = 0;      // when the last client left
+  uint32_t next_attachment = 1;
+  absl::flat_hash_map<uint32_t, std::unique_ptr<Attachment>> attachments;
+  std::unique_ptr<Store> store;
+  absl::flat_hash_map<uint32_t, std::shared_ptr<const Program>> slots;
+
+  std::deque<std::unique_ptr<QueuedRequest>> queue;
+  bool waiting = false;       // its head waits for a worker
+  bool in_ready_list = false;
+  Nanos device_time = 0;      // that it has used, for fairness
+  Nanos virtual_time = 0;
+  uint64_t runs = 0;
+  Run run;                    // the one that has begun, if any
+  Nanos last_used = 0;
+  std::vector<uint64_t> tickets;
+
+  Attachment* FindAttachment(uint32_t attachment) {
+    const auto it = attachments.find(attachment);
+    return it == attachments.end() ? nullptr : it->second.get();
+  }
+  bool HasWork() const { return !waiting && (run.active() || !queue.empty()); }
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_EXECUTOR_SESSION_SESSION_H_

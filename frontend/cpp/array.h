@@ -1,0 +1,66 @@
+// A dense array in this process: what goes into a run and what comes out of it.
+#ifndef OPWIRE_FRONTEND_CPP_ARRAY_H_
+#define OPWIRE_FRONTEND_CPP_ARRAY_H_
+
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/base/status.h"
+#include "ir/base/type.h"
+
+namespace opwire {
+
+// Borrowed memory of a dense row-major array.
+struct ArrayView {
+  DType dtype = DType::kInvalid;
+  std::vector<int64_t> shape;
+  const void* data = nullptr;
+  int64_t bytes = 0;
+};
+
+class Array {
+ public:
+  Array() = default;
+  // Zeros. REQUIRES: the byte count does not overflow.
+  Array(DType dtype, std::vector<int64_t> shape)
+      : dtype_(dtype), shape_(std::move(shape)), bytes_(static_cast<size_t>(TensorBytes(dtype_, Encoding::kDense, shape_).value_or(0))) {}
+  template <typename T>
+  static Array Of(DType dtype, std::vector<int64_t> shape, std::span<const T> values) {
+    Array a(dtype, std::move(shape));
+    std::memcpy(a.bytes_.data(), values.data(), std::min(a.bytes_.size(), values.size_bytes()));
+    return a;
+  }
+
+  // .npy files. NOT_FOUND, INVALID_ARGUMENT, UNIMPLEMENTED for element types NumPy lacks.
+  static StatusOr<Array> ReadNpy(const std::string& path);
+  Status WriteNpy(const std::string& path) const;
+  // Reproducible values: floats uniform in [-1, 1), integers in [0, 8), bools.
+  static Array Random(DType dtype, std::vector<int64_t> shape, uint64_t seed);
+
+  DType dtype() const { return dtype_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
+  int64_t elements() const { return CheckedElements(shape_).value_or(0); }
+  std::span<uint8_t> bytes() { return bytes_; }
+  std::span<const uint8_t> bytes() const { return bytes_; }
+  // REQUIRES: sizeof(T) is the element size.
+  template <typename T>
+  std::span<const T> values() const {
+    return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
+  }
+  template <typename T>
+  std::span<T> values() {
+    return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
+  }
+  ArrayView view() const { return {dtype_, shape_, bytes_.data(), static_cast<int64_t>(bytes_.size())}; }
+
+ private:
+  DType dtype_ = DType::kInvalid;
+  std::vector<int64_t> shape_;
+  std::vector<uint8_t> bytes_;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_FRONTEND_CPP_ARRAY_H_

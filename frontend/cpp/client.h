@@ -1,0 +1,229 @@
+// The C++ frontend.
+//
+//   OPWIRE_ASSIGN_OR_RETURN(Client client, Client::Connect());
+//   OPWIRE_ASSIGN_OR_RETURN(Session session, client.Open());                  // on the executor that suits best
+//   OPWIRE_ASSIGN_OR_RETURN(Program mlp, session.Load(ReadText("mlp.opw")));
+//   OPWIRE_ASSIGN_OR_RETURN(Tensor w, session.Put(weights.view()));           // stays on the device
+//   OPWIRE_ASSIGN_OR_RETURN(auto y, mlp.Call({x, w}));                        // arrays back
+//
+// A Session, and what came from it, belongs to one thread at a time; a Client may be shared. Every call returns a Status: lost
+// connections are UNAVAILABLE, and what was lost with them is named. Programs are uploaded again by themselves, tensors are gone.
+#ifndef OPWIRE_FRONTEND_CPP_CLIENT_H_
+#define OPWIRE_FRONTEND_CPP_CLIENT_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "frontend/cpp/array.h"
+#include "ir/program/module.h"
+
+namespace opwire {
+
+class Session;
+struct SessionState;
+
+// A tensor on the device. Copies are the same tensor; the last one's end frees it with the session's next message.
+class Tensor {
+ public:
+  Tensor() = default;
+  DType dtype() const;
+  const std::vector<int64_t>& shape() const;
+  int64_t bytes() const;
+  // Of this client's counter, for messages: "3:17".
+  std::string id() const;
+  // Gives up ownership: the tensor stays in the session (a named one's, for who attaches later).
+  void Leave();
+  bool valid() const { return state_ != nullptr; }
+
+ private:
+  friend class Session;
+  friend class Program;
+  friend struct SessionState;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// One argument of a run.
+class Arg {
+ public:
+  Arg(const Tensor& t) : value_(t) {}                          // NOLINT: a braced list of arguments reads as a call
+  Arg(ArrayView v) : value_(std::move(v)) {}                   // NOLINT: must outlive the call that sends it
+  Arg(const Array& a) : value_(a.view()) {}                    // NOLINT
+  Arg(double scalar) : value_(scalar) {}                       // NOLINT: becomes the 0-d parameter's type
+  Arg(int64_t number) : value_(number) {}                      // NOLINT: a dimension, or an integer scalar
+  Arg(int number) : value_(int64_t{number}) {}                 // NOLINT
+  const std::variant<Tensor, ArrayView, double, int64_t>& value() const { return value_; }
+
+ private:
+  std::variant<Tensor, ArrayView, double, int64_t> value_;
+};
+
+enum class Want : uint8_t { kNothing = 0, kInline = 1, kTensor = 2 };
+
+struct RunOptions {
+  // By result; shorter lists are filled with kTensor. Results of inout parameters stay in their tensors: kNothing or kInline.
+  std::vector<Want> wants;
+  int64_t deadline_us = 0;  // 0: none
+  uint64_t trace_id = 0;
+  std::string_view function;  // empty: the first
+  bool profile = false;       // measure every step
+};
+
+// What one step of a profiled run took.
+struct StepCost {
+  int node = -1;      // of the function; its number of nodes for a copy of a result
+  std::string label;  // "op@variant"
+  int64_t ns = 0;
+};
+
+struct RunResult {
+  struct Output {
+    Tensor tensor;              // Want::kTensor
+    std::optional<Array> array; // Want::kInline
+  };
+  std::vector<Output> outputs;  // by result
+  bool divided_by_zero = false;
+  int64_t queue_ns = 0;         // on the executor, before it began
+  int64_t run_ns = 0;           // on the device
+  std::vector<StepCost> profile;
+};
+
+// A run in flight.
+class PendingRun {
+ public:
+  PendingRun(PendingRun&&) noexcept;
+  PendingRun& operator=(PendingRun&&) noexcept;
+  ~PendingRun();  // nobody waits: the reply is dropped
+  // DEADLINE_EXCEEDED when the reply has not come in time: wait again, or Cancel.
+  StatusOr<RunResult> Wait(int64_t timeout_us = -1);
+  bool Ready();
+  // Asks the executor to stop it; Wait then says CANCELLED, unless it had ended.
+  Status Cancel();
+
+ private:
+  friend class Program;
+  friend class Session;
+  struct State;
+  explicit PendingRun(std::unique_ptr<State> s);
+  std::unique_ptr<State> state_;
+};
+
+class Program {
+ public:
+  Program() = default;
+  // Runs and waits.
+  StatusOr<RunResult> Run(const std::vector<Arg>& args, const RunOptions& options = {}) const;
+  // Runs, waits, and fetches every result that is not an inout parameter's.
+  StatusOr<std::vector<Array>> Call(const std::vector<Arg>& args) const;
+  // Sends the run; waits only for credit.
+  StatusOr<PendingRun> Start(const std::vector<Arg>& args, const RunOptions& options = {}) const;
+  const Module& module() const;
+
+ private:
+  friend class Session;
+  friend struct SessionState;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// Memory of the session that the client fills in place: on one host the segment itself, elsewhere a buffer that Seal sends.
+struct Writable {
+  Tensor tensor;
+  std::span<uint8_t> bytes;
+};
+
+struct TensorFacts {
+  std::string id, name;
+  DType dtype = DType::kInvalid;
+  std::vector<int64_t> shape;
+  int64_t bytes = 0;
+  bool usable = false;
+};
+
+class Session {
+ public:
+  Session() = default;
+
+  StatusOr<Program> Load(std::string_view text, std::string_view filename = "program");
+  StatusOr<Program> Load(Module module);
+
+  StatusOr<Tensor> Put(const ArrayView& array, std::string_view name = "");
+  StatusOr<Writable> Alloc(DType dtype, const std::vector<int64_t>& shape);
+  Status Seal(const Writable& w);
+  StatusOr<Array> Fetch(const Tensor& t);
+  // The tensor's bytes in place, without a copy, where client and executor share memory; valid until the tensor is freed or written.
+  // FAILED_PRECONDITION elsewhere.
+  StatusOr<std::span<const uint8_t>> View(const Tensor& t);
+  StatusOr<Tensor> Copy(const Tensor& t);
+  Status Rename(const Tensor& t, std::string_view name);
+  // What the session holds; and one of these by its name or id.
+  StatusOr<std::vector<TensorFacts>> List();
+  StatusOr<Tensor> Find(std::string_view name_or_id);
+  StatusOr<std::string> Print(const Tensor& t, uint32_t max_elements = 0);
+  // .npy files in the executor's --data directory.
+  Status Save(const Tensor& t, std::string_view path);
+  StatusOr<Tensor> LoadFile(std::string_view path);
+
+  // Several runs in one message and one reply, in order.
+  struct BatchRun {
+    Program program;
+    std::vector<Arg> args;
+    RunOptions options;
+  };
+  StatusOr<std::vector<RunResult>> RunBatch(const std::vector<BatchRun>& runs);
+
+  // "report", "ops", "explain", "sessions", "stats" as JSON.
+  StatusOr<std::string> Info(std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid);
+
+  // Ends this client's part; an unnamed session, or with `free` any, is freed at once.
+  Status Close(bool free = false);
+
+  const std::string& executor() const;
+  bool on_ring() const;
+
+ private:
+  friend class Client;
+  friend struct SessionState;
+  std::shared_ptr<SessionState> state_;
+};
+
+struct SessionOptions {
+  std::string name;             // empty: unnamed
+  std::string device;           // "cpu", "cuda:1", an executor's id; empty: any
+  std::string label;
+  const Module* program = nullptr;  // place where this can run
+  int64_t memory_bytes = 0;     // quota; 0: the executor's default
+  int64_t ttl_s = 0;
+  bool ring = true;
+};
+
+struct ClientOptions {
+  std::vector<std::string> registries;  // empty: OPWIRE_REGISTRY, else the user's own
+  std::string name = "c++";             // for logs and `opwire sessions`
+};
+
+struct ExecutorFacts;
+
+class Client {
+ public:
+  // Talks to nobody yet.
+  static StatusOr<Client> Connect(const ClientOptions& options = {});
+
+  // A session on the executor that suits best (placement.h); tries the next when one refuses. UNAVAILABLE when no executor is there.
+  StatusOr<Session> Open(const SessionOptions& options = {});
+  // Who is there, as registered.
+  StatusOr<std::vector<ExecutorFacts>> Executors(bool with_ops = false);
+
+ private:
+  struct State;
+  friend struct SessionState;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_FRONTEND_CPP_CLIENT_H_

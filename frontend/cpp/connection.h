@@ -1,0 +1,62 @@
+// The sockets of one attachment: control, and run or ring. Opening one does the Hello and the Attach.
+#ifndef OPWIRE_FRONTEND_CPP_CONNECTION_H_
+#define OPWIRE_FRONTEND_CPP_CONNECTION_H_
+
+#include <memory>
+#include <string>
+
+#include "ir/wire/ring.h"
+#include "ir/wire/zmq_channel.h"
+
+namespace opwire {
+
+struct ConnectOptions {
+  fb::HelloT hello;              // without a token: a new attachment
+  bool ring = true;              // where the executor offers one
+  Nanos ping_timeout = 250 * kMillisecond;  // a live executor answers a ping within this, whatever it runs
+};
+
+class Connection {
+ public:
+  // UNAVAILABLE when nobody answers, ABORTED when the token is of another incarnation, or what the executor said.
+  static StatusOr<std::unique_ptr<Connection>> Open(ZmqContext& context, const std::string& control_endpoint, const ConnectOptions& options);
+
+  const fb::HelloReplyT& hello() const { return hello_; }
+
+  // The run socket or ring.
+  Status Send(Bytes head, Bytes bulk) { return run_->Send(head, bulk); }
+  // As ClientChannel::Receive; notices a dead or stopped executor within a second on every carrier.
+  StatusOr<bool> Receive(ClientChannel::Message& message, Nanos timeout);
+
+  // One request on the control socket and its reply, verified and without error.
+  template <typename BodyT>
+  StatusOr<ClientChannel::Message> Control(BodyT body, Bytes bulk = {}, Nanos timeout = 30 * kSecond) {
+    const uint64_t seq = ++control_seq_;
+    return ControlBytes(seq, EncodeRequest(seq, std::move(body)), bulk, timeout);
+  }
+  // The same in two halves, so that several can be outstanding.
+  template <typename BodyT>
+  Status SendControl(BodyT body, Bytes bulk = {}) {
+    return control_->Send(AsBytes(EncodeRequest(++control_seq_, std::move(body))), bulk);
+  }
+  StatusOr<ClientChannel::Message> ReceiveControl(Nanos timeout = 30 * kSecond);
+
+  // The session's memory on this host, where it is mapped.
+  uint8_t* segment() const { return ring_ ? ring_->segment() : nullptr; }
+  int64_t segment_bytes() const { return ring_ ? ring_->segment_bytes() : 0; }
+  bool on_ring() const { return ring_ != nullptr; }
+
+ private:
+  Connection() = default;
+  StatusOr<ClientChannel::Message> ControlBytes(uint64_t seq, const std::string& head, Bytes bulk, Nanos timeout);
+
+  std::unique_ptr<Dealer> control_;
+  std::unique_ptr<ClientChannel> run_;
+  RingChannel* ring_ = nullptr;  // run_, where it is one
+  fb::HelloReplyT hello_;
+  uint64_t control_seq_ = 0;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_FRONTEND_CPP_CONNECTION_H_

@@ -1,0 +1,75 @@
+// The client's requests in flight, as a state machine: sequence numbers, credit, replies matched to requests, what to send again after
+// a reconnect. It knows no socket and no clock.
+#ifndef OPWIRE_FRONTEND_CPP_FLIGHT_H_
+#define OPWIRE_FRONTEND_CPP_FLIGHT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "ir/wire/channel.h"
+#include "ir/wire/message.h"
+
+namespace opwire {
+
+class Flight {
+ public:
+  // What the executor granted.
+  void SetCredit(uint32_t requests, uint64_t bytes) {
+    credit_requests_ = requests;
+    credit_bytes_ = bytes;
+  }
+  // Whether a request of this size may be sent now; otherwise wait for a reply.
+  bool HasCredit(size_t bytes) const {
+    return in_flight_ == 0 || (in_flight_ < credit_requests_ && bytes_in_flight_ + bytes <= credit_bytes_);
+  }
+
+  // The sequence number that the next request must carry.
+  uint64_t next_seq() const { return next_ - base_; }
+  // Keeps a request until its reply; the ticket names it from here on, across sessions. REQUIRES: it carries next_seq().
+  uint64_t Sent(Bytes head, Bytes bulk);
+
+  // A reply from the wire. False when nothing waits for it (a repetition). Bytes that are no reply are INVALID_ARGUMENT.
+  StatusOr<bool> OnMessage(ClientChannel::Message& message);
+
+  // Whether the request has ended, well or not.
+  bool Ended(uint64_t ticket) const { return !waiting_.contains(ticket); }
+  bool idle() const { return in_flight_ == 0; }
+  // Takes the reply of a request that ended; the message is verified. Nothing where it was failed: see FailAll.
+  StatusOr<ClientChannel::Message> Take(uint64_t ticket);
+  // Nobody will take its reply.
+  void Abandon(uint64_t ticket);
+
+  // After a reconnect: the requests to send again, oldest first.
+  struct Again {
+    Bytes head, bulk;
+  };
+  std::vector<Again> Unanswered() const;
+  // The session is lost: everything in flight ends with this status. Call Restart before the next session's first request.
+  void FailAll(const Status& why);
+  void Restart() { base_ = next_ - 1; }
+
+ private:
+  struct Request {
+    std::string head, bulk;
+    bool abandoned = false;
+  };
+  std::string Spare();
+  void End(uint64_t ticket);
+
+  uint64_t next_ = 1;  // ticket; the sequence number is that less base_
+  uint64_t base_ = 0;
+  uint32_t credit_requests_ = 1;
+  uint64_t credit_bytes_ = 0;
+  size_t in_flight_ = 0;
+  uint64_t bytes_in_flight_ = 0;
+  absl::flat_hash_map<uint64_t, Request> waiting_;
+  absl::flat_hash_map<uint64_t, StatusOr<ClientChannel::Message>> ended_;
+  std::vector<std::string> spare_;
+  AlignedBytes decode_;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_FRONTEND_CPP_FLIGHT_H_

@@ -1,0 +1,201 @@
+// Clients, and how sessions open, break and come back.
+#include <algorithm>
+#include <cstdlib>
+
+#include "frontend/cpp/session_state.h"
+#include "ir/wire/endpoint.h"
+
+namespace opwire {
+namespace {
+
+constexpr Nanos kFirstBackoff = 50 * kMillisecond;
+constexpr Nanos kMostBackoff = 32 * kSecond;
+
+ExecutorFacts FactsOf(const fb::ExecutorInfoT& i) {
+  ExecutorFacts f;
+  f.id = i.id;
+  f.device = i.device;
+  f.device_name = i.device_name;
+  f.arch = i.arch;
+  f.control_endpoint = i.control_endpoint;
+  f.incarnation = i.incarnation;
+  f.memory_bytes = i.memory_bytes;
+  f.free_memory = i.free_memory;
+  f.compute_units = i.compute_units;
+  f.labels = i.labels;
+  f.insecure = i.insecure;
+  for (const auto& fact : i.facts) f.facts.emplace_back(fact->key, fact->value);
+  for (const auto& op : i.ops) {
+    OpFacts o{op->name, op->version, {}, {}};
+    for (int t = 1; t < kDTypeCount; ++t) {
+      if ((op->dtypes >> t) & 1u) o.dtypes = o.dtypes | DTypeSet{static_cast<DType>(t)};
+    }
+    for (const auto& v : op->variants) o.variants.push_back(v->name);
+    f.ops.push_back(std::move(o));
+  }
+  if (i.load) {
+    f.sessions = i.load->sessions;
+    f.queued = i.load->queued;
+    f.queued_ns = static_cast<int64_t>(i.load->queued_ns);
+    f.busy_ms = static_cast<int64_t>(i.load->busy_since_ms);
+    f.running = i.load->op;
+    f.runs = i.load->runs;
+  }
+  return f;
+}
+
+}  // namespace
+
+StatusOr<Client> Client::Connect(const ClientOptions& options) {
+  Client client;
+  client.state_ = std::make_shared<State>();
+  client.state_->options = options;
+  client.state_->registries = options.registries;
+  std::vector<std::string>& registries = client.state_->registries;
+  if (const char* env = std::getenv("OPWIRE_REGISTRY"); registries.empty() && env && *env) registries.push_back(env);
+  if (registries.empty()) {
+    OPWIRE_ASSIGN_OR_RETURN(const std::string own, DefaultRegistryEndpoint());
+    registries.push_back(own);
+  }
+  for (const std::string& r : registries) OPWIRE_RETURN_IF_ERROR(CheckEndpoint(r, /*insecure=*/true));
+  return client;
+}
+
+StatusOr<std::vector<ExecutorFacts>> Client::State::Executors(bool with_ops) {
+  fb::QueryT query;
+  query.with_ops = with_ops;
+  Directory directory(context, registries);
+  OPWIRE_ASSIGN_OR_RETURN(const fb::QueryReplyT reply, directory.Query(query));
+  std::vector<ExecutorFacts> out;
+  for (const auto& e : reply.executors) out.push_back(FactsOf(*e));
+  return out;
+}
+
+StatusOr<std::vector<ExecutorFacts>> Client::Executors(bool with_ops) { return state_->Executors(with_ops); }
+
+StatusOr<Session> Client::Open(const SessionOptions& options) {
+  Session session;
+  session.state_ = std::make_shared<SessionState>();
+  SessionState& s = *session.state_;
+  s.client = state_;
+  s.options = options;
+  if (options.program) s.placed_for = *options.program;
+  s.options.program = s.placed_for ? &*s.placed_for : nullptr;
+  OPWIRE_RETURN_IF_ERROR(s.Open());
+  return session;
+}
+
+Status SessionState::ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token) {
+  ConnectOptions connect;
+  connect.ring = options.ring;
+  connect.hello.major = kProtocolMajor;
+  connect.hello.minor = kProtocolMinor;
+  connect.hello.client = client->options.name;
+  connect.hello.session = options.name;
+  connect.hello.ttl_s = static_cast<uint32_t>(options.ttl_s);
+  connect.hello.memory_bytes = static_cast<uint64_t>(options.memory_bytes);
+  if (token) connect.hello.token = *token;
+  OPWIRE_ASSIGN_OR_RETURN(connection, Connection::Open(client->context, endpoint, connect));
+  control_endpoint = endpoint;
+  flight.SetCredit(connection->hello().credit_requests, connection->hello().credit_bytes);
+  return absl::OkStatus();
+}
+
+Status SessionState::Open() {
+  OPWIRE_ASSIGN_OR_RETURN(const auto executors, client->Executors(options.program != nullptr));
+  const std::vector<PlacementCandidate> candidates = Place(executors, options);
+  std::string reasons;
+  absl::StatusCode code = absl::StatusCode::kUnavailable;
+  for (const PlacementCandidate& c : candidates) {
+    Status status = c.fits ? ConnectTo(c.executor->control_endpoint, nullptr) : Unavailable("{}", c.reason);
+    if (status.ok()) {
+      executor_id = c.executor->id;
+      attachment = connection->hello().attachment;
+      ++generation;
+      next_counter = 1;
+      frees.clear();
+      live_tensors = 0;
+      flight.Restart();
+      lost = absl::OkStatus();
+      backoff = 0;
+      return status;
+    }
+    if (c.fits) code = status.code();
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", c.executor->id, MessageOf(status));
+  }
+  if (candidates.empty()) return Unavailable("no executor is registered");
+  return Status(code, fmt::format("no executor takes the session: {}", reasons));
+}
+
+Status SessionState::Ensure() {
+  if (connection) return absl::OkStatus();
+  const Nanos now = MonotonicNow();
+  if (now < retry_at) return lost;
+  Status status = Open();
+  if (!status.ok()) {
+    backoff = backoff == 0 ? kFirstBackoff : std::min(2 * backoff, kMostBackoff);
+    retry_at = now + backoff;
+    lost = status;
+  }
+  return status;
+}
+
+void SessionState::OnLost(const Status& why) {
+  const std::vector<uint8_t> token = connection->hello().token;
+  connection.reset();
+  // A short break: the session is still there, and so are the replies that did not arrive.
+  Status again = ConnectTo(control_endpoint, &token);
+  if (again.ok()) {
+    for (const Flight::Again& r : flight.Unanswered()) {
+      if (again = connection->Send(r.head, r.bulk); !again.ok()) break;
+    }
+    if (again.ok()) return;
+    connection.reset();
+  }
+  lost = Unavailable("executor {} is gone ({}); lost with it: session {}, {} tensors. Programs are uploaded again by themselves; make the tensors "
+                     "anew",
+                     executor_id, MessageOf(why), options.name.empty() ? "(unnamed)" : "'" + options.name + "'", live_tensors);
+  flight.FailAll(lost);
+  retry_at = 0;
+  ++generation;  // tensors of the lost session are known to be gone before the next one opens
+}
+
+SessionState::~SessionState() {
+  if (!connection) return;
+  fb::ByeT bye;
+  bye.token = connection->hello().token;
+  // An executor that does not hear it ends the session when the connection closes.
+  (void)connection->Control(std::move(bye), {}, kSecond);
+}
+
+Status Session::Close(bool free) {
+  if (!state_->connection) return state_->lost;
+  fb::ByeT bye;
+  bye.token = state_->connection->hello().token;
+  bye.free = free;
+  const Status status = state_->connection->Control(std::move(bye)).status();
+  state_->connection.reset();
+  state_->lost = FailedPrecondition("the session is closed");
+  state_->retry_at = kNever;
+  state_->flight.FailAll(state_->lost);
+  return status;
+}
+
+const std::string& Session::executor() const { return state_->executor_id; }
+bool Session::on_ring() const { return state_->connection && state_->connection->on_ring(); }
+
+StatusOr<std::string> Session::Info(std::string_view topic, std::string_view argument, DType dtype) {
+  OPWIRE_RETURN_IF_ERROR(state_->Ensure());
+  fb::InfoT info;
+  info.topic = topic;
+  info.argument = argument;
+  info.dtype = static_cast<uint8_t>(dtype);
+  OPWIRE_ASSIGN_OR_RETURN(const ClientChannel::Message message, state_->connection->Control(std::move(info)));
+  AlignedBytes memory;
+  OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, DecodeReply(AsBytes(message.head), memory));
+  const fb::InfoReply* body = reply->body_as_InfoReply();
+  if (!body || !body->json()) return Internal("executor {} answered something else", state_->executor_id);
+  return body->json()->str();
+}
+
+}  // namespace opwire

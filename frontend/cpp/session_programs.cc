@@ -1,0 +1,345 @@
+// Programs and runs, from the client's side.
+#include "frontend/cpp/session_state.h"
+#include "ir/base/float.h"
+#include "ir/program/serialise.h"
+#include "ir/text/text.h"
+
+namespace opwire {
+namespace {
+
+template <typename T, typename V>
+uint64_t Bits(V value) {
+  const T t = static_cast<T>(value);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &t, sizeof(t));
+  return bits;
+}
+
+// The bits of a number as a 0-d tensor of this element type.
+template <typename V>
+uint64_t ScalarBits(DType dtype, V v) {
+  switch (dtype) {
+    case DType::kF64: return Bits<double>(v);
+    case DType::kF32: return Bits<float>(v);
+    case DType::kF16: return FloatToF16(static_cast<float>(v));
+    case DType::kBF16: return FloatToBF16(static_cast<float>(v));
+    case DType::kF8E4M3: return FloatToF8E4M3(static_cast<float>(v));
+    case DType::kF8E5M2: return FloatToF8E5M2(static_cast<float>(v));
+    case DType::kI64: return Bits<int64_t>(v);
+    case DType::kI32: return Bits<int32_t>(v);
+    case DType::kI16: return Bits<int16_t>(v);
+    case DType::kI8: return Bits<int8_t>(v);
+    case DType::kU64: return Bits<uint64_t>(v);
+    case DType::kU32: return Bits<uint32_t>(v);
+    case DType::kU16: return Bits<uint16_t>(v);
+    case DType::kU8: return Bits<uint8_t>(v);
+    case DType::kBool: return v != 0;
+    case DType::kInvalid: break;
+  }
+  return 0;
+}
+
+const std::vector<int64_t>* ShapeOf(const Arg& arg) {
+  if (const Tensor* t = std::get_if<Tensor>(&arg.value())) return &t->shape();
+  if (const ArrayView* v = std::get_if<ArrayView>(&arg.value())) return &v->shape;
+  return nullptr;
+}
+
+}  // namespace
+
+// ---- Loading -----------------------------------------------------------------------------------------------------------------
+
+StatusOr<Program> Session::Load(std::string_view text, std::string_view filename) {
+  OPWIRE_ASSIGN_OR_RETURN(Module module, Parse(text, filename));
+  return Load(std::move(module));
+}
+
+StatusOr<Program> Session::Load(Module module) {
+  Program p;
+  p.state_ = std::make_shared<Program::State>();
+  Program::State& s = *p.state_;
+  s.session = state_;
+  OPWIRE_ASSIGN_OR_RETURN(s.typing, VerifyModule(module));
+  s.module = std::move(module);
+  s.bytes = Serialise(s.module);
+  s.slot = state_->next_slot++;
+  OPWIRE_RETURN_IF_ERROR(state_->Ensure());
+  OPWIRE_RETURN_IF_ERROR(state_->EnsureUploaded(s));
+  return p;
+}
+
+const Module& Program::module() const { return state_->module; }
+
+Status SessionState::EnsureUploaded(Program::State& p) {
+  OPWIRE_RETURN_IF_ERROR(Ensure());
+  if (p.generation == generation) return absl::OkStatus();
+  fb::PutProgramT put;
+  put.slot = p.slot;
+  Bytes bulk = AsBytes(p.bytes);
+  Tensor carrier;
+  if (bulk.size() > kChunkBytes) {
+    // Too large for a message: as a tensor, which is sent in chunks.
+    Session self;
+    self.state_ = shared_from_this();
+    OPWIRE_ASSIGN_OR_RETURN(carrier, self.Put({DType::kU8, {static_cast<int64_t>(bulk.size())}, bulk.data(), static_cast<int64_t>(bulk.size())}));
+    put.bytes = std::make_unique<fb::TensorId>(carrier.state_->attachment, 0, carrier.state_->counter);
+    bulk = {};
+  }
+  OPWIRE_RETURN_IF_ERROR(Ask(std::move(put), nullptr, bulk).status());
+  p.generation = generation;
+  return absl::OkStatus();
+}
+
+// ---- Runs --------------------------------------------------------------------------------------------------------------------
+
+StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(Program::State& p, const std::vector<Arg>& args, const RunOptions& run,
+                                                              std::vector<Tensor>& kept, std::vector<Tensor>& moved) {
+  const int function = run.function.empty() ? 0 : p.module.FindFunction(run.function);
+  if (function < 0) return NotFound("the program has no function @{}", run.function);
+  const Function& f = p.module.functions[static_cast<size_t>(function)];
+  if (args.size() != f.params.size()) return InvalidArgument("run of @{}: expected {} arguments, got {}", f.name, f.params.size(), args.size());
+  int64_t payload_bytes = 0;
+  size_t extents = 0;
+  // Large arrays become tensors of their own first, so that what follows only writes.
+  moved.assign(args.size(), Tensor());
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ArrayView* v = std::get_if<ArrayView>(&args[i].value());
+    if (!v) continue;
+    if (v->bytes > static_cast<int64_t>(kInlineBytes) - payload_bytes) {
+      Session self;
+      self.state_ = shared_from_this();
+      OPWIRE_ASSIGN_OR_RETURN(moved[i], self.Put(*v));
+      continue;
+    }
+    payload_bytes += (v->bytes + 15) / 16 * 16;
+    extents += v->shape.size();
+  }
+  builder.Clear();
+  uint8_t* payload = nullptr;
+  flatbuffers::Offset<flatbuffers::Vector<uint8_t>> payload_at;
+  if (payload_bytes > 0) {
+    payload_at = builder.CreateUninitializedVector(static_cast<size_t>(payload_bytes), &payload);
+    int64_t at = 0;
+    for (size_t i = 0; i < args.size(); ++i) {
+      const ArrayView* v = std::get_if<ArrayView>(&args[i].value());
+      if (!v || moved[i].valid()) continue;
+      std::memcpy(payload + at, v->data, static_cast<size_t>(v->bytes));
+      at += (v->bytes + 15) / 16 * 16;
+    }
+  }
+  int64_t* shapes = nullptr;
+  const auto shapes_at = builder.CreateUninitializedVector(extents, &shapes);
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ArrayView* v = std::get_if<ArrayView>(&args[i].value());
+    if (v && !moved[i].valid()) shapes = std::copy(v->shape.begin(), v->shape.end(), shapes);
+  }
+  fb::Binding* bindings = nullptr;
+  const auto bindings_at = builder.CreateUninitializedVectorOfStructs(args.size(), &bindings);
+  int64_t at = 0;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const Param& param = f.params[i];
+    const Tensor* tensor = moved[i].valid() ? &moved[i] : std::get_if<Tensor>(&args[i].value());
+    if (tensor) {
+      if (!tensor->valid()) return InvalidArgument("run of @{}: %{}: the tensor is empty", f.name, param.name);
+      OPWIRE_RETURN_IF_ERROR(Check(*tensor->state_));
+      bindings[i] = fb::Binding(0, 0, 0, 0, tensor->state_->attachment, tensor->state_->counter, 0);
+    } else if (const ArrayView* v = std::get_if<ArrayView>(&args[i].value())) {
+      bindings[i] = fb::Binding(3, static_cast<uint8_t>(v->dtype), static_cast<uint8_t>(v->shape.size()), 0, 0, static_cast<uint64_t>(at),
+                                static_cast<uint64_t>(v->bytes));
+      at += (v->bytes + 15) / 16 * 16;
+    } else if (param.mode == ParamMode::kDim) {
+      const int64_t* n = std::get_if<int64_t>(&args[i].value());
+      if (!n) return InvalidArgument("run of @{}: %{} is a dimension: expected an integer", f.name, param.name);
+      bindings[i] = fb::Binding(2, 0, 0, 0, 0, static_cast<uint64_t>(*n), 0);
+    } else {
+      const DType t = param.type.dtype;
+      const double* real = std::get_if<double>(&args[i].value());
+      const uint64_t bits = real ? ScalarBits(t, *real) : ScalarBits(t, std::get<int64_t>(args[i].value()));
+      bindings[i] = fb::Binding(1, static_cast<uint8_t>(t), 0, 0, 0, bits, 0);
+    }
+  }
+  kept.assign(f.results.size(), Tensor());
+  fb::ResultSlot* slots = nullptr;
+  const auto slots_at = builder.CreateUninitializedVectorOfStructs(f.results.size(), &slots);
+  for (size_t r = 0; r < f.results.size(); ++r) {
+    bool inout = false;
+    for (const Param& param : f.params) inout |= param.mode == ParamMode::kInout && param.name == f.results[r].name;
+    const Want want = r < run.wants.size() ? run.wants[r] : inout ? Want::kNothing : Want::kTensor;
+    uint64_t counter = 0;
+    if (want == Want::kTensor) {
+      counter = next_counter++;
+      kept[r] = Make(DType::kInvalid, {}, 0, counter);
+    }
+    slots[r] = fb::ResultSlot(static_cast<uint8_t>(want), 0, counter);
+  }
+  return fb::CreateRun(builder, p.slot, static_cast<uint32_t>(function), bindings_at, slots_at, shapes_at, payload_at,
+                       static_cast<uint64_t>(run.deadline_us), run.trace_id, 0, 0, 0, 0, 0, run.profile);
+}
+
+StatusOr<RunResult> SessionState::ReadRun(const fb::RunReply& reply, std::vector<Tensor>& kept) {
+  RunResult out;
+  out.divided_by_zero = (reply.flags() & 1u) != 0;
+  out.queue_ns = static_cast<int64_t>(reply.queue_ns());
+  out.run_ns = static_cast<int64_t>(reply.run_ns());
+  for (size_t i = 0; reply.profile() && i < reply.profile()->size(); ++i) {
+    const fb::StepCost& c = *reply.profile()->Get(static_cast<flatbuffers::uoffset_t>(i));
+    out.profile.push_back({static_cast<int>(c.node()), c.label() ? c.label()->str() : "", static_cast<int64_t>(c.ns())});
+  }
+  const size_t count = reply.results() ? reply.results()->size() : 0;
+  const size_t shapes = reply.shapes() ? reply.shapes()->size() : 0;
+  const size_t payload = reply.payload() ? reply.payload()->size() : 0;
+  if (count != kept.size()) return Internal("executor {}: expected {} results, got {}", executor_id, kept.size(), count);
+  size_t at = 0;
+  out.outputs.resize(count);
+  for (size_t r = 0; r < count; ++r) {
+    const fb::ResultInfo& info = *reply.results()->Get(static_cast<flatbuffers::uoffset_t>(r));
+    if (info.rank() > shapes - at) return Internal("executor {}: a result's extents are missing", executor_id);
+    const int64_t* extents = shapes ? reply.shapes()->data() + at : nullptr;
+    std::vector<int64_t> shape(extents, extents + info.rank());
+    at += info.rank();
+    if (info.kind() == static_cast<uint8_t>(Want::kInline)) {
+      Array a(static_cast<DType>(info.dtype()), std::move(shape));
+      const uint64_t offset = static_cast<uint64_t>(info.offset());
+      if (a.bytes().size() != info.size() || info.size() > payload || offset > payload - info.size()) {
+        return Internal("executor {}: a result's bytes are missing", executor_id);
+      }
+      if (info.size() > 0) std::memcpy(a.bytes().data(), reply.payload()->data() + offset, info.size());
+      out.outputs[r].array = std::move(a);
+    } else if (kept[r].valid()) {
+      Tensor::State& t = *kept[r].state_;
+      t.dtype = static_cast<DType>(info.dtype());
+      t.shape = std::move(shape);
+      t.bytes = static_cast<int64_t>(info.size());
+      t.offset = info.offset();
+      out.outputs[r].tensor = std::move(kept[r]);
+    }
+  }
+  return out;
+}
+
+struct PendingRun::State {
+  std::shared_ptr<SessionState> session;
+  uint64_t ticket = 0;
+  uint64_t seq = 0;
+  std::vector<Tensor> kept;
+  bool taken = false;
+};
+
+PendingRun::PendingRun(std::unique_ptr<State> s) : state_(std::move(s)) {}
+PendingRun::PendingRun(PendingRun&&) noexcept = default;
+PendingRun& PendingRun::operator=(PendingRun&&) noexcept = default;
+PendingRun::~PendingRun() {
+  if (state_ && !state_->taken) state_->session->flight.Abandon(state_->ticket);
+}
+
+bool PendingRun::Ready() {
+  auto ended = state_->session->Pump(state_->ticket, 0);
+  return !ended.ok() || *ended;
+}
+
+StatusOr<RunResult> PendingRun::Wait(int64_t timeout_us) {
+  SessionState& s = *state_->session;
+  if (state_->taken) return FailedPrecondition("the run was waited for already");
+  OPWIRE_ASSIGN_OR_RETURN(const bool ended, s.Pump(state_->ticket, timeout_us < 0 ? kNever : timeout_us * kMicrosecond));
+  if (!ended) return DeadlineExceeded("the run has not ended within {} us", timeout_us);
+  state_->taken = true;
+  OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, s.Wait(state_->ticket));
+  const fb::RunReply* body = reply->body_as_RunReply();
+  if (!body) return Internal("executor {} answered something else", s.executor_id);
+  return s.ReadRun(*body, state_->kept);
+}
+
+Status PendingRun::Cancel() {
+  SessionState& s = *state_->session;
+  if (!s.connection || s.flight.Ended(state_->ticket)) return absl::OkStatus();
+  fb::CancelT cancel;
+  cancel.token = s.connection->hello().token;
+  cancel.attachment = s.attachment;
+  cancel.seq = state_->seq;
+  return s.connection->Control(std::move(cancel)).status();
+}
+
+StatusOr<PendingRun> Program::Start(const std::vector<Arg>& args, const RunOptions& options) const {
+  SessionState& s = *state_->session;
+  OPWIRE_RETURN_IF_ERROR(s.EnsureUploaded(*state_));
+  auto pending = std::make_unique<PendingRun::State>();
+  // Held until the run is sent: a free rides on the next message and is done before it.
+  std::vector<Tensor> moved;
+  OPWIRE_ASSIGN_OR_RETURN(const auto run, s.BuildRun(*state_, args, options, pending->kept, moved));
+  pending->session = state_->session;
+  pending->seq = s.flight.next_seq();
+  OPWIRE_ASSIGN_OR_RETURN(pending->ticket, s.SendBuilt(fb::Body::Run, run.Union(), {}));
+  return PendingRun(std::move(pending));
+}
+
+StatusOr<RunResult> Program::Run(const std::vector<Arg>& args, const RunOptions& options) const {
+  OPWIRE_ASSIGN_OR_RETURN(PendingRun pending, Start(args, options));
+  return pending.Wait();
+}
+
+StatusOr<std::vector<Array>> Program::Call(const std::vector<Arg>& args) const {
+  const Function& f = state_->module.functions[0];
+  // Sizes of the results, from the arguments' shapes: what fits comes back with the reply.
+  std::vector<int64_t> symbols(state_->module.dims.symbols().size(), 0);
+  for (size_t i = 0; i < std::min(args.size(), f.params.size()); ++i) {
+    const std::vector<int64_t>* shape = ShapeOf(args[i]);
+    const auto bind = [&](Dim d, int64_t value) {
+      const DimNode& n = state_->module.dims.node(d);
+      if (n.kind == DimKind::kSymbol) symbols[static_cast<size_t>(n.value)] = value;
+    };
+    if (f.params[i].mode == ParamMode::kDim) {
+      if (const int64_t* n = std::get_if<int64_t>(&args[i].value())) bind(f.params[i].dim, *n);
+    } else if (shape && shape->size() == f.params[i].type.shape.size()) {
+      for (size_t a = 0; a < shape->size(); ++a) bind(f.params[i].type.shape[a], (*shape)[a]);
+    }
+  }
+  const DimValues values(state_->module.dims, symbols);
+  const ValueTypes types(f);
+  RunOptions options;
+  int64_t total = 0;
+  for (const Result& r : f.results) {
+    bool inout = false;
+    for (const Param& param : f.params) inout |= param.mode == ParamMode::kInout && param.name == r.name;
+    std::vector<int64_t> shape;
+    for (Dim d : types.types[static_cast<size_t>(r.value)]->shape) shape.push_back(values.Get(d).value_or(kMaxExtent));
+    const auto bytes = TensorBytes(types.types[static_cast<size_t>(r.value)]->dtype, Encoding::kDense, shape);
+    const bool fits = !inout && bytes && *bytes <= static_cast<int64_t>(kInlineBytes) - total;
+    if (fits) total += *bytes;
+    options.wants.push_back(inout ? Want::kNothing : fits ? Want::kInline : Want::kTensor);
+  }
+  OPWIRE_ASSIGN_OR_RETURN(RunResult result, Run(args, options));
+  std::vector<Array> out;
+  for (RunResult::Output& o : result.outputs) {
+    if (o.array) {
+      out.push_back(*std::move(o.array));
+    } else if (o.tensor.valid()) {
+      OPWIRE_ASSIGN_OR_RETURN(Array a, state_->session->Fetch(*o.tensor.state_));
+      out.push_back(std::move(a));
+    }
+  }
+  return out;
+}
+
+StatusOr<std::vector<RunResult>> Session::RunBatch(const std::vector<BatchRun>& runs) {
+  SessionState& s = *state_;
+  for (const BatchRun& r : runs) OPWIRE_RETURN_IF_ERROR(s.EnsureUploaded(*r.program.state_));
+  // Each run is built on its own and unpacked, since a builder holds one message.
+  fb::BatchT batch;
+  std::vector<std::vector<Tensor>> kept(runs.size()), moved(runs.size());
+  for (size_t i = 0; i < runs.size(); ++i) {
+    OPWIRE_ASSIGN_OR_RETURN(const auto run, s.BuildRun(*runs[i].program.state_, runs[i].args, runs[i].options, kept[i], moved[i]));
+    s.builder.Finish(run);
+    batch.runs.emplace_back(flatbuffers::GetRoot<fb::Run>(s.builder.GetBufferPointer())->UnPack());
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, s.Ask(std::move(batch)));
+  const fb::BatchReply* body = reply->body_as_BatchReply();
+  if (!body || !body->runs() || body->runs()->size() != runs.size()) return Internal("executor {} answered something else", s.executor_id);
+  std::vector<RunResult> out;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    OPWIRE_ASSIGN_OR_RETURN(RunResult result, s.ReadRun(*body->runs()->Get(static_cast<flatbuffers::uoffset_t>(i)), kept[i]));
+    out.push_back(std::move(result));
+  }
+  return out;
+}
+
+}  // namespace opwire

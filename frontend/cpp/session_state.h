@@ -1,0 +1,124 @@
+// What stands behind Session, Tensor, Program and PendingRun: one attachment, its requests in flight, and how it comes back after a loss.
+#ifndef OPWIRE_FRONTEND_CPP_SESSION_STATE_H_
+#define OPWIRE_FRONTEND_CPP_SESSION_STATE_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frontend/cpp/client.h"
+#include "frontend/cpp/connection.h"
+#include "frontend/cpp/flight.h"
+#include "frontend/cpp/placement.h"
+#include "ir/verify/verify.h"
+#include "registry/client/directory.h"
+
+namespace opwire {
+
+struct Client::State {
+  ZmqContext context;
+  ClientOptions options;
+  std::vector<std::string> registries;
+
+  StatusOr<std::vector<ExecutorFacts>> Executors(bool with_ops);
+};
+
+struct Program::State {
+  std::shared_ptr<SessionState> session;
+  Module module;
+  Typing typing;
+  std::string bytes;
+  uint32_t slot = 0;
+  uint64_t generation = 0;  // of the session that has it uploaded
+};
+
+struct Tensor::State {
+  std::shared_ptr<SessionState> session;
+  uint32_t attachment = 0;
+  uint64_t counter = 0;
+  uint64_t generation = 0;
+  DType dtype = DType::kInvalid;
+  std::vector<int64_t> shape;
+  int64_t bytes = 0;
+  int64_t offset = -1;   // in the segment
+  bool owned = true;
+  uint64_t ticket = 0;            // of the transfer that fills it
+  std::vector<uint8_t> staging;   // what Seal will send, where memory is not shared
+  ~State();
+};
+
+struct SessionState : std::enable_shared_from_this<SessionState> {
+  std::shared_ptr<Client::State> client;
+  SessionOptions options;
+  std::optional<Module> placed_for;   // options.program's copy
+  std::string executor_id;
+  std::string control_endpoint;
+  std::unique_ptr<Connection> connection;
+  Flight flight;
+  uint64_t generation = 0;            // counts sessions: tensors of an earlier one are gone
+  uint32_t attachment = 0;
+  uint64_t next_counter = 1;
+  uint32_t next_slot = 1;
+  std::vector<fb::TensorId> frees;    // ride on the next message
+  int64_t live_tensors = 0;
+  std::vector<std::weak_ptr<Program::State>> programs;
+  flatbuffers::FlatBufferBuilder builder{1024};
+  ClientChannel::Message incoming;
+  AlignedBytes decoded;
+  Nanos retry_at = 0;                 // no new session before
+  Nanos backoff = 0;
+  Status lost;                        // why there is no connection
+
+  ~SessionState();
+
+  // ---- connection (session_connect.cc)
+  Status Open();
+  // There is a session; a lost one is opened anew, here or on another executor.
+  Status Ensure();
+  // The connection broke: takes it up again with the token, or ends what was in flight with what was lost by name.
+  void OnLost(const Status& why);
+  Status ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token);
+
+  // ---- requests (session_requests.cc)
+  // Sends a request that `builder` is ready to hold: `body` writes it and returns its offset. The ticket.
+  template <typename F>
+  StatusOr<uint64_t> Send(fb::Body type, F&& body, Bytes bulk = {}) {
+    OPWIRE_RETURN_IF_ERROR(Ensure());
+    builder.Clear();
+    const flatbuffers::Offset<void> at = body(builder);
+    return SendBuilt(type, at, bulk);
+  }
+  StatusOr<uint64_t> SendBuilt(fb::Body type, flatbuffers::Offset<void> body, Bytes bulk);
+  template <typename BodyT>
+  StatusOr<uint64_t> SendT(BodyT body, Bytes bulk = {}) {
+    fb::BodyUnion u;
+    u.Set(std::move(body));
+    return Send(u.type, [&](flatbuffers::FlatBufferBuilder& b) { return u.Pack(b); }, bulk);
+  }
+  // Receives until the request ended or the deadline passed; true when it ended.
+  StatusOr<bool> Pump(uint64_t ticket, Nanos timeout);
+  // The reply, verified, in `decoded`; errors of the executor as status. Waits without end: losses are noticed.
+  StatusOr<const fb::Reply*> Wait(uint64_t ticket, std::string* bulk = nullptr);
+  template <typename BodyT>
+  StatusOr<const fb::Reply*> Ask(BodyT body, std::string* bulk_out = nullptr, Bytes bulk = {}) {
+    OPWIRE_ASSIGN_OR_RETURN(const uint64_t ticket, SendT(std::move(body), bulk));
+    return Wait(ticket, bulk_out);
+  }
+
+  // ---- tensors (session_tensors.cc)
+  Tensor Make(DType dtype, std::vector<int64_t> shape, int64_t bytes, uint64_t counter);
+  Status Check(const Tensor::State& t) const;
+  Status Upload(uint64_t ticket, Bytes bytes);
+  Status Download(uint64_t ticket, std::span<uint8_t> into);
+  StatusOr<Array> Fetch(const Tensor::State& t);
+
+  // ---- programs (session_programs.cc)
+  Status EnsureUploaded(Program::State& p);
+  StatusOr<flatbuffers::Offset<fb::Run>> BuildRun(Program::State& p, const std::vector<Arg>& args, const RunOptions& options,
+                                                  std::vector<Tensor>& kept, std::vector<Tensor>& moved);
+  StatusOr<RunResult> ReadRun(const fb::RunReply& reply, std::vector<Tensor>& kept);
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_FRONTEND_CPP_SESSION_STATE_H_

@@ -1,0 +1,220 @@
+// The catalogue: the only list of ops. Verifier, text form, kernels, tests and the op reference derive from its rows.
+//
+//   const OpRow* row = Catalogue().Find("matmul");
+//
+// A row's signature names operands and results with a type variable or an element type:
+//
+//   "x: T, y: T -> z: T"            two operands of one type
+//   "x: F, weight?: F -> y: F"      an absent operand is allowed
+//   "xs...: T -> y: T"              a list, one segment of the node
+//   "i: I -> y: f32"                a result of a fixed type
+//   "x: T -> y: U"                  U is set by the shape rule (from an attribute)
+#ifndef OPWIRE_IR_OPS_CATALOGUE_H_
+#define OPWIRE_IR_OPS_CATALOGUE_H_
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "ir/base/status.h"
+#include "ir/base/type.h"
+#include "ir/ops/expr.h"
+
+namespace opwire {
+
+class InferContext;
+
+enum class Effects : uint8_t { kPure = 0, kOrdered = 1, kCollective = 2, kEmit = 3 };
+std::string_view EffectsName(Effects e);
+
+// What the *values* of an operand may be. A kernel that meets another reads 0 and skips the write there, and the run ends
+// OUT_OF_RANGE.
+enum class Domain : uint8_t {
+  kAny = 0,
+  kIndex,         // in [-n, n) of an extent n that the row's documentation names; negative counts from the end
+  kIndexOrIgnore, // the same, or equal to the attribute ignore_index
+};
+
+struct OperandSpec {
+  std::string name;
+  std::string type;  // a type variable ("T") or an element type's name
+  bool optional = false;
+  bool variadic = false;  // a list: one segment
+  Domain domain = Domain::kAny;
+};
+
+struct ResultSpec {
+  std::string name;
+  std::string type;
+};
+
+// The letters of signatures: A arithmetic, F floats, S floats and signed integers, N integers, B integers and bool,
+// C arithmetic and bool, I index types, T and U all.
+struct TypeVariable {
+  std::string name;
+  DTypeSet types;
+};
+
+struct AttrSpec {
+  std::string name;
+  AttrKind kind;
+  std::optional<AttrValue> fallback;  // none: the attribute is required
+  std::string doc;
+};
+
+// Counts for one call, of concrete extents: an estimate that placement and scheduling use.
+struct OpCost {
+  double flops = 0;
+  double bytes = 0;
+};
+using Shape = std::vector<int64_t>;
+struct CostArgs {
+  std::span<const Shape> operands;  // absent ones are empty
+  std::span<const Shape> results;
+  int64_t element_bytes;            // of the first result
+};
+
+// What of a result's layout is already held by an operand, for planners.
+enum class Aliasing : uint8_t {
+  kNone,
+  kElementwise,  // result i may share storage with an operand of equal type that is used no more
+  kReshape,      // the result is the first operand's bytes under another shape
+};
+
+struct OpRow {
+  std::string name;
+  uint16_t version = 1;
+  std::vector<OperandSpec> operands;
+  std::vector<ResultSpec> results;
+  std::vector<TypeVariable> variables;
+  std::vector<AttrSpec> attrs;
+  // Sets the results' shapes, and types where the signature leaves them open. Element types and arity hold already.
+  std::function<Status(InferContext&)> infer;
+  Expr body;  // elementwise ops; result type per the signature
+  Effects effects = Effects::kPure;
+  Aliasing aliasing = Aliasing::kNone;
+  std::function<OpCost(const CostArgs&)> cost;
+  std::string family;  // the folder of kernels/ops that holds it
+  std::string doc;     // one line
+
+  int FindOperand(std::string_view operand) const;  // -1: none
+  int FindAttr(std::string_view attr) const;        // -1: none
+  const DTypeSet* Variable(std::string_view name) const;
+  // The element types of operand or result `type`: the variable's set, or the one named.
+  DTypeSet TypesOf(std::string_view type) const;
+  // "add(x: T, y: T) -> z: T", for messages and the reference.
+  std::string Signature() const;
+};
+
+// Another name under which a row parses: DeepX's names, and where it differs the order of operands.
+struct OpAlias {
+  std::string alias;
+  std::string name;
+  bool swap = false;  // the alias has its two operands the other way round: rsubscalar(x, s) is sub(s, x)
+};
+
+class OpCatalogue {
+ public:
+  // CHECK-fails on rows that contradict themselves: they are our own.
+  explicit OpCatalogue(std::vector<OpRow> rows, std::vector<OpAlias> aliases);
+
+  const OpRow* Find(std::string_view name) const;  // not through aliases; nullptr: none
+  const OpAlias* FindAlias(std::string_view name) const;
+  // Rows by name.
+  const std::vector<OpRow>& rows() const { return rows_; }
+  const std::vector<OpAlias>& aliases() const { return aliases_; }
+  // Up to three names near `name`, the nearest first.
+  std::vector<std::string> Nearest(std::string_view name) const;
+
+ private:
+  std::vector<OpRow> rows_;
+  std::vector<OpAlias> aliases_;
+};
+
+const OpCatalogue& Catalogue();
+
+// What a shape rule sees of a node and writes of its results.
+class InferContext {
+ public:
+  struct Constraint {
+    Dim a, b;          // must be equal once bound
+    std::string what;  // "inner dimensions"
+  };
+
+  InferContext(const OpRow& row, DimTable& dims, std::span<const TensorType* const> operands, std::span<const uint32_t> segments,
+               std::span<const AttrValue> attrs);
+
+  DimTable& dims() { return dims_; }
+  // Operand by the row's index; nullptr where absent. REQUIRES: not a list.
+  const TensorType* Operand(int i) const;
+  const TensorType& In(int i) const { return *Operand(i); }
+  // The elements of list operand i.
+  std::span<const TensorType* const> List(int i) const;
+  template <typename T>
+  const T& Attr(int i) const { return std::get<T>(attrs_[i]); }
+
+  TensorType& Result(int i) { return results_[i]; }
+  std::vector<TensorType>& results() { return results_; }
+
+  // Equal: fine. Provably different: an error that names both. Otherwise a constraint, checked when dimensions are bound.
+  // `what` continues the message: "inner dimensions".
+  Status RequireEqual(Dim a, Dim b, std::string_view what);
+  // The same for a <= b; the constraint is min(a, b) == a.
+  Status RequireAtMost(Dim a, Dim b, std::string_view what);
+  Status RequireEqualShapes(std::span<const Dim> a, std::span<const Dim> b, std::string_view what);
+  Status RequireRank(int operand, int rank);
+  Status RequireRankAtLeast(int operand, int rank);
+  // An axis attribute in [-rank, rank), made non-negative. `extra` widens the rank (for ops that insert an axis).
+  StatusOr<int> Axis(int64_t axis, int rank, std::string_view attr);
+  // NumPy's broadcast of the shapes; a symbol never stands for 1 beside another extent.
+  StatusOr<std::vector<Dim>> Broadcast(std::span<const TensorType* const> types);
+  // "matmul: inner dimensions differ: ..." as INVALID_ARGUMENT.
+  Status Error(std::string_view message) const;
+  std::string Print(const TensorType& t) const { return ToString(t, dims_); }
+  // "[4, 8] x [6, 2]": the shapes of the operands, for messages.
+  std::string OperandShapes() const;
+
+  // Each pair of extents once.
+  const std::vector<Constraint>& constraints() const { return constraints_; }
+
+ private:
+  void Constrain(Dim a, Dim b, std::string_view what);
+
+  const OpRow& row_;
+  DimTable& dims_;
+  std::span<const TensorType* const> operands_;
+  std::span<const AttrValue> attrs_;
+  std::vector<uint32_t> starts_;  // where operand i of the row begins among operands_; one past the end last
+  std::vector<TensorType> results_;
+  std::vector<Constraint> constraints_;
+  std::unordered_set<uint64_t> constrained_;  // the pairs in constraints_
+};
+
+// The types of a node's results, from its operands' types: checks arity, segments, element types and attributes against the
+// row, then applies its shape rule. `attrs` hold every attribute of the row, in the row's order (ResolveAttrs). INVALID_ARGUMENT
+// names the op, what was expected and what came.
+struct Inferred {
+  std::vector<TensorType> results;
+  std::vector<InferContext::Constraint> constraints;
+};
+StatusOr<Inferred> InferTypes(const OpRow& row, DimTable& dims, std::span<const TensorType* const> operands,
+                              std::span<const uint32_t> segments, std::span<const AttrValue> attrs);
+
+struct NamedAttr {
+  std::string name;
+  AttrValue value;
+  bool operator==(const NamedAttr&) const = default;
+};
+// Attributes in the row's order with defaults filled in; INVALID_ARGUMENT for unknown, repeated, missing or mistyped ones. An int
+// is taken where a float is asked for, and a list of ints where dims are.
+StatusOr<std::vector<AttrValue>> ResolveAttrs(const OpRow& row, std::span<const NamedAttr> given, DimTable& dims);
+// The same attributes as they stand in a module: in the row's order and of the row's kinds, without the defaults.
+StatusOr<std::vector<NamedAttr>> CanonicalAttrs(const OpRow& row, std::span<const NamedAttr> given, DimTable& dims);
+
+}  // namespace opwire
+
+#endif  // OPWIRE_IR_OPS_CATALOGUE_H_

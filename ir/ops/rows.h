@@ -1,0 +1,63 @@
+// The rows of the catalogue by family, and what they are written with. Internal to ir/ops.
+#ifndef OPWIRE_IR_OPS_ROWS_H_
+#define OPWIRE_IR_OPS_ROWS_H_
+
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ir/ops/catalogue.h"
+
+namespace opwire::rows {
+
+std::vector<OpRow> ElementwiseRows();
+std::vector<OpRow> ShapeRows();
+std::vector<OpRow> IndexingRows();
+std::vector<OpRow> CreateRows();
+std::vector<OpRow> ReduceRows();
+std::vector<OpRow> NnRows();
+std::vector<OpAlias> Aliases();
+
+using InferRule = std::function<Status(InferContext&)>;
+using CostRule = std::function<OpCost(const CostArgs&)>;
+
+// A row as it is written; Make reads the signature.
+struct Spec {
+  std::string_view name;
+  std::string_view signature;  // as in catalogue.h
+  std::vector<AttrSpec> attrs = {};
+  std::vector<std::pair<std::string_view, Domain>> domains = {};  // by operand
+  InferRule infer;
+  Expr body = {};
+  Aliasing aliasing = Aliasing::kNone;
+  CostRule cost;
+  std::string_view family;
+  std::string_view doc;
+};
+// Ends the process on a signature that does not parse: rows are our own.
+OpRow Make(const Spec& spec);
+
+// Attributes.
+AttrSpec Required(std::string_view name, AttrKind kind, std::string_view doc);
+AttrSpec Optional(std::string_view name, AttrValue fallback, std::string_view doc);
+inline AttrValue Int(int64_t v) { return v; }
+
+// Costs.
+double Elements(std::span<const int64_t> shape);
+// Bytes of all operands and results, all taken as wide as the first result.
+double TrafficBytes(const CostArgs& args);
+// `flops` for each element of result 0.
+CostRule PerResult(double flops);
+// `flops` for each element of operand 0.
+CostRule PerOperand(double flops);
+
+// Rules that several families share.
+Status SameAsFirst(InferContext& c);
+// Key operands of random ops: u64[2].
+Status RequireKey(InferContext& c, int operand);
+
+}  // namespace opwire::rows
+
+#endif  // OPWIRE_IR_OPS_ROWS_H_

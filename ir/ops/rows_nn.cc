@@ -1,0 +1,156 @@
+// Matrix products, softmax, normalisation and losses.
+#include <fmt/format.h>
+
+#include "ir/ops/rows.h"
+
+namespace opwire::rows {
+namespace {
+
+Status InferSoftmax(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(c.Axis(c.Attr<int64_t>(0), c.In(0).rank(), "dim").status());
+  return SameAsFirst(c);
+}
+
+// Operands 1 and on, where present, have the shape of x's trailing axes.
+Status InferNorm(InferContext& c, int scales) {
+  const int64_t trailing = c.Attr<int64_t>(0), rank = c.In(0).rank();
+  if (trailing < 1 || trailing > rank) {
+    return c.Error(fmt::format("dims: expected 1 to {} trailing axes for {}, got {}", rank, c.Print(c.In(0)), trailing));
+  }
+  if (!(c.Attr<double>(1) >= 0)) return c.Error(fmt::format("eps: expected 0 or more, got {}", c.Attr<double>(1)));
+  const std::span<const Dim> tail = std::span(c.In(0).shape).last(trailing);
+  for (int i = 1; i <= scales; ++i) {
+    if (c.Operand(i) == nullptr) continue;
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(tail, c.In(i).shape, "normalised extents"));
+  }
+  return SameAsFirst(c);
+}
+
+Status InferMatmul(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 2));
+  OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(1, 2));
+  const std::string& precision = c.Attr<std::string>(2);
+  if (precision != "ieee" && precision != "tf32") return c.Error("precision: expected \"ieee\" or \"tf32\"");
+  const auto matrix = [](const TensorType& t, bool transpose) {
+    const Dim rows = t.shape[t.rank() - 2], columns = t.shape[t.rank() - 1];
+    return transpose ? std::pair(columns, rows) : std::pair(rows, columns);
+  };
+  const auto [m, k] = matrix(c.In(0), c.Attr<bool>(0));
+  const auto [k2, n] = matrix(c.In(1), c.Attr<bool>(1));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(k, k2, "inner dimensions"));
+  TensorType batches[2];
+  for (int i = 0; i < 2; ++i) batches[i].shape.assign(c.In(i).shape.begin(), c.In(i).shape.end() - 2);
+  const TensorType* const both[] = {&batches[0], &batches[1]};
+  OPWIRE_ASSIGN_OR_RETURN(std::vector<Dim> shape, c.Broadcast(both));
+  shape.insert(shape.end(), {m, n});
+  c.Result(0).shape = std::move(shape);
+  return absl::OkStatus();
+}
+
+OpCost MatmulCost(const CostArgs& a) {
+  const Shape &x = a.operands[0], &z = a.results[0];
+  if (x.size() < 2 || z.size() < 2 || z[z.size() - 2] == 0) return {0, TrafficBytes(a)};
+  // x's last two extents are m and k in either order.
+  const double k =
+      static_cast<double>(x[x.size() - 2]) * static_cast<double>(x[x.size() - 1]) / static_cast<double>(z[z.size() - 2]);
+  return {2 * k * Elements(z), TrafficBytes(a)};
+}
+
+// Sets `loss` to the shape of a loss of these logits and targets.
+Status InferLoss(InferContext& c, int logits, int target, std::vector<Dim>* loss) {
+  OPWIRE_RETURN_IF_ERROR(c.RequireRank(logits, 2));
+  OPWIRE_RETURN_IF_ERROR(c.RequireRank(target, 1));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(c.In(logits).shape[0], c.In(target).shape[0], "rows of logits and target"));
+  const std::string& reduction = c.Attr<std::string>(0);
+  if (reduction == "none") {
+    *loss = {c.In(logits).shape[0]};
+  } else if (reduction == "mean" || reduction == "sum") {
+    loss->clear();
+  } else {
+    return c.Error("reduction: expected \"mean\", \"sum\" or \"none\"");
+  }
+  return absl::OkStatus();
+}
+
+Status InferCrossEntropyBackward(InferContext& c) {
+  std::vector<Dim> loss;
+  OPWIRE_RETURN_IF_ERROR(InferLoss(c, 1, 2, &loss));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(c.In(0).shape, loss, "shapes of grad and the loss"));
+  c.Result(0).shape = c.In(1).shape;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<OpRow> NnRows() {
+  const AttrSpec axis = Optional("dim", Int(-1), "The axis.");
+  const AttrSpec trailing = Optional("dims", Int(1), "How many trailing axes are normalised together.");
+  const AttrSpec eps = Optional("eps", 1e-5, "Added to the mean square.");
+  const std::vector<AttrSpec> loss = {
+      Optional("reduction", std::string("mean"), "\"mean\" over the targets not ignored, \"sum\", or \"none\"."),
+      Optional("ignore_index", Int(-100), "A target of this value counts for nothing.")};
+  const std::vector<std::pair<std::string_view, Domain>> target = {{"target", Domain::kIndexOrIgnore}};
+  return {
+      Make({.name = "softmax",
+            .signature = "x: F -> y: F",
+            .attrs = {axis},
+            .infer = InferSoftmax,
+            .cost = PerResult(5),
+            .family = "softmax",
+            .doc = "exp(x - max) over its sum along an axis."}),
+      Make({.name = "log_softmax",
+            .signature = "x: F -> y: F",
+            .attrs = {axis},
+            .infer = InferSoftmax,
+            .cost = PerResult(5),
+            .family = "softmax",
+            .doc = "x - max - log(sum(exp(x - max))) along an axis."}),
+      Make({.name = "layer_norm",
+            .signature = "x: F, weight?: F, bias?: F -> y: F",
+            .attrs = {trailing, eps},
+            .infer = [](InferContext& c) { return InferNorm(c, 2); },
+            .cost = PerResult(8),
+            .family = "norm",
+            .doc = "(x - mean) / sqrt(variance + eps) * weight + bias over the trailing axes, by the biased variance."}),
+      Make({.name = "rms_norm",
+            .signature = "x: F, weight?: F -> y: F",
+            .attrs = {trailing, eps},
+            .infer = [](InferContext& c) { return InferNorm(c, 1); },
+            .cost = PerResult(4),
+            .family = "norm",
+            .doc = "x / sqrt(mean(x*x) + eps) * weight over the trailing axes."}),
+      Make({.name = "matmul",
+            .signature = "x: A, y: A -> z: A",
+            .attrs = {Optional("transpose_x", false, "Swaps x's last two axes first."),
+                      Optional("transpose_y", false, "Swaps y's last two axes first."),
+                      Optional("precision", std::string("ieee"),
+                               "\"ieee\", or \"tf32\" where f32 may round its operands to 10 bits.")},
+            .infer = InferMatmul,
+            .cost = MatmulCost,
+            .family = "matmul",
+            .doc =
+                "The matrix product of the last two axes; those before broadcast. f16 and bf16 accumulate in f32; integers wrap."}),
+      Make({.name = "cross_entropy",
+            .signature = "logits: F, target: I -> loss: F",
+            .attrs = loss,
+            .domains = target,
+            .infer = [](InferContext& c) { return InferLoss(c, 0, 1, &c.Result(0).shape); },
+            .cost = PerOperand(5),
+            .family = "loss",
+            .doc = "-log_softmax(logits)[i, target[i]] of logits [N, C]; target [N] in [0, C) or ignore_index: other negative ones "
+                   "are out of range."}),
+      Make({.name = "cross_entropy_backward",
+            .signature = "grad: F, logits: F, target: I -> dlogits: F",
+            .attrs = loss,
+            .domains = target,
+            .infer = InferCrossEntropyBackward,
+            .cost =
+                [](const CostArgs& a) {
+                  return OpCost{6 * Elements(a.results[0]), TrafficBytes(a)};
+                },
+            .family = "loss",
+            .doc = "The gradient of cross_entropy by its logits, times grad, which has the shape of the loss."}),
+  };
+}
+
+}  // namespace opwire::rows

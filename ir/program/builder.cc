@@ -1,0 +1,186 @@
+// Appends nodes with the types that the catalogue infers.
+#include "ir/program/builder.h"
+
+#include <fmt/format.h>
+
+#include <deque>
+
+#include "ir/ops/names.h"
+#include "ir/verify/verify.h"
+
+namespace opwire {
+
+struct FunctionBuilder::State {
+  Module* module;
+  Status* status;  // the module's first error
+  Function f;
+  std::vector<TensorType> types;  // by ValueId: parameters, then results
+
+  void Fail(Status s) {
+    if (status->ok()) *status = std::move(s);
+  }
+};
+
+struct ModuleBuilder::State {
+  Module module;  // its functions stay empty until Finish
+  Status status;
+  std::deque<FunctionBuilder::State> functions;
+};
+
+namespace {
+
+// What a value that carries an error has for a type.
+const TensorType& NoType() {
+  static const TensorType* const type = new TensorType;
+  return *type;
+}
+
+}  // namespace
+
+ModuleBuilder::ModuleBuilder() : s_(std::make_unique<State>()) {}
+ModuleBuilder::~ModuleBuilder() = default;
+ModuleBuilder::ModuleBuilder(ModuleBuilder&&) noexcept = default;
+
+FunctionBuilder ModuleBuilder::Function(std::string_view name) {
+  s_->functions.push_back({&s_->module, &s_->status, {.name = std::string(name)}, {}});
+  return FunctionBuilder(&s_->functions.back());
+}
+
+StatusOr<Module> ModuleBuilder::Finish() {
+  OPWIRE_RETURN_IF_ERROR(s_->status);
+  Module out = s_->module;
+  for (const FunctionBuilder::State& f : s_->functions) out.functions.push_back(f.f);
+  OPWIRE_RETURN_IF_ERROR(VerifyModule(out).status());
+  return out;
+}
+
+DimTable& FunctionBuilder::dims() { return s_->module->dims; }
+
+Dim FunctionBuilder::Symbol(std::string_view name, int64_t lower, int64_t upper, int64_t multiple) {
+  StatusOr<Dim> dim = dims().Symbol(name, lower, upper, multiple);
+  if (dim.ok()) return *dim;
+  s_->Fail(dim.status());
+  return dims().Constant(0);
+}
+
+Value FunctionBuilder::Param(std::string_view name, ParamMode mode, DType dtype, const std::vector<Extent>& shape) {
+  if (!s_->f.nodes.empty()) {
+    s_->Fail(InvalidArgument("{}: parameter {} comes after the first node", Clip(s_->f.name), Clip(name)));
+    return {};
+  }
+  TensorType type{.dtype = dtype};
+  for (const Extent& e : shape) type.shape.push_back(e.is_dim ? e.dim : dims().Constant(e.number));
+  s_->types.push_back(type);
+  s_->f.params.push_back({.name = std::string(name), .mode = mode, .type = std::move(type)});
+  return {static_cast<ValueId>(s_->types.size() - 1)};
+}
+
+Value FunctionBuilder::In(std::string_view name, DType dtype, const std::vector<Extent>& shape) {
+  return Param(name, ParamMode::kIn, dtype, shape);
+}
+
+Value FunctionBuilder::Inout(std::string_view name, DType dtype, const std::vector<Extent>& shape) {
+  return Param(name, ParamMode::kInout, dtype, shape);
+}
+
+Dim FunctionBuilder::DimParam(std::string_view name, Dim symbol) {
+  Param(name, ParamMode::kDim, DType::kInvalid, {});
+  if (!s_->f.params.empty() && s_->f.params.back().name == name) s_->f.params.back().dim = symbol;
+  return symbol;
+}
+
+std::vector<Value> FunctionBuilder::Append(std::string_view op, std::vector<ValueId> operands, std::vector<uint32_t> segments,
+                                           const std::vector<AttrArg>& attrs) {
+  const OpRow* row = Catalogue().Find(op);
+  if (row == nullptr) {
+    s_->Fail(Unimplemented("unknown op {}{}", Clip(op), DidYouMean(Catalogue().Nearest(op))));
+    return {};
+  }
+  // On an error the op still has as many results, which carry it.
+  const std::vector<Value> failed(row->results.size());
+  if (!s_->status->ok()) return failed;
+  const size_t first = s_->types.size();
+  const auto append = [&]() -> Status {
+    Node node{.op = row->name, .version = row->version, .operands = std::move(operands), .segments = std::move(segments)};
+    std::vector<const TensorType*> types;
+    for (ValueId v : node.operands) {
+      if (v != kAbsent && (v < 0 || static_cast<size_t>(v) >= first)) {
+        return InvalidArgument("{}: operand {} is no value of function {}", op, v, Clip(s_->f.name));
+      }
+      types.push_back(v == kAbsent ? nullptr : &s_->types[v]);
+    }
+    std::vector<NamedAttr> given;
+    for (const AttrArg& a : attrs) given.push_back({a.name, a.value});
+    OPWIRE_ASSIGN_OR_RETURN(node.attrs, CanonicalAttrs(*row, given, dims()));
+    OPWIRE_ASSIGN_OR_RETURN(const std::vector<AttrValue> resolved, ResolveAttrs(*row, node.attrs, dims()));
+    OPWIRE_ASSIGN_OR_RETURN(Inferred inferred, InferTypes(*row, dims(), types, node.segments, resolved));
+    s_->types.insert(s_->types.end(), inferred.results.begin(), inferred.results.end());
+    node.results = std::move(inferred.results);
+    s_->f.nodes.push_back(std::move(node));
+    return absl::OkStatus();
+  };
+  if (const Status s = append(); !s.ok()) {
+    s_->Fail(Status(s.code(), fmt::format("{} (node {} of \"{}\")", MessageOf(s), ValueName(s_->f, static_cast<ValueId>(first)),
+                                          Clip(s_->f.name))));
+    return failed;
+  }
+  std::vector<Value> out;
+  for (size_t v = first; v < s_->types.size(); ++v) out.push_back({static_cast<ValueId>(v)});
+  return out;
+}
+
+std::vector<Value> FunctionBuilder::Ops(std::string_view op, const std::vector<Value>& operands,
+                                        const std::vector<AttrArg>& attrs) {
+  std::vector<ValueId> ids;
+  for (Value v : operands) ids.push_back(v.id);
+  // Optional operands at the end may be left out.
+  if (const OpRow* row = Catalogue().Find(op)) {
+    while (ids.size() < row->operands.size() && row->operands[ids.size()].optional) ids.push_back(kAbsent);
+  }
+  return Append(op, std::move(ids), {}, attrs);
+}
+
+Value FunctionBuilder::Op(std::string_view op, const std::vector<Value>& operands, const std::vector<AttrArg>& attrs) {
+  const std::vector<Value> results = Ops(op, operands, attrs);
+  if (results.size() == 1) return results[0];
+  s_->Fail(InvalidArgument("{}: expected an op of one result, it has {}", Clip(op), results.size()));
+  return {};
+}
+
+Value FunctionBuilder::OpWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands,
+                                   const std::vector<AttrArg>& attrs) {
+  std::vector<ValueId> ids;
+  std::vector<uint32_t> segments;
+  for (const std::vector<Value>& list : operands) {
+    segments.push_back(static_cast<uint32_t>(list.size()));
+    for (Value v : list) ids.push_back(v.id);
+  }
+  const std::vector<Value> results = Append(op, std::move(ids), std::move(segments), attrs);
+  return results.size() == 1 ? results[0] : Value{};
+}
+
+Value FunctionBuilder::Scalar(DType dtype, double value) {
+  return Op("full", {}, {{"value", AttrValue(value)}, {"dtype", AttrValue(dtype)}});
+}
+
+void FunctionBuilder::Pin(std::string_view variant) {
+  if (!s_->f.nodes.empty()) s_->f.nodes.back().pin = variant;
+}
+
+void FunctionBuilder::Location(std::string_view where) {
+  if (!s_->f.nodes.empty()) s_->f.nodes.back().location = where;
+}
+
+BlobRef FunctionBuilder::Blob(std::string bytes) {
+  std::vector<std::string>& blobs = s_->module->blobs;
+  blobs.push_back(std::move(bytes));
+  return {static_cast<uint32_t>(blobs.size() - 1)};
+}
+
+void FunctionBuilder::Return(std::string_view name, Value v) { s_->f.results.push_back({std::string(name), v.id}); }
+
+const TensorType& FunctionBuilder::TypeOf(Value v) const {
+  return v.id >= 0 && static_cast<size_t>(v.id) < s_->types.size() ? s_->types[v.id] : NoType();
+}
+
+}  // namespace opwire

@@ -1,0 +1,109 @@
+// Builds functions of a module, one op at a time, with types inferred by the catalogue.
+//
+//   ModuleBuilder m;
+//   FunctionBuilder f = m.Function("mlp");
+//   Value x = f.In("x", DType::kF32, {f.Symbol("b"), 64}), w = f.In("w", DType::kF32, {64, 10});
+//   f.Return("y", f.Op("softmax", {f.Op("matmul", {x, w})}, {{"dim", -1}}));
+//   StatusOr<Module> module = m.Finish();
+//
+// The first error sticks: later calls give values that carry it, and Finish returns it.
+#ifndef OPWIRE_IR_PROGRAM_BUILDER_H_
+#define OPWIRE_IR_PROGRAM_BUILDER_H_
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/program/module.h"
+
+namespace opwire {
+
+// A value of the function being built.
+struct Value {
+  ValueId id = kAbsent;
+};
+
+// An extent: a number or an expression.
+struct Extent {
+  Extent(int64_t n) : number(n) {}  // NOLINT: `{64, 10}` is how shapes are written
+  Extent(int n) : number(n) {}      // NOLINT
+  Extent(Dim d) : dim(d), is_dim(true) {}  // NOLINT
+  int64_t number = 0;
+  Dim dim;
+  bool is_dim = false;
+};
+
+// An attribute by name: {"dim", -1}, {"eps", 1e-5}, {"dims", Ints{0, 1}}.
+struct AttrArg {
+  AttrArg(std::string_view n, int v) : name(n), value(int64_t{v}) {}
+  AttrArg(std::string_view n, int64_t v) : name(n), value(v) {}
+  AttrArg(std::string_view n, double v) : name(n), value(v) {}
+  AttrArg(std::string_view n, bool v) : name(n), value(v) {}
+  AttrArg(std::string_view n, const char* v) : name(n), value(std::string(v)) {}
+  AttrArg(std::string_view n, AttrValue v) : name(n), value(std::move(v)) {}
+  std::string name;
+  AttrValue value;
+};
+
+class ModuleBuilder;
+
+class FunctionBuilder {
+ public:
+  Dim Symbol(std::string_view name, int64_t lower = 0, int64_t upper = kMaxExtent, int64_t multiple = 1);
+  DimTable& dims();
+
+  Value In(std::string_view name, DType dtype, const std::vector<Extent>& shape);
+  Value Inout(std::string_view name, DType dtype, const std::vector<Extent>& shape);
+  // A parameter that binds a symbol which no tensor parameter has as an extent.
+  Dim DimParam(std::string_view name, Dim symbol);
+
+  // One result. `operands` may hold Value{} for an absent one.
+  Value Op(std::string_view op, const std::vector<Value>& operands, const std::vector<AttrArg>& attrs = {});
+  // All results of an op that has more than one.
+  std::vector<Value> Ops(std::string_view op, const std::vector<Value>& operands, const std::vector<AttrArg>& attrs = {});
+  // For rows with list operands: the values of each operand of the row.
+  Value OpWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands, const std::vector<AttrArg>& attrs = {});
+  // A 0-d constant.
+  Value Scalar(DType dtype, double value);
+
+  // Bytes for the attribute `value` of constant.
+  BlobRef Blob(std::string bytes);
+
+  // Names the last node's variant, or where it stands in the user's source.
+  void Pin(std::string_view variant);
+  void Location(std::string_view where);
+
+  void Return(std::string_view name, Value v);
+  const TensorType& TypeOf(Value v) const;
+
+ private:
+  friend class ModuleBuilder;
+  struct State;
+  explicit FunctionBuilder(State* s) : s_(s) {}
+  Value Param(std::string_view name, ParamMode mode, DType dtype, const std::vector<Extent>& shape);
+  std::vector<Value> Append(std::string_view op, std::vector<ValueId> operands, std::vector<uint32_t> segments,
+                            const std::vector<AttrArg>& attrs);
+  State* s_;  // owned by the ModuleBuilder
+};
+
+class ModuleBuilder {
+ public:
+  ModuleBuilder();
+  ~ModuleBuilder();
+  ModuleBuilder(ModuleBuilder&&) noexcept;
+
+  // REQUIRES: the builder outlives what it gives.
+  FunctionBuilder Function(std::string_view name);
+  // The module, verified; or the first error.
+  StatusOr<Module> Finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> s_;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_IR_PROGRAM_BUILDER_H_

@@ -1,0 +1,67 @@
+// The user's runtime directory and its sockets.
+#include "ir/wire/endpoint.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace opwire {
+
+StatusOr<std::string> RuntimeDirectory() {
+  std::string path;
+  if (const char* own = std::getenv("OPWIRE_RUNTIME_DIR"); own && *own) path = own;
+  else if (const char* xdg = std::getenv("XDG_RUNTIME_DIR"); xdg && *xdg) path = std::string(xdg) + "/opwire";
+  else path = "/tmp/opwire-" + std::to_string(getuid());
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Unavailable("runtime directory {}: {}; set OPWIRE_RUNTIME_DIR to a directory of your own", path, std::strerror(errno));
+  }
+  struct stat st;
+  if (lstat(path.c_str(), &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || (st.st_mode & 077) != 0) {
+    return PermissionDenied("runtime directory {}: expected a directory of user {} with mode 0700", path, getuid());
+  }
+  return path;
+}
+
+StatusOr<std::string> DefaultRegistryEndpoint() {
+  OPWIRE_ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());
+  return "ipc://" + directory + "/registry";
+}
+
+Status CheckEndpoint(std::string_view endpoint, bool insecure) {
+  if (IsIpc(endpoint)) {
+    const size_t length = endpoint.size() - 6;
+    // The run, control and ring sockets add a suffix.
+    if (length == 0 || length > sizeof(sockaddr_un::sun_path) - 16) {
+      return InvalidArgument("endpoint {}: expected a path of 1 to {} characters", endpoint, sizeof(sockaddr_un::sun_path) - 16);
+    }
+    return absl::OkStatus();
+  }
+  if (endpoint.substr(0, 6) == "tcp://" && endpoint.rfind(':') > 6) {
+    if (insecure) return absl::OkStatus();
+    return FailedPrecondition("endpoint {}: tcp is open to everybody who can reach it; pass --insecure if that is meant", endpoint);
+  }
+  return InvalidArgument("endpoint {}: expected ipc://PATH or tcp://HOST:PORT", endpoint);
+}
+
+Status ClearStaleSocket(std::string_view endpoint) {
+  const std::string path = IpcPath(endpoint);
+  struct stat st;
+  if (lstat(path.c_str(), &st) != 0) return absl::OkStatus();
+  if (!S_ISSOCK(st.st_mode)) return AlreadyExists("endpoint {}: {} is there and is no socket", endpoint, path);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const bool answers = fd >= 0 && connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  if (fd >= 0) close(fd);
+  if (answers) return AlreadyExists("endpoint {}: another process listens there", endpoint);
+  unlink(path.c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace opwire

@@ -1,0 +1,33 @@
+// Where things listen: the user's runtime directory, and what an address may be.
+#ifndef OPWIRE_IR_WIRE_ENDPOINT_H_
+#define OPWIRE_IR_WIRE_ENDPOINT_H_
+
+#include <string>
+#include <string_view>
+
+#include "ir/base/status.h"
+
+namespace opwire {
+
+// $OPWIRE_RUNTIME_DIR, else $XDG_RUNTIME_DIR/opwire, else /tmp/opwire-UID; made 0700. PERMISSION_DENIED when it belongs to somebody
+// else or others may enter.
+StatusOr<std::string> RuntimeDirectory();
+
+// "ipc:///run/user/1000/opwire/registry".
+StatusOr<std::string> DefaultRegistryEndpoint();
+
+// INVALID_ARGUMENT unless "ipc://PATH" (a path short enough for a Unix socket) or "tcp://HOST:PORT". A tcp address without
+// `insecure` is FAILED_PRECONDITION: nothing protects it.
+Status CheckEndpoint(std::string_view endpoint, bool insecure);
+
+inline bool IsIpc(std::string_view endpoint) { return endpoint.substr(0, 6) == "ipc://"; }
+// REQUIRES: IsIpc(endpoint).
+inline std::string IpcPath(std::string_view endpoint) { return std::string(endpoint.substr(6)); }
+
+// Removes the socket file of an ipc endpoint on which nobody listens, so that it can be bound again; ALREADY_EXISTS when somebody
+// does.
+Status ClearStaleSocket(std::string_view endpoint);
+
+}  // namespace opwire
+
+#endif  // OPWIRE_IR_WIRE_ENDPOINT_H_

@@ -1,0 +1,111 @@
+// A channel in shared memory between two processes of one host: two single-producer single-consumer rings of length-prefixed records
+// in a memfd that the server made and sealed, and an eventfd each way to wake a parked reader.
+//
+// Each side takes the other for hostile: positions and lengths are checked against the ring's size, and a record is copied out before
+// anything looks at it. A ring whose numbers make no sense is broken for good.
+#ifndef OPWIRE_IR_WIRE_RING_H_
+#define OPWIRE_IR_WIRE_RING_H_
+
+#include <atomic>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ir/wire/channel.h"
+
+namespace opwire {
+
+inline constexpr Nanos kRingSpin = 50 * kMicrosecond;  // after traffic; then a reader parks
+
+// A descriptor that is closed with its owner.
+class OwnedFd {
+ public:
+  explicit OwnedFd(int fd = -1) : fd_(fd) {}
+  ~OwnedFd();
+  OwnedFd(OwnedFd&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+  OwnedFd& operator=(OwnedFd&& o) noexcept {
+    std::swap(fd_, o.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// One side of the pair: writes one ring, reads the other.
+class RingEnd {
+ public:
+  enum class Side { kServer, kClient };
+  // What the other process needs: memory, the server's wake-up, the client's wake-up.
+  struct Handles {
+    int memory, wake_server, wake_client;
+  };
+
+  // The server's side, with new memory.
+  static StatusOr<std::unique_ptr<RingEnd>> Create();
+  // The client's side of what a server sent; takes the descriptors. INVALID_ARGUMENT unless the memory is sealed and of the right size.
+  static StatusOr<std::unique_ptr<RingEnd>> Open(OwnedFd memory, OwnedFd wake_server, OwnedFd wake_client);
+  ~RingEnd();
+
+  Handles handles() const { return {memory_.get(), wake_server_.get(), wake_client_.get()}; }
+
+  // RESOURCE_EXHAUSTED when it does not fit now, UNAVAILABLE when the ring is broken.
+  Status Write(Bytes head, Bytes bulk);
+  // True with a record; false when there is none; UNAVAILABLE when the ring is broken.
+  StatusOr<bool> Read(std::string& head, std::string& bulk);
+
+  // A reader about to wait on fd(): false when a record came meanwhile. Unpark after the wait.
+  bool Park();
+  void Unpark();
+  int fd() const { return side_ == Side::kServer ? wake_server_.get() : wake_client_.get(); }
+
+ private:
+  struct Control;
+  struct Direction {
+    Control* control = nullptr;
+    uint8_t* data = nullptr;
+    uint64_t position = 0;  // our own: never read back from shared memory
+  };
+  RingEnd(Side side, OwnedFd memory, OwnedFd wake_server, OwnedFd wake_client);
+  Status Map();
+  bool Readable() const;
+
+  const Side side_;
+  OwnedFd memory_, wake_server_, wake_client_;
+  uint8_t* base_ = nullptr;
+  Direction in_, out_;
+  bool broken_ = false;
+};
+
+using RingToken = std::array<uint8_t, 16>;
+
+// The client's channel. `path` is the executor's ring socket, `token` the attachment's.
+class RingChannel : public ClientChannel {
+ public:
+  static StatusOr<std::unique_ptr<RingChannel>> Connect(const std::string& path, const RingToken& token);
+  ~RingChannel() override;
+
+  Status Send(Bytes head, Bytes bulk = {}) override;
+  StatusOr<bool> Receive(Message& message, Nanos timeout) override;
+
+  // The session's segment, mapped; null where it could not be.
+  uint8_t* segment() const { return segment_; }
+  int64_t segment_bytes() const { return segment_bytes_; }
+
+ private:
+  RingChannel() = default;
+  std::unique_ptr<RingEnd> end_;
+  OwnedFd socket_;  // its end of file is the server's death
+  uint8_t* segment_ = nullptr;
+  int64_t segment_bytes_ = 0;
+  Nanos spin_until_ = 0;
+};
+
+// The server's part of the handshake: sends the descriptors and the segment's size on the accepted socket.
+Status SendRing(int socket, const RingEnd& end, int segment, int64_t segment_bytes);
+
+}  // namespace opwire
+
+#endif  // OPWIRE_IR_WIRE_RING_H_

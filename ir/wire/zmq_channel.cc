@@ -1,0 +1,321 @@
+// ZeroMQ sockets behind the channel interface. This is the only file that calls libzmq.
+#include "ir/wire/zmq_channel.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <zmq.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "ir/wire/endpoint.h"
+
+namespace opwire {
+namespace {
+
+// One frame being received.
+class Frame {
+ public:
+  Frame() { zmq_msg_init(&message_); }
+  ~Frame() { zmq_msg_close(&message_); }
+  Frame(const Frame&) = delete;
+  zmq_msg_t* get() { return &message_; }
+  Bytes bytes() { return {static_cast<const uint8_t*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)}; }
+  bool more() { return zmq_msg_more(&message_) != 0; }
+  void Clear() {
+    zmq_msg_close(&message_);
+    zmq_msg_init(&message_);
+  }
+
+ private:
+  zmq_msg_t message_;
+};
+
+void SetInt(void* socket, int option, int value) { zmq_setsockopt(socket, option, &value, sizeof(value)); }
+
+int GetInt(void* socket, int option) {
+  int value = 0;
+  size_t size = sizeof(value);
+  zmq_getsockopt(socket, option, &value, &size);
+  return value;
+}
+
+void CommonOptions(void* socket, const ZmqOptions& options) {
+  SetInt(socket, ZMQ_LINGER, 0);
+  SetInt(socket, ZMQ_SNDHWM, 1000);
+  SetInt(socket, ZMQ_RCVHWM, 1000);
+  SetInt(socket, ZMQ_HEARTBEAT_IVL, static_cast<int>(options.heartbeat / kMillisecond));
+  SetInt(socket, ZMQ_HEARTBEAT_TIMEOUT, static_cast<int>(options.heartbeat_timeout / kMillisecond));
+  SetInt(socket, ZMQ_HEARTBEAT_TTL, static_cast<int>(options.heartbeat_timeout / kMillisecond));
+  SetInt(socket, ZMQ_HANDSHAKE_IVL, 2000);
+  const int64_t max = kMaxFrameBytes;
+  zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max, sizeof(max));
+}
+
+// Events of a socket's connections, read from a PAIR inside the process.
+class Monitor {
+ public:
+  Monitor(ZmqContext& context, void* socket, int events) {
+    static std::atomic<uint64_t> next{0};
+    const std::string address = "inproc://monitor-" + std::to_string(next++);
+    zmq_socket_monitor(socket, address.c_str(), events);
+    pair_ = zmq_socket(context.get(), ZMQ_PAIR);
+    SetInt(pair_, ZMQ_LINGER, 0);
+    zmq_connect(pair_, address.c_str());
+  }
+  ~Monitor() { zmq_close(pair_); }
+
+  bool Next(int& event, int& value) {
+    Frame frame;
+    if (zmq_msg_recv(frame.get(), pair_, ZMQ_DONTWAIT) < 0) return false;
+    const Bytes b = frame.bytes();
+    uint16_t e = 0;
+    int32_t v = 0;
+    if (b.size() >= 6) {
+      std::memcpy(&e, b.data(), 2);
+      std::memcpy(&v, b.data() + 2, 4);
+    }
+    event = e;
+    value = v;
+    while (frame.more()) zmq_msg_recv(frame.get(), pair_, 0);  // the address
+    return true;
+  }
+  int fd() const { return GetInt(pair_, ZMQ_FD); }
+  bool Pending() const { return (GetInt(pair_, ZMQ_EVENTS) & ZMQ_POLLIN) != 0; }
+
+ private:
+  void* pair_;
+};
+
+Status SendFrame(void* socket, Bytes bytes, int flags) {
+  if (zmq_send(socket, bytes.data(), bytes.size(), flags | ZMQ_DONTWAIT) >= 0) return absl::OkStatus();
+  if (errno == EAGAIN) return ResourceExhausted("the peer does not read its messages");
+  return Unavailable("the connection is gone: {}", zmq_strerror(errno));
+}
+
+}  // namespace
+
+ZmqContext::ZmqContext() : context_(zmq_ctx_new()) { zmq_ctx_set(context_, ZMQ_MAX_SOCKETS, 4096); }
+ZmqContext::~ZmqContext() { zmq_ctx_term(context_); }
+
+struct Router::State {
+  void* socket = nullptr;
+  std::string endpoint;
+  int max_connections = 0;
+  int connections = 0;
+  int fd = -1;
+  std::unique_ptr<Monitor> monitor;
+  Frame id, head, bulk;
+  std::unordered_map<int, PeerId> peer_of_descriptor;
+  std::unordered_map<int, int> stale;  // ends still to come from the monitor that were noticed already
+  std::vector<PeerId> gone;
+};
+
+Router::Router() : s_(std::make_unique<State>()) {}
+
+Router::~Router() {
+  if (s_->socket) {
+    zmq_socket_monitor(s_->socket, nullptr, 0);
+    s_->monitor.reset();
+    zmq_close(s_->socket);
+  }
+}
+
+StatusOr<std::unique_ptr<Router>> Router::Bind(ZmqContext& context, const std::string& endpoint, const ZmqOptions& options) {
+  if (IsIpc(endpoint)) OPWIRE_RETURN_IF_ERROR(ClearStaleSocket(endpoint));
+  auto router = std::unique_ptr<Router>(new Router);
+  State& s = *router->s_;
+  s.socket = zmq_socket(context.get(), ZMQ_ROUTER);
+  if (!s.socket) return ResourceExhausted("endpoint {}: {}", endpoint, zmq_strerror(errno));
+  CommonOptions(s.socket, options);
+  SetInt(s.socket, ZMQ_ROUTER_MANDATORY, 1);
+  s.max_connections = options.max_connections;
+  s.monitor = std::make_unique<Monitor>(context, s.socket, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED);
+  if (zmq_bind(s.socket, endpoint.c_str()) != 0) return Unavailable("endpoint {}: {}", endpoint, zmq_strerror(errno));
+  char bound[256];
+  size_t size = sizeof(bound);
+  zmq_getsockopt(s.socket, ZMQ_LAST_ENDPOINT, bound, &size);
+  s.endpoint = bound;
+  s.fd = GetInt(s.socket, ZMQ_FD);
+  return router;
+}
+
+Status Router::Send(PeerId to, Bytes head, Bytes bulk) {
+  uint8_t id[5] = {0};
+  for (int i = 0; i < 4; ++i) id[1 + i] = static_cast<uint8_t>(to >> (24 - 8 * i));
+  // The identity decides; once it is accepted the frames that follow are too.
+  OPWIRE_RETURN_IF_ERROR(SendFrame(s_->socket, {id, 5}, ZMQ_SNDMORE));
+  OPWIRE_RETURN_IF_ERROR(SendFrame(s_->socket, head, bulk.empty() ? 0 : ZMQ_SNDMORE));
+  return bulk.empty() ? absl::OkStatus() : SendFrame(s_->socket, bulk, 0);
+}
+
+bool Router::Receive(Incoming& m) {
+  State& s = *s_;
+  while (true) {
+    if (zmq_msg_recv(s.id.get(), s.socket, ZMQ_DONTWAIT) < 0) return false;
+    const Bytes id = s.id.bytes();
+    // ZeroMQ's own names are five bytes that begin with 0; a peer that chose one could take another's.
+    bool good = id.size() == 5 && id[0] == 0 && s.id.more();
+    if (good) {
+      m.peer = (PeerId{id[1]} << 24) | (PeerId{id[2]} << 16) | (PeerId{id[3]} << 8) | id[4];
+      zmq_msg_recv(s.head.get(), s.socket, ZMQ_DONTWAIT);
+      s.bulk.Clear();
+      if (s.head.more()) zmq_msg_recv(s.bulk.get(), s.socket, ZMQ_DONTWAIT);
+    }
+    Frame* last = !good ? &s.id : s.head.more() ? &s.bulk : &s.head;
+    while (last->more()) {
+      good = false;
+      zmq_msg_recv(last->get(), s.socket, ZMQ_DONTWAIT);
+    }
+    if (!good) continue;
+    const int descriptor = zmq_msg_get(s.head.get(), ZMQ_SRCFD);
+    auto [it, added] = s.peer_of_descriptor.try_emplace(descriptor, m.peer);
+    const bool fresh = added || it->second != m.peer;
+    if (!added && fresh) {
+      // The descriptor was closed and used anew before its end was read from the monitor: that event is then an old one.
+      s.gone.push_back(it->second);
+      ++s.stale[descriptor];
+    }
+    it->second = m.peer;
+    m.head = s.head.bytes();
+    m.bulk = s.bulk.bytes();
+    m.uid = kNoUid;
+    if (fresh) {
+      ucred credentials{};
+      socklen_t size = sizeof(credentials);
+      if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 && credentials.pid != 0) m.uid = credentials.uid;
+    }
+    return true;
+  }
+}
+
+void Router::TakeGone(std::vector<PeerId>& gone) {
+  State& s = *s_;
+  gone = std::exchange(s.gone, {});
+  int event, descriptor;
+  while (s.monitor->Next(event, descriptor)) {
+    if (event == ZMQ_EVENT_ACCEPTED) {
+      // Beyond the descriptor limit ZeroMQ would accept in a busy loop: those over ours are turned away here.
+      if (++s.connections > s.max_connections) shutdown(descriptor, SHUT_RDWR);
+      continue;
+    }
+    if (event != ZMQ_EVENT_DISCONNECTED) continue;
+    --s.connections;
+    if (const auto old = s.stale.find(descriptor); old != s.stale.end()) {
+      if (--old->second == 0) s.stale.erase(old);
+      continue;
+    }
+    const auto it = s.peer_of_descriptor.find(descriptor);
+    if (it == s.peer_of_descriptor.end()) continue;
+    gone.push_back(it->second);
+    s.peer_of_descriptor.erase(it);
+  }
+}
+
+int Router::fd() const { return s_->fd; }
+int Router::monitor_fd() const { return s_->monitor->fd(); }
+bool Router::Pending() const { return (GetInt(s_->socket, ZMQ_EVENTS) & ZMQ_POLLIN) != 0 || s_->monitor->Pending(); }
+const std::string& Router::endpoint() const { return s_->endpoint; }
+
+struct Dealer::State {
+  void* socket = nullptr;
+  std::unique_ptr<Monitor> monitor;
+  std::string endpoint;
+  std::string lost;  // why; empty: it is not
+  int fd = -1;
+  int monitor_fd = -1;
+  Frame frame;
+};
+
+Dealer::Dealer() : s_(std::make_unique<State>()) {}
+
+Dealer::~Dealer() {
+  if (s_->socket) {
+    zmq_socket_monitor(s_->socket, nullptr, 0);
+    s_->monitor.reset();
+    zmq_close(s_->socket);
+  }
+}
+
+StatusOr<std::unique_ptr<Dealer>> Dealer::Connect(ZmqContext& context, const std::string& endpoint, const ZmqOptions& options) {
+  auto dealer = std::unique_ptr<Dealer>(new Dealer);
+  State& s = *dealer->s_;
+  s.endpoint = endpoint;
+  s.socket = zmq_socket(context.get(), ZMQ_DEALER);
+  if (!s.socket) return ResourceExhausted("endpoint {}: {}", endpoint, zmq_strerror(errno));
+  CommonOptions(s.socket, options);
+  SetInt(s.socket, ZMQ_RECONNECT_IVL, -1);
+  SetInt(s.socket, ZMQ_CONNECT_TIMEOUT, 2000);
+  s.monitor = std::make_unique<Monitor>(
+      context, s.socket,
+      ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
+  if (zmq_connect(s.socket, endpoint.c_str()) != 0) return Unavailable("endpoint {}: {}", endpoint, zmq_strerror(errno));
+  s.fd = GetInt(s.socket, ZMQ_FD);
+  s.monitor_fd = s.monitor->fd();
+  return dealer;
+}
+
+Status Dealer::Send(Bytes head, Bytes bulk) {
+  if (!s_->lost.empty()) return Unavailable("{}", s_->lost);
+  OPWIRE_RETURN_IF_ERROR(SendFrame(s_->socket, head, bulk.empty() ? 0 : ZMQ_SNDMORE));
+  return bulk.empty() ? absl::OkStatus() : SendFrame(s_->socket, bulk, 0);
+}
+
+StatusOr<bool> Dealer::Receive(Message& m, Nanos timeout) {
+  State& s = *s_;
+  Nanos deadline = timeout == kNever ? kNever : 0;
+  while (true) {
+    if (zmq_msg_recv(s.frame.get(), s.socket, ZMQ_DONTWAIT) >= 0) {
+      const Bytes head = s.frame.bytes();
+      m.head.assign(reinterpret_cast<const char*>(head.data()), head.size());
+      m.bulk.clear();
+      for (int frames = 1; s.frame.more(); ++frames) {
+        zmq_msg_recv(s.frame.get(), s.socket, 0);
+        const Bytes bulk = s.frame.bytes();
+        if (frames == 1) m.bulk.assign(reinterpret_cast<const char*>(bulk.data()), bulk.size());
+      }
+      return true;
+    }
+    if (!s.lost.empty()) return Unavailable("{}", s.lost);
+    int event, value;
+    if (s.monitor->Next(event, value)) {
+      // What arrived before the loss is still delivered by the next turn.
+      s.lost = fmt::format("no connection to {}{}", s.endpoint,
+                           event == ZMQ_EVENT_DISCONNECTED ? ": it was lost" : ": nobody answers there");
+      continue;
+    }
+    if (timeout == 0) return false;
+    if ((GetInt(s.socket, ZMQ_EVENTS) & ZMQ_POLLIN) || s.monitor->Pending()) continue;
+    Nanos left = kNever;
+    if (timeout != kNever) {
+      const Nanos now = MonotonicNow();
+      if (deadline == 0) deadline = now + timeout;
+      left = deadline - now;
+      if (left <= 0) return false;
+    }
+    const int fds[] = {s.fd, s.monitor_fd};
+    PollReadable(fds, left);
+  }
+}
+
+int Dealer::fd() const { return s_->fd; }
+
+bool PollReadable(std::span<const int> fds, Nanos timeout) {
+  pollfd polled[8 + 1];
+  std::vector<pollfd> many;
+  pollfd* p = polled;
+  if (fds.size() > 8) {
+    many.resize(fds.size());
+    p = many.data();
+  }
+  for (size_t i = 0; i < fds.size(); ++i) p[i] = {fds[i], POLLIN, 0};
+  timespec ts{timeout / kSecond, timeout % kSecond};
+  return ppoll(p, fds.size(), timeout == kNever ? nullptr : &ts, nullptr) > 0;
+}
+
+}  // namespace opwire

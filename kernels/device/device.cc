@@ -1,0 +1,22 @@
+// The list of backends.
+#include "kernels/device/device.h"
+
+#include <fmt/format.h>
+
+#include "kernels/device/host_device.h"
+
+namespace opwire {
+
+std::vector<DeviceProbe> ProbeDevices() { return {ProbeCpu(), {"null", true, "for simulations: has memory and runs no kernel"}}; }
+
+StatusOr<std::unique_ptr<Device>> OpenDevice(std::string_view spec, const DeviceOptions& options) {
+  if (spec == "cpu" || spec == "auto") return OpenCpu(options);
+  if (spec == "null") return OpenNull();
+  std::string reasons;
+  for (const DeviceProbe& p : ProbeDevices()) {
+    reasons += fmt::format("; {}: {} ({})", p.spec, p.usable ? "usable" : "not usable", p.reason);
+  }
+  return FailedPrecondition("device '{}' cannot be bound: no backend of this build serves it{}", spec, reasons);
+}
+
+}  // namespace opwire

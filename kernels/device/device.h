@@ -1,0 +1,114 @@
+// The accelerator contract: what the executor asks of a device, whichever it is. One object is one bound accelerator.
+//
+//   for (const DeviceProbe& p : ProbeDevices()) ...              // what is here, and why not
+//   auto device = OpenDevice("cpu", {.cores = "0-3"});
+//   auto memory = (*device)->Allocate(1 << 20, MemoryKind::kDevice);
+//
+// Work on a stream runs in order. On a device whose work is done by the calling thread (cpu) every call completes before it
+// returns, and streams and events are names only.
+#ifndef OPWIRE_KERNELS_DEVICE_DEVICE_H_
+#define OPWIRE_KERNELS_DEVICE_DEVICE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/base/dtype.h"
+#include "ir/base/status.h"
+#include "kernels/abi.h"
+
+namespace opwire {
+
+struct DeviceInfo {
+  std::string kind;                // "cpu", "cuda", ...
+  int index = 0;
+  std::string name;                // the vendor's: "AMD EPYC", "NVIDIA H200"
+  std::string uuid;                // empty where the device has none
+  std::string arch;                // what kernels are built for: "x86-64 avx2 avx512f", "sm_90a"
+  int64_t memory_bytes = 0;        // what the device may hold at the most
+  int compute_units = 0;           // cores bound, or multiprocessors
+  DTypeSet dtypes;                 // that some kernel here computes with
+  std::string collective_backend;  // "gloo", "nccl"; empty: none
+  std::map<std::string, std::string> facts;  // driver and library versions, for the report
+};
+
+struct DeviceProbe {
+  std::string spec;    // what --device would be: "cpu", "cuda:0"
+  bool usable;
+  std::string reason;  // why it is or is not
+};
+
+struct DeviceOptions {
+  std::string cores;  // "0-3,6"; empty: all that this process may use
+};
+
+enum class MemoryKind : uint8_t { kDevice, kPinnedHost };
+
+struct MemoryStats {
+  int64_t in_use = 0;
+  int64_t peak = 0;
+  int64_t limit = 0;
+};
+
+using StreamId = uint32_t;  // 0: the default stream
+using EventId = uint32_t;
+using GraphId = uint32_t;
+
+// What a run left behind in the runtime.
+struct RunFlags {
+  uint32_t raised = 0;           // OPW_FLAG_*
+  int out_of_range_operand = -1; // -1: none
+  int64_t out_of_range_position = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceInfo& info() const = 0;
+
+  // 64-byte aligned at least, contents undefined. RESOURCE_EXHAUSTED beyond the limit, with what was asked and what is free.
+  virtual StatusOr<void*> Allocate(int64_t bytes, MemoryKind kind) = 0;
+  virtual void Free(void* memory) = 0;
+  virtual MemoryStats memory_stats() const = 0;
+  virtual void ResetPeak() = 0;
+  // Makes host memory that lives elsewhere reachable for copies at full speed (and for kernels on a cpu).
+  virtual Status RegisterHost(void* memory, int64_t bytes) = 0;
+  virtual void UnregisterHost(void* memory) = 0;
+
+  virtual Status Copy(void* to, const void* from, int64_t bytes, StreamId stream) = 0;
+  virtual Status Zero(void* memory, int64_t bytes, StreamId stream) = 0;
+
+  virtual StatusOr<StreamId> CreateStream() = 0;
+  virtual StatusOr<EventId> Record(StreamId stream) = 0;
+  virtual Status Wait(StreamId stream, EventId event) = 0;
+  virtual bool Done(EventId event) = 0;
+  virtual Status Synchronize() = 0;
+
+  // UNIMPLEMENTED where info() names a device without graphs.
+  virtual Status BeginCapture(StreamId stream) = 0;
+  virtual StatusOr<GraphId> EndCapture(StreamId stream) = 0;
+  virtual Status Replay(GraphId graph, StreamId stream) = 0;
+
+  virtual void PushRange(std::string_view name) = 0;
+  virtual void PopRange() = 0;
+
+  // What kernels are called with. `stop` is read between ranges: nonzero skips the rest of a parallel_for.
+  virtual opw_runtime* runtime() = 0;
+  virtual std::atomic<uint32_t>& stop() = 0;
+  // Flags since the last call.
+  virtual RunFlags TakeFlags() = 0;
+};
+
+std::vector<DeviceProbe> ProbeDevices();
+// `spec` is "cpu", "null", "auto", or another backend's; FAILED_PRECONDITION with every backend's reason when it cannot be bound.
+// "null" has cpu's contract and its memory, and runs no kernel: for simulations.
+StatusOr<std::unique_ptr<Device>> OpenDevice(std::string_view spec, const DeviceOptions& options);
+
+}  // namespace opwire
+
+#endif  // OPWIRE_KERNELS_DEVICE_DEVICE_H_

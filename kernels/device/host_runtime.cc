@@ -1,0 +1,79 @@
+// parallel_for over OpenMP, and the flags of a run.
+#include "kernels/device/host_runtime.h"
+
+#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace opwire {
+
+HostRuntime::HostRuntime(int threads, std::vector<int> pinned) : pinned_(std::move(pinned)) {
+  abi_version = OPW_ABI_VERSION;
+  this->threads = threads;
+  parallel_for = ParallelFor;
+  out_of_range = OutOfRange;
+  raise = Raise;
+}
+
+// libgomp keeps one team for each thread that opens regions, so a team is bound when that thread first needs one.
+void HostRuntime::BindTeam() {
+  static thread_local const HostRuntime* bound = nullptr;
+  if (pinned_.empty() || bound == this) return;
+  bound = this;
+#pragma omp parallel num_threads(threads)
+  {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(pinned_[omp_get_thread_num() % pinned_.size()], &set);
+    sched_setaffinity(0, sizeof(set), &set);  // a refusal costs speed, nothing else
+  }
+}
+
+void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body body, void* context) {
+  HostRuntime* const self = static_cast<HostRuntime*>(r);
+  if (n <= 0) return;
+  if (grain < 1) grain = 1;
+  if (n <= grain) {
+    if (self->stop_.load(std::memory_order_relaxed) == 0) body(context, 0, n);
+    return;
+  }
+  const int64_t ranges = (n - 1) / grain + 1;
+  const auto run = [&](int64_t i) {
+    if (self->stop_.load(std::memory_order_relaxed) == 0) body(context, i * grain, std::min(n, (i + 1) * grain));
+  };
+  if (self->threads == 1) {
+    for (int64_t i = 0; i < ranges; ++i) run(i);
+    return;
+  }
+  self->BindTeam();
+#pragma omp parallel for schedule(dynamic, 1) num_threads(self->threads)
+  for (int64_t i = 0; i < ranges; ++i) run(i);
+}
+
+void HostRuntime::OutOfRange(opw_runtime* r, int operand, int64_t position) {
+  HostRuntime* const self = static_cast<HostRuntime*>(r);
+  const uint64_t key = static_cast<uint64_t>(position) << 8 | static_cast<uint8_t>(operand);
+  uint64_t seen = self->out_of_range_.load(std::memory_order_relaxed);
+  while (key < seen && !self->out_of_range_.compare_exchange_weak(seen, key, std::memory_order_relaxed)) {
+  }
+}
+
+void HostRuntime::Raise(opw_runtime* r, uint32_t flags) {
+  static_cast<HostRuntime*>(r)->raised_.fetch_or(flags, std::memory_order_relaxed);
+}
+
+RunFlags HostRuntime::TakeFlags() {
+  RunFlags flags;
+  // Plain loads first: in the common case nothing is raised and no line is written.
+  if (raised_.load(std::memory_order_relaxed) != 0) flags.raised = raised_.exchange(0, std::memory_order_relaxed);
+  if (out_of_range_.load(std::memory_order_relaxed) != kNone) {
+    const uint64_t key = out_of_range_.exchange(kNone, std::memory_order_relaxed);
+    flags.out_of_range_operand = static_cast<int>(key & 0xff);
+    flags.out_of_range_position = static_cast<int64_t>(key >> 8);
+  }
+  return flags;
+}
+
+}  // namespace opwire

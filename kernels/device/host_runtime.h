@@ -1,0 +1,44 @@
+// The runtime that kernels on the CPU are called with: ranges over OpenMP threads, a stop word, and what a run raised.
+#ifndef OPWIRE_KERNELS_DEVICE_HOST_RUNTIME_H_
+#define OPWIRE_KERNELS_DEVICE_HOST_RUNTIME_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/abi.h"
+#include "kernels/device/device.h"
+
+namespace opwire {
+
+// The opw_runtime is the base, so that the callbacks find their object without a table. One caller at a time; the callbacks that
+// a kernel's ranges use may come from any thread.
+class HostRuntime : private opw_runtime {
+ public:
+  // Binds the threads to `pinned`, one core each, where it is not empty. REQUIRES: threads >= 1, pinned is empty or has `threads`
+  // entries.
+  HostRuntime(int threads, std::vector<int> pinned);
+  HostRuntime(const HostRuntime&) = delete;
+  HostRuntime& operator=(const HostRuntime&) = delete;
+
+  opw_runtime* abi() { return this; }
+  std::atomic<uint32_t>& stop() { return stop_; }
+  RunFlags TakeFlags();
+
+ private:
+  static void ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body body, void* context);
+  static void OutOfRange(opw_runtime* r, int operand, int64_t position);
+  static void Raise(opw_runtime* r, uint32_t flags);
+  void BindTeam();
+
+  std::vector<int> pinned_;
+  std::atomic<uint32_t> stop_{0};
+  std::atomic<uint32_t> raised_{0};
+  // position * 256 + operand, so that the smallest key is the smallest position; kNone: nothing.
+  static constexpr uint64_t kNone = ~uint64_t{0};
+  std::atomic<uint64_t> out_of_range_{kNone};
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_KERNELS_DEVICE_HOST_RUNTIME_H_

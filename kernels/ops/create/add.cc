@@ -1,0 +1,12 @@
+// The create family's variants.
+#include "kernels/ops/create/create.h"
+#include "kernels/ops/families.h"
+
+namespace opwire::ops {
+
+void AddCreate(VariantTable& table, const Isa& isa) {
+  AddCreateReference(table);
+  AddCreateFast(table, isa);
+}
+
+}  // namespace opwire::ops

@@ -1,0 +1,16 @@
+// The parts of the create family.
+#ifndef OPWIRE_KERNELS_OPS_CREATE_CREATE_H_
+#define OPWIRE_KERNELS_OPS_CREATE_CREATE_H_
+
+#include "kernels/select/isa.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::ops {
+
+void AddCreateReference(VariantTable& table);
+// "avx512" and "avx2" of the random ops for f32.
+void AddCreateFast(VariantTable& table, const Isa& isa);
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_CREATE_CREATE_H_

@@ -1,0 +1,137 @@
+// Random values as functions of (key, site, element), a block of elements at a time, with equal bits on every device.
+//
+// Philox 4x32-10: the key is key[0]; the 128-bit counter has the element's group in its low half and key[1] + site in its high
+// half.
+//   24 bits: element i is lane i % 4 of group i / 4; u = (lane >> 8) * 2^-24.
+//   53 bits (f64): element i is lanes 2 * (i % 2) and the next of group i / 2; u = (first << 32 | second) >> 11, times 2^-53.
+// A normal pair of elements 2j, 2j + 1 is Box-Muller of u1 = 1 - u(2j) and u2 = u(2j + 1): r = sqrt(-2 ln u1),
+// r cos(2 pi u2), r sin(2 pi u2), in f64 by the polynomials below and nothing but exactly rounded operations.
+#ifndef OPWIRE_KERNELS_OPS_CREATE_RANDOM_H_
+#define OPWIRE_KERNELS_OPS_CREATE_RANDOM_H_
+
+#include <stdint.h>
+
+#include "kernels/ops/isa_namespace.h"
+
+namespace opwire::ops::OPWIRE_ISA {
+
+struct RandomKey {
+  uint64_t key;   // key[0]
+  uint64_t high;  // key[1] + site
+};
+
+// Elements of a block; blocks start at multiples of it.
+inline constexpr int kRandomBlock = 256;
+
+namespace random {
+
+// Lanes of counters first .. first + kCounters - 1, lane by lane.
+template <int kCounters>
+inline void Philox(const RandomKey& key, uint64_t first, uint32_t (&lanes)[4][kCounters]) {
+  for (int i = 0; i < kCounters; ++i) {
+    lanes[0][i] = static_cast<uint32_t>(first + i);
+    lanes[1][i] = static_cast<uint32_t>((first + i) >> 32);
+    lanes[2][i] = static_cast<uint32_t>(key.high);
+    lanes[3][i] = static_cast<uint32_t>(key.high >> 32);
+  }
+  uint32_t k0 = static_cast<uint32_t>(key.key), k1 = static_cast<uint32_t>(key.key >> 32);
+  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+    for (int i = 0; i < kCounters; ++i) {
+      const uint64_t p0 = uint64_t{0xD2511F53u} * lanes[0][i], p1 = uint64_t{0xCD9E8D57u} * lanes[2][i];
+      const uint32_t l0 = static_cast<uint32_t>(p1 >> 32) ^ lanes[1][i] ^ k0;
+      const uint32_t l2 = static_cast<uint32_t>(p0 >> 32) ^ lanes[3][i] ^ k1;
+      lanes[0][i] = l0;
+      lanes[1][i] = static_cast<uint32_t>(p1);
+      lanes[2][i] = l2;
+      lanes[3][i] = static_cast<uint32_t>(p0);
+    }
+  }
+}
+
+// ln of a normal number in (0, 1].
+inline double Log(double u) {
+  const uint64_t bits = __builtin_bit_cast(uint64_t, u);
+  // The mantissa in [sqrt(1/2), sqrt(2)).
+  const int64_t shifted = static_cast<int64_t>(bits - 0x3FE6A09E667F3BCDull) >> 52;
+  const double e = static_cast<double>(shifted);
+  const double m = __builtin_bit_cast(double, bits - (static_cast<uint64_t>(shifted) << 52));
+  const double f = m - 1.0, s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;
+  const double r =
+      z * (6.666666666666735130e-01 +
+           z * (3.999999999940941908e-01 +
+                z * (2.857142874366239149e-01 +
+                     z * (2.222219843214978396e-01 +
+                          z * (1.818357216161805012e-01 + z * (1.531383769920937332e-01 + z * 1.479819860511658591e-01))))));
+  return e * 6.93147180369123816490e-01 - ((half - (s * (half + r) + e * 1.90821492927058770002e-10)) - f);
+}
+
+// Cosine and sine of 2 pi u, u in [0, 1).
+inline void CosSin(double u, double* cosine, double* sine) {
+  const double q = __builtin_floor(4.0 * u + 0.5);
+  const double x = (4.0 * u - q) * 1.57079632679489661923, z = x * x;
+  const double s =
+      x + x * z *
+              (-1.66666666666666324348e-01 +
+               z * (8.33333333332248946124e-03 +
+                    z * (-1.98412698298579493134e-04 +
+                         z * (2.75573137070700676789e-06 + z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)))));
+  const double c =
+      1.0 - 0.5 * z +
+      z * z *
+          (4.16666666666666019037e-02 +
+           z * (-1.38888888888741095749e-03 +
+                z * (2.48015872894767294178e-05 +
+                     z * (-2.75573143513906633035e-07 + z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11)))));
+  // q is 0, 1, 2, 3 or 4: the quadrant.
+  const bool odd = q == 1.0 || q == 3.0, cos_negative = q == 1.0 || q == 2.0, sin_negative = q == 2.0 || q == 3.0;
+  const double a = odd ? s : c, b = odd ? c : s;
+  *cosine = cos_negative ? -a : a;
+  *sine = sin_negative ? -b : b;
+}
+
+inline void BoxMuller(double* u) {
+  for (int i = 0; i < kRandomBlock; i += 2) {
+    const double r = __builtin_sqrt(-2.0 * Log(1.0 - u[i]));
+    double cosine, sine;
+    CosSin(u[i + 1], &cosine, &sine);
+    u[i] = r * cosine;
+    u[i + 1] = r * sine;
+  }
+}
+
+}  // namespace random
+
+// u of elements first .. first + kRandomBlock - 1. REQUIRES: first is a multiple of kRandomBlock.
+inline void Uniform24(const RandomKey& key, int64_t first, float* u) {
+  uint32_t lanes[4][kRandomBlock / 4];
+  random::Philox(key, static_cast<uint64_t>(first) / 4, lanes);
+  for (int i = 0; i < kRandomBlock; ++i) u[i] = static_cast<float>(static_cast<int32_t>(lanes[i % 4][i / 4] >> 8)) * 0x1p-24f;
+}
+
+inline void Uniform53(const RandomKey& key, int64_t first, double* u) {
+  uint32_t lanes[4][kRandomBlock / 2];
+  random::Philox(key, static_cast<uint64_t>(first) / 2, lanes);
+  for (int i = 0; i < kRandomBlock; ++i) {
+    const int lane = 2 * (i % 2);
+    const uint64_t bits = static_cast<uint64_t>(lanes[lane][i / 2]) << 32 | lanes[lane + 1][i / 2];
+    u[i] = static_cast<double>(static_cast<int64_t>(bits >> 11)) * 0x1p-53;
+  }
+}
+
+inline void Normal24(const RandomKey& key, int64_t first, float* z) {
+  float u[kRandomBlock];
+  double pairs[kRandomBlock];
+  Uniform24(key, first, u);
+  for (int i = 0; i < kRandomBlock; ++i) pairs[i] = static_cast<double>(u[i]);
+  random::BoxMuller(pairs);
+  for (int i = 0; i < kRandomBlock; ++i) z[i] = static_cast<float>(pairs[i]);
+}
+
+inline void Normal53(const RandomKey& key, int64_t first, double* z) {
+  Uniform53(key, first, z);
+  random::BoxMuller(z);
+}
+
+}  // namespace opwire::ops::OPWIRE_ISA
+
+#endif  // OPWIRE_KERNELS_OPS_CREATE_RANDOM_H_

@@ -1,0 +1,16 @@
+// The parts of the elementwise family.
+#ifndef OPWIRE_KERNELS_OPS_ELEMENTWISE_ELEMENTWISE_H_
+#define OPWIRE_KERNELS_OPS_ELEMENTWISE_ELEMENTWISE_H_
+
+#include "kernels/select/isa.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::ops {
+
+void AddElementwiseReference(VariantTable& table);
+// "avx512" and "avx2", for the types that the tables in fast.h have loops for.
+void AddElementwiseFast(VariantTable& table, const Isa& isa);
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_ELEMENTWISE_ELEMENTWISE_H_

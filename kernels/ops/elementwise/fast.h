@@ -1,0 +1,34 @@
+// What the files built for an instruction set offer the elementwise driver: loops over contiguous or repeated elements.
+#ifndef OPWIRE_KERNELS_OPS_ELEMENTWISE_FAST_H_
+#define OPWIRE_KERNELS_OPS_ELEMENTWISE_FAST_H_
+
+#include <stdint.h>
+
+namespace opwire::ops {
+
+// Computes n results. Operand i is contiguous, or where bit i of `repeated` is set one element for all. The result may be one of
+// the contiguous operands. REQUIRES: n > 0.
+using ElementwiseLoop = void (*)(void* result, const void* const* operands, int64_t n, unsigned repeated);
+
+struct FastOp {
+  const char* op;
+  int operands;
+  bool swap;                  // the loop wants operands 0 and 1 the other way round
+  ElementwiseLoop loops[16];  // by the last operand's element type; null: none
+};
+// Casts: by operand's and result's element type.
+struct FastCasts {
+  ElementwiseLoop loops[16][16];
+};
+struct FastElementwise {
+  const FastOp* ops;
+  int count;
+  const FastCasts* casts;
+};
+
+FastElementwise FastElementwiseAvx2();
+FastElementwise FastElementwiseAvx512();
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_ELEMENTWISE_FAST_H_

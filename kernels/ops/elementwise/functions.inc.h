@@ -1,0 +1,138 @@
+// What each elementwise op does to vectors, of floats (double or float) or of integers.
+#include <type_traits>
+
+#include "kernels/ops/simd/math_wide.h"
+
+namespace opwire::ops::OPWIRE_ISA {
+namespace {
+
+template <typename V>
+using LaneOf = std::remove_cvref_t<decltype(V{}[0])>;
+template <typename V>
+inline constexpr bool kFloatLanes = std::is_floating_point_v<LaneOf<V>>;
+template <typename V>
+using BitsOf = Mask<LaneOf<V>>;
+
+struct Value {
+  static constexpr bool kTest = false;
+};
+struct Test {
+  static constexpr bool kTest = true;
+};
+
+#define OPWIRE_UNARY(NAME, BASE, EXPRESSION) \
+  struct NAME : BASE {                       \
+    template <typename V>                    \
+    static auto Apply(V a) {                 \
+      return EXPRESSION;                     \
+    }                                        \
+  };
+#define OPWIRE_BINARY(NAME, BASE, EXPRESSION) \
+  struct NAME : BASE {                        \
+    template <typename V>                     \
+    static auto Apply(V a, V b) {             \
+      return EXPRESSION;                      \
+    }                                         \
+  };
+
+OPWIRE_BINARY(AddOp, Value, a + b)
+OPWIRE_BINARY(SubOp, Value, a - b)
+OPWIRE_BINARY(MulOp, Value, a* b)
+OPWIRE_BINARY(DivOp, Value, a / b)
+OPWIRE_BINARY(AndOp, Value, a& b)
+OPWIRE_BINARY(OrOp, Value, a | b)
+OPWIRE_BINARY(XorOp, Value, a ^ b)
+OPWIRE_BINARY(ShlOp, Value, a << (b & static_cast<LaneOf<V>>(sizeof(LaneOf<V>) * 8 - 1)))
+OPWIRE_BINARY(ShrOp, Value, a >> (b & static_cast<LaneOf<V>>(sizeof(LaneOf<V>) * 8 - 1)))
+OPWIRE_BINARY(EqOp, Test, a == b)
+OPWIRE_BINARY(NeOp, Test, a != b)
+OPWIRE_BINARY(LtOp, Test, a < b)
+OPWIRE_BINARY(LeOp, Test, a <= b)
+
+// NaN if either is NaN; of equal zeros the smaller has a sign if either has.
+struct MinOp : Value {
+  template <typename V>
+  static V Apply(V a, V b) {
+    V m = a < b ? a : b;
+    if constexpr (kFloatLanes<V>) {
+      m = a == b ? BitCast<V>(BitCast<BitsOf<V>>(a) | BitCast<BitsOf<V>>(b)) : m;
+      m = b == b ? m : b;
+      m = a == a ? m : a;
+    }
+    return m;
+  }
+};
+struct MaxOp : Value {
+  template <typename V>
+  static V Apply(V a, V b) {
+    V m = a > b ? a : b;
+    if constexpr (kFloatLanes<V>) {
+      m = a == b ? BitCast<V>(BitCast<BitsOf<V>>(a) & BitCast<BitsOf<V>>(b)) : m;
+      m = b == b ? m : b;
+      m = a == a ? m : a;
+    }
+    return m;
+  }
+};
+struct ClampOp : Value {
+  template <typename V>
+  static V Apply(V x, V low, V high) {
+    return MinOp::Apply(MaxOp::Apply(x, low), high);
+  }
+};
+
+OPWIRE_UNARY(CopyOp, Value, a)
+OPWIRE_UNARY(NegOp, Value, -a)
+OPWIRE_UNARY(NotOp, Value, ~a)
+OPWIRE_UNARY(LogicalNotOp, Value, a ^ 1)
+OPWIRE_UNARY(ReluOp, Value, a <= 0 ? V{} : a)
+OPWIRE_UNARY(IsNanOp, Test, a != a)
+OPWIRE_UNARY(IsInfOp, Test, Abs(a) == static_cast<LaneOf<V>>(__builtin_inf()))
+OPWIRE_UNARY(SqrtOp, Value, Sqrt(a))
+OPWIRE_UNARY(RsqrtOp, Value, 1 / Sqrt(a))
+OPWIRE_UNARY(ReciprocalOp, Value, 1 / a)
+OPWIRE_UNARY(FloorOp, Value, Floor(a))
+OPWIRE_UNARY(CeilOp, Value, Ceil(a))
+OPWIRE_UNARY(RoundOp, Value, RoundEven(a))
+OPWIRE_UNARY(TruncOp, Value, Trunc(a))
+OPWIRE_UNARY(ExpOp, Value, Exp(a))
+OPWIRE_UNARY(LogOp, Value, Log(a))
+OPWIRE_UNARY(Expm1Op, Value, Expm1(a))
+OPWIRE_UNARY(Log1pOp, Value, Log1p(a))
+OPWIRE_UNARY(SinOp, Value, Sin(a))
+OPWIRE_UNARY(CosOp, Value, Cos(a))
+OPWIRE_UNARY(TanOp, Value, Tan(a))
+OPWIRE_UNARY(TanhOp, Value, Tanh(a))
+OPWIRE_UNARY(ErfOp, Value, Erf(a))
+OPWIRE_UNARY(SigmoidOp, Value, 1 / (1 + Exp(-a)))
+OPWIRE_UNARY(SiluOp, Value, a / (1 + Exp(-a)))
+OPWIRE_UNARY(GeluOp, Value, 0.5f * a * (1.0f + Erf(a * 0.70710678118654752440f)))
+OPWIRE_UNARY(GeluTanhOp, Value, 0.5f * a * (1.0f + Tanh(0.79788456080286535588f * (a + 0.044715f * (a * a * a)))))
+#undef OPWIRE_UNARY
+#undef OPWIRE_BINARY
+
+struct AbsOp : Value {
+  template <typename V>
+  static V Apply(V a) {
+    if constexpr (kFloatLanes<V>) {
+      return Abs(a);
+    } else {
+      using U = Vec<std::make_unsigned_t<LaneOf<V>>>;  // where the least integer wraps to itself
+      return a < 0 ? BitCast<V>(-BitCast<U>(a)) : a;
+    }
+  }
+};
+struct SignOp : Value {
+  template <typename V>
+  static V Apply(V a) {
+    if constexpr (kFloatLanes<V>) {
+      const V of_number = a > 0 ? V{} + 1 : (a < 0 ? V{} - 1 : V{});
+      return a == a ? of_number : a;
+    } else {
+      return (a < 0) - (a > 0);  // masks are -1 where they hold
+    }
+  }
+};
+
+}  // namespace
+}  // namespace opwire::ops::OPWIRE_ISA

@@ -1,0 +1,32 @@
+// One function a family: adds its variants to the table. table.cc calls them all.
+#ifndef OPWIRE_KERNELS_OPS_FAMILIES_H_
+#define OPWIRE_KERNELS_OPS_FAMILIES_H_
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "ir/base/dtype.h"
+#include "kernels/select/isa.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::ops {
+
+void AddElementwise(VariantTable& table, const Isa& isa);
+void AddShape(VariantTable& table, const Isa& isa);
+void AddCreate(VariantTable& table, const Isa& isa);
+void AddReduce(VariantTable& table, const Isa& isa);
+void AddSoftmax(VariantTable& table, const Isa& isa);
+void AddNorm(VariantTable& table, const Isa& isa);
+void AddMatmul(VariantTable& table, const Isa& isa);
+void AddLoss(VariantTable& table, const Isa& isa);
+
+// The variant "reference" of a row, for all element types of the row's first type variable.
+void AddReference(VariantTable& table, std::string_view op, const opw_kernel& kernel);
+// A production variant built into this program. `set` is the instruction set it needs ("avx2", "avx512" or "").
+void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std::string_view name, std::string_view set,
+                   int priority, DTypeSet dtypes, const opw_kernel& kernel);
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_FAMILIES_H_

@@ -1,0 +1,12 @@
+// The loss family's variants.
+#include "kernels/ops/families.h"
+#include "kernels/ops/loss/loss.h"
+
+namespace opwire::ops {
+
+void AddLoss(VariantTable& table, const Isa& isa) {
+  AddLossReference(table);
+  AddLossFast(table, isa);
+}
+
+}  // namespace opwire::ops

@@ -1,0 +1,40 @@
+// Targets of a loss and how it is folded. Not for files built for an instruction set.
+#ifndef OPWIRE_KERNELS_OPS_LOSS_TARGET_H_
+#define OPWIRE_KERNELS_OPS_LOSS_TARGET_H_
+
+#include <cstdint>
+
+#include "kernels/ops/call.h"
+
+namespace opwire::ops {
+
+enum class Reduction { kNone, kSum, kMean };
+
+inline Reduction ReductionOf(const opw_call* c) {
+  const std::string_view text = Text(c->attrs[0]);
+  return text == "mean" ? Reduction::kMean : text == "sum" ? Reduction::kSum : Reduction::kNone;
+}
+
+// The target of a row in [0, classes); -1 where it is ignored or out of range, which is reported. `counted` counts what is not
+// ignored.
+inline int64_t CheckedTarget(const opw_call* c, int operand, int64_t row, int64_t classes, int64_t* counted) {
+  const opw_tensor& target = Operand(c, operand);
+  const int64_t value = LoadIndex(target, row * target.strides[0]);
+  if (value == c->attrs[1].value.i) return -1;
+  ++*counted;
+  if (static_cast<uint64_t>(value) < static_cast<uint64_t>(classes)) return value;
+  c->runtime->out_of_range(c->runtime, operand, row);
+  return -1;
+}
+
+// Rows whose target is not ignored.
+inline int64_t CountTargets(const opw_call* c, int operand, int64_t rows) {
+  const opw_tensor& target = Operand(c, operand);
+  int64_t count = 0;
+  for (int64_t row = 0; row < rows; ++row) count += LoadIndex(target, row * target.strides[0]) != c->attrs[1].value.i;
+  return count;
+}
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_LOSS_TARGET_H_

@@ -1,0 +1,13 @@
+// The matmul family's variants.
+#include "kernels/ops/families.h"
+#include "kernels/ops/matmul/matmul.h"
+
+namespace opwire::ops {
+
+void AddMatmul(VariantTable& table, const Isa& isa) {
+  AddMatmulReference(table);
+  AddMatmulOneDnn(table, isa);
+  AddMatmulSmall(table, isa);
+}
+
+}  // namespace opwire::ops

@@ -1,0 +1,194 @@
+// matmul by oneDNN: f32, bf16 where the processor multiplies it, and the other 16-bit floats through f32 copies. The only file
+// that oneDNN's exceptions reach.
+#include <omp.h>
+
+#include <dnnl.hpp>
+#include <memory>
+
+#include "kernels/ops/call.h"
+#include "kernels/ops/elementwise/fast.h"
+#include "kernels/ops/families.h"
+#include "kernels/ops/matmul/matmul.h"
+#include "kernels/ops/matmul/shapes.h"
+
+namespace opwire::ops {
+namespace {
+
+using dnnl::memory;
+
+constexpr int64_t kCopyGrain = 16384;
+constexpr int64_t kAlignment = 64;
+int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+const dnnl::engine& Engine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+// Casts of whole tensors to f32 and back, by the loops of the widest instruction set here; null: neither.
+const FastCasts* Casts() {
+  const Isa& isa = Isa::Detect();
+  return isa.avx512 ? FastElementwiseAvx512().casts : isa.avx2 ? FastElementwiseAvx2().casts : nullptr;
+}
+
+// A primitive for one binding of sizes and one number of threads, which oneDNN fixes when it makes one.
+struct Product {
+  int threads = 0;
+  dnnl::matmul primitive;
+  memory x, y, z, scratchpad;
+  dnnl::stream stream;
+};
+
+struct State {
+  Product product;
+  memory::desc x, y, z;
+  ElementwiseLoop widen = nullptr, narrow = nullptr;  // for types that are multiplied as f32 copies
+  int64_t x_bytes = 0, y_bytes = 0, z_bytes = 0;      // of the copies, in the workspace behind each other
+  int64_t scratchpad_bytes = 0;
+};
+
+// Extents of 1 take the stride that a dense tensor would have: oneDNN does not like 0.
+memory::desc Describe(memory::data_type type, const MatmulShapes& s, const int64_t* batch_strides, int64_t rows, int64_t columns,
+                      int64_t row_stride, int64_t column_stride) {
+  memory::dims dims, strides;
+  for (int a = 0; a < s.batch_rank; ++a) {
+    dims.push_back(batch_strides[a] == 0 ? 1 : s.batch[a]);
+    strides.push_back(batch_strides[a] == 0 ? rows * columns : batch_strides[a]);
+  }
+  dims.insert(dims.end(), {rows, columns});
+  strides.insert(strides.end(), {rows == 1 ? columns : row_stride, columns == 1 && row_stride != 1 ? 1 : column_stride});
+  return memory::desc(dims, type, strides);
+}
+
+Product Make(const State& s, int threads) {
+  const int before = omp_get_max_threads();
+  omp_set_num_threads(threads);
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(s.x, s.y, s.z), attr, Engine());
+  Product p;
+  p.threads = threads;
+  p.primitive = dnnl::matmul(desc);
+  p.x = memory(s.x, Engine(), nullptr);
+  p.y = memory(s.y, Engine(), nullptr);
+  p.z = memory(s.z, Engine(), nullptr);
+  p.scratchpad = memory(desc.scratchpad_desc(), Engine(), nullptr);
+  p.stream = dnnl::stream(Engine());
+  omp_set_num_threads(before);
+  return p;
+}
+
+// Multiplied as they are, without f32 copies.
+bool IsNative(uint8_t dtype) { return dtype == OPW_F32 || (dtype == OPW_BF16 && Isa::Detect().avx512_bf16); }
+
+const char* Supports(const opw_call* c) {
+  const MatmulShapes s(c);
+  if (s.batch_rank + 2 > 12) return "oneDNN takes at most 12 axes";
+  const auto unit = [](int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
+    return row_stride == 1 || column_stride == 1 || rows == 1 || columns == 1;
+  };
+  if (!unit(s.m, s.k, s.x_m, s.x_k) || !unit(s.k, s.n, s.y_k, s.y_n)) return "oneDNN needs rows or columns to be contiguous";
+  if (c->results[0].contiguous == 0) return "oneDNN needs a contiguous result here";
+  if (!IsNative(Operand(c, 0).dtype) && Casts() == nullptr) return "16-bit floats need avx2 and f16c";
+  if (!IsNative(Operand(c, 0).dtype) && (!Operand(c, 0).contiguous || !Operand(c, 1).contiguous)) {
+    return "goes through f32 copies here, which need contiguous operands";
+  }
+  return nullptr;
+}
+
+int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
+  const opw_tensor& x = Operand(c, 0);
+  const opw_tensor& y = Operand(c, 1);
+  const opw_tensor& z = c->results[0];
+  const MatmulShapes shapes(c);
+  auto s = std::make_unique<State>();
+  *workspace_bytes = 0;
+  if (z.elements > 0 && shapes.k > 0) {
+    try {
+      const bool native = IsNative(x.dtype);
+      if (!native) {
+        s->widen = Casts()->loops[x.dtype][OPW_F32];
+        s->narrow = Casts()->loops[OPW_F32][x.dtype];
+        s->x_bytes = Aligned(x.elements * sizeof(float));
+        s->y_bytes = Aligned(y.elements * sizeof(float));
+        s->z_bytes = Aligned(z.elements * sizeof(float));
+      }
+      const memory::data_type type = native && x.dtype == OPW_BF16 ? memory::data_type::bf16 : memory::data_type::f32;
+      s->x = Describe(type, shapes, shapes.x_batch, shapes.m, shapes.k, shapes.x_m, shapes.x_k);
+      s->y = Describe(type, shapes, shapes.y_batch, shapes.k, shapes.n, shapes.y_k, shapes.y_n);
+      s->z = Describe(type, shapes, shapes.z_batch, shapes.m, shapes.n, shapes.z_m, shapes.z_n);
+      s->product = Make(*s, c->runtime != nullptr ? c->runtime->threads : omp_get_max_threads());
+    } catch (const dnnl::error&) {
+      return OPW_FAILED;
+    }
+    s->scratchpad_bytes = static_cast<int64_t>(s->product.scratchpad.get_desc().get_size());
+    *workspace_bytes = s->x_bytes + s->y_bytes + s->z_bytes + s->scratchpad_bytes;
+  }
+  *state = s.release();
+  return OPW_OK;
+}
+
+void Release(void* state) { delete static_cast<State*>(state); }
+
+void Cast(const opw_call* c, ElementwiseLoop loop, void* to, int64_t to_bytes, const void* from, int64_t from_bytes, int64_t n) {
+  ParallelFor(c, n, kCopyGrain, [&](int64_t begin, int64_t end) {
+    const void* const in[] = {static_cast<const char*>(from) + begin * from_bytes};
+    loop(static_cast<char*>(to) + begin * to_bytes, in, end - begin, 0);
+  });
+}
+
+// The primitive was made for another number of threads than the run has: make one for these, unless it needs more scratch
+// memory than `prepare` asked for.
+void Adapt(State* s, int threads) {
+  Product p = Make(*s, threads);
+  if (static_cast<int64_t>(p.scratchpad.get_desc().get_size()) > s->scratchpad_bytes) {
+    s->product.threads = threads;
+  } else {
+    s->product = std::move(p);
+  }
+}
+
+void Execute(const opw_call* c, State* s) {
+  const opw_tensor& x = Operand(c, 0);
+  const opw_tensor& y = Operand(c, 1);
+  const opw_tensor& z = c->results[0];
+  if (s->product.threads != c->runtime->threads) Adapt(s, c->runtime->threads);
+  Product& p = s->product;
+  char* const copies = static_cast<char*>(c->workspace);
+  void *from_x = x.data, *from_y = y.data, *to_z = z.data;
+  if (s->widen != nullptr) {
+    from_x = copies, from_y = copies + s->x_bytes, to_z = copies + s->x_bytes + s->y_bytes;
+    Cast(c, s->widen, from_x, sizeof(float), x.data, 2, x.elements);
+    Cast(c, s->widen, from_y, sizeof(float), y.data, 2, y.elements);
+  }
+  p.x.set_data_handle(from_x);
+  p.y.set_data_handle(from_y);
+  p.z.set_data_handle(to_z);
+  p.scratchpad.set_data_handle(copies + s->x_bytes + s->y_bytes + s->z_bytes);
+  p.primitive.execute(p.stream,
+                      {{DNNL_ARG_SRC, p.x}, {DNNL_ARG_WEIGHTS, p.y}, {DNNL_ARG_DST, p.z}, {DNNL_ARG_SCRATCHPAD, p.scratchpad}});
+  if (s->narrow != nullptr) Cast(c, s->narrow, z.data, 2, to_z, sizeof(float), z.elements);
+}
+
+int Run(const opw_call* c) {
+  State* const s = static_cast<State*>(c->state);
+  if (!s->product.primitive) {  // nothing to sum
+    std::memset(c->results[0].data, 0, BytesOf(c->results[0]));
+    return OPW_OK;
+  }
+  try {
+    Execute(c, s);
+  } catch (const dnnl::error&) {
+    return OPW_FAILED;
+  }
+  return OPW_OK;
+}
+
+}  // namespace
+
+void AddMatmulOneDnn(VariantTable& table, const Isa& isa) {
+  const DTypeSet types = {DType::kF32, DType::kF16, DType::kBF16};
+  AddProduction(table, isa, "matmul", "onednn", "", 0, types, {OPW_ABI_VERSION, 0, Supports, Prepare, Release, Run});
+}
+
+}  // namespace opwire::ops

@@ -1,0 +1,61 @@
+// A matmul's extents and strides, with transposes resolved. Not for files built for an instruction set.
+#ifndef OPWIRE_KERNELS_OPS_MATMUL_SHAPES_H_
+#define OPWIRE_KERNELS_OPS_MATMUL_SHAPES_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "kernels/ops/call.h"
+
+namespace opwire::ops {
+
+// z[b, i, j] = sum over l of x[b, i, l] * y[b, l, j], batch axes broadcast.
+struct MatmulShapes {
+  int64_t m, n, k;
+  int64_t x_m, x_k, y_k, y_n, z_m, z_n;  // strides in elements
+  int batch_rank;
+  int64_t batch[OPW_MAX_RANK];
+  int64_t x_batch[OPW_MAX_RANK], y_batch[OPW_MAX_RANK], z_batch[OPW_MAX_RANK];
+
+  explicit MatmulShapes(const opw_call* c) {
+    const opw_tensor& x = Operand(c, 0);
+    const opw_tensor& y = Operand(c, 1);
+    const opw_tensor& z = c->results[0];
+    const int x_k_axis = c->attrs[0].value.i != 0 ? x.rank - 2 : x.rank - 1, x_m_axis = 2 * x.rank - 3 - x_k_axis;
+    const int y_k_axis = c->attrs[1].value.i != 0 ? y.rank - 1 : y.rank - 2, y_n_axis = 2 * y.rank - 3 - y_k_axis;
+    m = x.shape[x_m_axis], k = x.shape[x_k_axis], n = y.shape[y_n_axis];
+    x_m = x.strides[x_m_axis], x_k = x.strides[x_k_axis];
+    y_k = y.strides[y_k_axis], y_n = y.strides[y_n_axis];
+    z_m = z.strides[z.rank - 2], z_n = z.strides[z.rank - 1];
+    batch_rank = 0;
+    for (int a = 0; a < z.rank - 2; ++a) {
+      if (z.shape[a] == 1) continue;
+      batch[batch_rank] = z.shape[a];
+      z_batch[batch_rank] = z.strides[a];
+      x_batch[batch_rank] = BatchStride(x, a - (z.rank - x.rank));
+      y_batch[batch_rank++] = BatchStride(y, a - (z.rank - y.rank));
+    }
+    FoldBatch();
+  }
+
+  int64_t Batches() const {
+    int64_t count = 1;
+    for (int a = 0; a < batch_rank; ++a) count *= batch[a];
+    return count;
+  }
+
+ private:
+  static int64_t BatchStride(const opw_tensor& t, int axis) { return axis < 0 || t.shape[axis] == 1 ? 0 : t.strides[axis]; }
+
+  // Batches that follow on as further rows of x and z, with the same y, are rows.
+  void FoldBatch() {
+    while (batch_rank > 0 && y_batch[batch_rank - 1] == 0 && x_batch[batch_rank - 1] == m * x_m &&
+           z_batch[batch_rank - 1] == m * z_m) {
+      m *= batch[--batch_rank];
+    }
+  }
+};
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_MATMUL_SHAPES_H_

@@ -1,0 +1,9 @@
+// The small products for avx2.
+#define OPWIRE_ISA avx2
+#include "kernels/ops/matmul/small.inc.h"
+
+namespace opwire::ops {
+
+const MatmulLoops& MatmulLoopsAvx2() { return avx2::kMatmulLoops; }
+
+}  // namespace opwire::ops

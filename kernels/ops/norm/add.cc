@@ -1,0 +1,12 @@
+// The norm family's variants.
+#include "kernels/ops/families.h"
+#include "kernels/ops/norm/norm.h"
+
+namespace opwire::ops {
+
+void AddNorm(VariantTable& table, const Isa& isa) {
+  AddNormReference(table);
+  AddNormFast(table, isa);
+}
+
+}  // namespace opwire::ops

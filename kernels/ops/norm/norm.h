@@ -1,0 +1,16 @@
+// The parts of the norm family.
+#ifndef OPWIRE_KERNELS_OPS_NORM_NORM_H_
+#define OPWIRE_KERNELS_OPS_NORM_NORM_H_
+
+#include "kernels/select/isa.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::ops {
+
+void AddNormReference(VariantTable& table);
+// "avx512" and "avx2".
+void AddNormFast(VariantTable& table, const Isa& isa);
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_NORM_NORM_H_

@@ -1,0 +1,55 @@
+// layer_norm and rms_norm, one row after the other, in f64 with two passes.
+#include "kernels/ops/call.h"
+#include "kernels/ops/families.h"
+#include "kernels/ops/norm/norm.h"
+#include "kernels/ops/scalar.h"
+
+namespace opwire::ops {
+namespace {
+
+template <bool kLayer>
+int Norm(const opw_call* c) {
+  const opw_tensor& x = Operand(c, 0);
+  const opw_tensor& weight = Operand(c, 1);
+  const opw_tensor& y = c->results[0];
+  const int trailing = static_cast<int>(c->attrs[0].value.i), leading = x.rank - trailing;
+  const double eps = c->attrs[1].value.f;
+  if (x.elements == 0) return OPW_OK;
+  int64_t extent = 1;
+  for (int a = leading; a < x.rank; ++a) extent *= x.shape[a];
+  VisitType(TypeOf(x), [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    if constexpr (std::is_floating_point_v<ComputeOf<T>>) {
+      ParallelFor(c, x.elements / extent, std::max<int64_t>(1, kReferenceGrain / extent), [&](int64_t begin, int64_t end) {
+        const auto in = [&](int64_t flat) { return static_cast<double>(Load<T>(x.data, OffsetOf(x, flat))); };
+        const auto scale = [&](const opw_tensor& t, int64_t i) { return static_cast<double>(Load<T>(t.data, OffsetOf(t, i))); };
+        for (int64_t row = begin; row < end; ++row) {
+          const int64_t first = row * extent;
+          double mean = 0, square = 0;
+          if (kLayer) {
+            for (int64_t i = 0; i < extent; ++i) mean += in(first + i);
+            mean /= static_cast<double>(extent);
+          }
+          for (int64_t i = 0; i < extent; ++i) square += (in(first + i) - mean) * (in(first + i) - mean);
+          const double factor = 1 / std::sqrt(square / static_cast<double>(extent) + eps);
+          for (int64_t i = 0; i < extent; ++i) {
+            double v = (in(first + i) - mean) * factor;
+            if (!Absent(weight)) v *= scale(weight, i);
+            if (kLayer && !Absent(Operand(c, 2))) v += scale(Operand(c, 2), i);
+            Store<T>(y.data, OffsetOf(y, first + i), v);
+          }
+        }
+      });
+    }
+  });
+  return OPW_OK;
+}
+
+}  // namespace
+
+void AddNormReference(VariantTable& table) {
+  AddReference(table, "layer_norm", {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, nullptr, nullptr, nullptr, Norm<true>});
+  AddReference(table, "rms_norm", {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, nullptr, nullptr, nullptr, Norm<false>});
+}
+
+}  // namespace opwire::ops

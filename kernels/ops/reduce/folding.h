@@ -1,0 +1,56 @@
+// Which axes a call folds, and the walks over what stays and what is folded.
+#ifndef OPWIRE_KERNELS_OPS_REDUCE_FOLDING_H_
+#define OPWIRE_KERNELS_OPS_REDUCE_FOLDING_H_
+
+#include <cstdint>
+
+#include "kernels/ops/call.h"
+
+namespace opwire::ops {
+
+struct Folding {
+  int kept_rank = 0, folded_rank = 0;
+  int64_t kept_shape[OPW_MAX_RANK], folded_shape[OPW_MAX_RANK];
+  int64_t kept_strides[OPW_MAX_RANK], folded_strides[OPW_MAX_RANK];  // in the operand
+  int64_t result_strides[OPW_MAX_RANK];                              // of the kept axes
+  int64_t kept = 1, folded = 1;                                      // elements
+
+  // `fold[a]`: axis a of x is folded. `result` has the kept axes, and 1 for each folded one where `keepdim`.
+  Folding(const opw_tensor& x, const opw_tensor& result, const bool* fold, bool keepdim) {
+    for (int a = 0, r = 0; a < x.rank; ++a) {
+      if (fold[a]) {
+        folded_shape[folded_rank] = x.shape[a];
+        folded_strides[folded_rank++] = x.strides[a];
+        folded *= x.shape[a];
+        r += keepdim;
+      } else {
+        kept_shape[kept_rank] = x.shape[a];
+        result_strides[kept_rank] = result.strides[r++];
+        kept_strides[kept_rank++] = x.strides[a];
+        kept *= x.shape[a];
+      }
+    }
+  }
+};
+
+// By the attributes of the folds: a list of axes (empty: all) and keepdim.
+inline Folding FoldingOfDims(const opw_call* c) {
+  const opw_tensor& x = Operand(c, 0);
+  const opw_attr& dims = c->attrs[0];
+  bool fold[OPW_MAX_RANK] = {};
+  for (int a = 0; a < x.rank; ++a) fold[a] = dims.count == 0;
+  for (int64_t i = 0; i < dims.count; ++i) fold[Axis(dims.value.ints[i], x.rank)] = true;
+  return Folding(x, c->results[0], fold, c->attrs[1].value.i != 0);
+}
+
+// By the attributes of argmax and argmin: one axis, and keepdim.
+inline Folding FoldingOfDim(const opw_call* c) {
+  const opw_tensor& x = Operand(c, 0);
+  bool fold[OPW_MAX_RANK] = {};
+  fold[Axis(c->attrs[0].value.i, x.rank)] = true;
+  return Folding(x, c->results[0], fold, c->attrs[1].value.i != 0);
+}
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_REDUCE_FOLDING_H_

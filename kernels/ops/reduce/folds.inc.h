@@ -1,0 +1,195 @@
+// Sums, means and extremes of one instruction set. The includer defines OPWIRE_ISA.
+#include <type_traits>
+
+#include "kernels/abi.h"
+#include "kernels/ops/reduce/fast.h"
+#include "kernels/ops/simd/fold.h"
+
+namespace opwire::ops::OPWIRE_ISA {
+namespace {
+
+template <typename E>
+constexpr E Least() {
+  if constexpr (std::is_floating_point_v<E>)
+    return static_cast<E>(-__builtin_inf());
+  else
+    return std::is_signed_v<E> ? static_cast<E>(E{1} << (sizeof(E) * 8 - 1)) : E{0};
+}
+template <typename E>
+constexpr E Greatest() {
+  if constexpr (std::is_floating_point_v<E>)
+    return static_cast<E>(__builtin_inf());
+  else
+    return static_cast<E>(~Least<E>());
+}
+
+struct SumOp : Plus {
+  static constexpr bool kMean = false;
+  template <typename E>
+  static constexpr E Start() {
+    return E{0};
+  }
+};
+struct MeanOp : SumOp {
+  static constexpr bool kMean = true;
+};
+struct MaxOp : Larger {
+  static constexpr bool kMean = false;
+  template <typename E>
+  static constexpr E Start() {
+    return Least<E>();
+  }
+};
+struct MinOp : Smaller {
+  static constexpr bool kMean = false;
+  template <typename E>
+  static constexpr E Start() {
+    return Greatest<E>();
+  }
+};
+
+// One value of the computing type as an element of R.
+template <typename R, typename E>
+inline void StoreOne(R* y, E v) {
+  Mem<R>::StoreN(y, Splat(v), 1);
+}
+
+template <typename Op, typename S, typename R>
+void Rows(void* y, const void* x, int64_t rows, int64_t n, double divisor) {
+  using E = typename Mem<S>::Compute;
+  for (int64_t r = 0; r < rows; ++r) {
+    E v = FoldWith(static_cast<const S*>(x) + r * n, n, Op::template Start<E>(), Same(), Op());
+    if constexpr (Op::kMean) v = v / static_cast<E>(divisor);
+    StoreOne(static_cast<R*>(y) + r, v);
+  }
+}
+
+// Columns in registers; sums of 64 rows are added up among themselves first, so that error grows with a 64th of the rows.
+template <typename Op, typename S>
+void Columns(void* to, const void* from, int64_t rows, int64_t columns, int64_t stride, double divisor) {
+  using E = typename Mem<S>::Compute;
+  constexpr int kLanes = Mem<S>::kLanes, kVectors = 4;
+  constexpr int64_t kRows = 64;
+  const Op step;
+  for (int64_t j = 0; j < columns; j += kVectors * kLanes) {
+    Vec<E> totals[kVectors];
+    for (Vec<E>& t : totals) t = Splat(Op::template Start<E>());
+    const int64_t left = columns - j;
+    for (int64_t first = 0; first < rows; first += kRows) {
+      Vec<E> sums[kVectors];
+      for (Vec<E>& s : sums) s = Splat(Op::template Start<E>());
+      for (int64_t r = first; r < rows && r < first + kRows; ++r) {
+        const S* const x = static_cast<const S*>(from) + r * stride + j;
+        for (int k = 0; k < kVectors; ++k) {
+          if (left >= (k + 1) * kLanes)
+            sums[k] = step(sums[k], Mem<S>::Load(x + k * kLanes));
+          else if (left > k * kLanes)
+            sums[k] = step(sums[k], Mem<S>::LoadN(x + k * kLanes, left - k * kLanes));
+        }
+      }
+      for (int k = 0; k < kVectors; ++k) totals[k] = step(totals[k], sums[k]);
+    }
+    S* const y = static_cast<S*>(to) + j;
+    for (int k = 0; k < kVectors; ++k) {
+      if constexpr (Op::kMean) totals[k] = totals[k] / static_cast<E>(divisor);
+      if (left >= (k + 1) * kLanes)
+        Mem<S>::Store(y + k * kLanes, totals[k]);
+      else if (left > k * kLanes)
+        Mem<S>::StoreN(y + k * kLanes, totals[k], left - k * kLanes);
+    }
+  }
+}
+
+// The extreme first, then the first element that equals it: both passes are faster than one that carries indices.
+template <typename S, typename Op>
+int64_t Arg(const void* from, int64_t n) {
+  using E = typename Mem<S>::Compute;
+  constexpr int kLanes = Mem<S>::kLanes;
+  const S* const x = static_cast<const S*>(from);
+  const E best = FoldWith(x, n, Op::template Start<E>(), Same(), Op());
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t lanes = n - i < kLanes ? n - i : kLanes;
+    const Vec<E> v = lanes < kLanes ? Mem<S>::LoadN(x + i, lanes) : Mem<S>::Load(x + i);
+    const Mask<E> found = best != best ? v != v : v == best;
+    uint64_t words[kVectorBytes / 8], any = 0;
+    StoreBytes(words, found);
+    for (uint64_t w : words) any |= w;
+    if (any == 0) continue;
+    for (int64_t k = 0; k < lanes; ++k) {
+      if (found[k] != 0) return i + k;
+    }
+  }
+  return 0;
+}
+
+template <typename Op, typename S>
+constexpr void Set(FoldLoops* f, int type) {
+  using E = typename Mem<S>::Compute;
+  f->partial_bytes[type] = sizeof(E);
+  f->rows[type] = Rows<Op, S, S>;
+  f->partial[type] = Rows<std::conditional_t<Op::kMean, SumOp, Op>, S, E>;
+  f->finish[type] = Rows<Op, E, S>;
+  f->columns[type] = Columns<Op, S>;
+}
+
+template <typename Op>
+constexpr FoldLoops Floats(const char* op) {
+  FoldLoops f{op, {}, {}, {}, {}, {}};
+  Set<Op, double>(&f, OPW_F64);
+  Set<Op, float>(&f, OPW_F32);
+  Set<Op, Half>(&f, OPW_F16);
+  Set<Op, Brain>(&f, OPW_BF16);
+  return f;
+}
+constexpr FoldLoops Sums() {
+  FoldLoops f = Floats<SumOp>("sum");
+  for (int type : {OPW_I64, OPW_U64}) Set<SumOp, uint64_t>(&f, type);
+  for (int type : {OPW_I32, OPW_U32}) Set<SumOp, uint32_t>(&f, type);
+  return f;
+}
+template <typename Op>
+constexpr FoldLoops Extremes(const char* op) {
+  FoldLoops f = Floats<Op>(op);
+  Set<Op, int64_t>(&f, OPW_I64);
+  Set<Op, int32_t>(&f, OPW_I32);
+  Set<Op, Boolean>(&f, OPW_BOOL);
+  return f;
+}
+template <typename Op>
+constexpr FoldLoops Logical(const char* op) {
+  FoldLoops f{op, {}, {}, {}, {}, {}};
+  Set<Op, Boolean>(&f, OPW_BOOL);
+  return f;
+}
+
+// any and all of bytes 0 and 1, which are also the values of nothing.
+struct AnyOp : MaxOp {};
+struct AllOp : MinOp {
+  template <typename E>
+  static constexpr E Start() {
+    return E{1};
+  }
+};
+
+template <typename Op>
+constexpr void SetArgs(ArgRow (&rows)[16]) {
+  rows[OPW_F64] = Arg<double, Op>;
+  rows[OPW_F32] = Arg<float, Op>;
+  rows[OPW_F16] = Arg<Half, Op>;
+  rows[OPW_BF16] = Arg<Brain, Op>;
+  rows[OPW_I64] = Arg<int64_t, Op>;
+  rows[OPW_I32] = Arg<int32_t, Op>;
+}
+constexpr ReduceLoops Loops() {
+  ReduceLoops r{{Sums(), Floats<MeanOp>("mean"), Extremes<MaxOp>("amax"), Extremes<MinOp>("amin"), Logical<AnyOp>("any"),
+                 Logical<AllOp>("all")},
+                {},
+                {}};
+  SetArgs<MaxOp>(r.argmax);
+  SetArgs<MinOp>(r.argmin);
+  return r;
+}
+constexpr ReduceLoops kReduceLoops = Loops();
+
+}  // namespace
+}  // namespace opwire::ops::OPWIRE_ISA

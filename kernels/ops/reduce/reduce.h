@@ -1,0 +1,21 @@
+// The parts of the reduce family.
+#ifndef OPWIRE_KERNELS_OPS_REDUCE_REDUCE_H_
+#define OPWIRE_KERNELS_OPS_REDUCE_REDUCE_H_
+
+#include "kernels/abi.h"
+#include "kernels/select/isa.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::ops {
+
+void AddReduceReference(VariantTable& table);
+// "avx512" and "avx2".
+void AddReduceFast(VariantTable& table, const Isa& isa);
+
+// opw_kernel::supports of the ops that have no value of nothing.
+const char* SupportsFoldOfSomething(const opw_call* c);
+const char* SupportsArgOfSomething(const opw_call* c);
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_REDUCE_REDUCE_H_

@@ -1,0 +1,13 @@
+// The shape family's variants.
+#include "kernels/ops/families.h"
+#include "kernels/ops/shape/shape.h"
+
+namespace opwire::ops {
+
+void AddShape(VariantTable& table, const Isa& isa) {
+  AddMoveReference(table);
+  AddIndexingReference(table);
+  AddMoveFast(table, isa);
+}
+
+}  // namespace opwire::ops

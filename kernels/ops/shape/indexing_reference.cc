@@ -1,0 +1,161 @@
+// Ops whose elements are found by an index value: each is read once and checked before it is used.
+#include "kernels/ops/call.h"
+#include "kernels/ops/families.h"
+#include "kernels/ops/scalar.h"
+#include "kernels/ops/shape/shape.h"
+
+namespace opwire::ops {
+namespace {
+
+// The value of an index operand as a position in [0, extent); -1, and a report, where it is outside.
+int64_t CheckedIndex(const opw_call* c, int operand, int64_t offset, int64_t flat, int64_t extent) {
+  const int64_t at = WrapIndex(LoadIndex(Operand(c, operand), offset), extent);
+  if (at < 0) c->runtime->out_of_range(c->runtime, operand, flat);
+  return at;
+}
+
+// y's axes are x's before dim, the index's, and x's after dim.
+int SelectAlong(const opw_call* c, int dim) {
+  const opw_tensor& x = Operand(c, 0);
+  const opw_tensor& index = Operand(c, 1);
+  const opw_tensor& y = c->results[0];
+  int64_t index_after[OPW_MAX_RANK] = {};  // row-major strides of the index's flat position
+  for (int64_t a = index.rank - 1, n = 1; a >= 0; n *= index.shape[a--]) index_after[a] = n;
+  VisitBits(DTypeBytes(TypeOf(x)), [&](auto tag) {
+    using U = typename decltype(tag)::Type;
+    ParallelFor(c, y.elements, kReferenceGrain, [&](int64_t begin, int64_t end) {
+      Walk<4> walk(y.rank, y.shape);  // y, x, the index, and its flat position
+      walk.SetBroadcast(0, y);
+      for (int a = 0; a < dim; ++a) walk.SetStride(1, a, x.strides[a]);
+      for (int a = 0; a < index.rank; ++a) {
+        walk.SetStride(2, dim + a, index.strides[a]);
+        walk.SetStride(3, dim + a, index_after[a]);
+      }
+      for (int a = dim + 1; a < x.rank; ++a) walk.SetStride(1, a + index.rank - 1, x.strides[a]);
+      walk.Start(begin);
+      for (int64_t i = begin; i < end; ++i, walk.Next()) {
+        const int64_t at = CheckedIndex(c, 1, walk.offset(2), walk.offset(3), x.shape[dim]);
+        static_cast<U*>(y.data)[walk.offset(0)] =
+            at < 0 ? U{0} : static_cast<const U*>(x.data)[walk.offset(1) + at * x.strides[dim]];
+      }
+    });
+  });
+  return OPW_OK;
+}
+
+int IndexSelect(const opw_call* c) { return SelectAlong(c, Axis(c->attrs[0].value.i, Operand(c, 0).rank)); }
+int Embedding(const opw_call* c) { return SelectAlong(c, 0); }
+
+int Gather(const opw_call* c) {
+  const opw_tensor& x = Operand(c, 0);
+  const opw_tensor& index = Operand(c, 1);
+  const opw_tensor& y = c->results[0];
+  const int dim = Axis(c->attrs[0].value.i, x.rank);
+  VisitBits(DTypeBytes(TypeOf(x)), [&](auto tag) {
+    using U = typename decltype(tag)::Type;
+    ParallelFor(c, y.elements, kReferenceGrain, [&](int64_t begin, int64_t end) {
+      Walk<3> walk(y.rank, y.shape);
+      walk.SetBroadcast(0, y);
+      for (int a = 0; a < y.rank; ++a) {
+        walk.SetStride(1, a, a == dim ? 0 : x.strides[a]);
+        walk.SetStride(2, a, index.strides[a]);
+      }
+      walk.Start(begin);
+      for (int64_t i = begin; i < end; ++i, walk.Next()) {
+        const int64_t at = CheckedIndex(c, 1, walk.offset(2), i, x.shape[dim]);
+        static_cast<U*>(y.data)[walk.offset(0)] =
+            at < 0 ? U{0} : static_cast<const U*>(x.data)[walk.offset(1) + at * x.strides[dim]];
+      }
+    });
+  });
+  return OPW_OK;
+}
+
+// In order of src, so that equal indices add up the same way every time.
+int ScatterAdd(const opw_call* c) {
+  const opw_tensor& x = Operand(c, 0);
+  const opw_tensor& index = Operand(c, 1);
+  const opw_tensor& src = Operand(c, 2);
+  const opw_tensor& y = c->results[0];
+  const int dim = Axis(c->attrs[0].value.i, x.rank);
+  VisitType(TypeOf(x), [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    using C = ComputeOf<T>;
+    if constexpr (!std::is_same_v<C, bool>) {
+      Walk<2> copy(y.rank, y.shape);
+      copy.SetBroadcast(0, y);
+      copy.SetBroadcast(1, x);
+      if (y.elements > 0) copy.Start(0);
+      for (int64_t i = 0; i < y.elements; ++i, copy.Next()) {
+        static_cast<T*>(y.data)[copy.offset(0)] = static_cast<const T*>(x.data)[copy.offset(1)];
+      }
+      Walk<3> walk(index.rank, index.shape);
+      for (int a = 0; a < index.rank; ++a) {
+        walk.SetStride(0, a, a == dim ? 0 : y.strides[a]);
+        walk.SetStride(1, a, index.strides[a]);
+        walk.SetStride(2, a, src.strides[a]);
+      }
+      if (index.elements > 0) walk.Start(0);
+      for (int64_t i = 0; i < index.elements; ++i, walk.Next()) {
+        const int64_t at = CheckedIndex(c, 1, walk.offset(1), i, x.shape[dim]);
+        if (at < 0) continue;
+        const int64_t to = walk.offset(0) + at * y.strides[dim];
+        Store<T>(y.data, to, Plus<C>(Load<T>(y.data, to), Load<T>(src.data, walk.offset(2))));
+      }
+    }
+  });
+  return OPW_OK;
+}
+
+int Choose(const opw_call* c) {
+  const opw_tensor& y = c->results[0];
+  const opw_tensor& choice = Operand(c, 0);
+  const opw_tensor* const xs = c->operands + c->starts[1];
+  const int64_t count = ListSize(c, 1);
+  VisitBits(DTypeBytes(TypeOf(y)), [&](auto tag) {
+    using U = typename decltype(tag)::Type;
+    ParallelFor(c, y.elements, kReferenceGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = CheckedIndex(c, 0, OffsetOf(choice, i), i, count);
+        static_cast<U*>(y.data)[OffsetOf(y, i)] = at < 0 ? U{0} : static_cast<const U*>(xs[at].data)[OffsetOf(xs[at], i)];
+      }
+    });
+  });
+  return OPW_OK;
+}
+
+int OneHot(const opw_call* c) {
+  const opw_tensor& index = Operand(c, 0);
+  const opw_tensor& y = c->results[0];
+  const int64_t classes = y.shape[y.rank - 1], stride = y.strides[y.rank - 1];
+  VisitType(TypeOf(y), [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    Walk<2> walk(index.rank, index.shape);
+    for (int a = 0; a < index.rank; ++a) {
+      walk.SetStride(0, a, y.strides[a]);
+      walk.SetStride(1, a, index.strides[a]);
+    }
+    if (index.elements > 0) walk.Start(0);
+    for (int64_t i = 0; i < index.elements; ++i, walk.Next()) {
+      const int64_t at = CheckedIndex(c, 0, walk.offset(1), i, classes);
+      for (int64_t k = 0; k < classes; ++k) Store<T>(y.data, walk.offset(0) + k * stride, k == at ? 1 : 0);
+    }
+  });
+  return OPW_OK;
+}
+
+}  // namespace
+
+void AddIndexingReference(VariantTable& table) {
+  const auto add = [&](const char* op, int (*run)(const opw_call*)) {
+    AddReference(table, op, {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, run});
+  };
+  add("index_select", IndexSelect);
+  add("gather", Gather);
+  add("scatter_add", ScatterAdd);
+  add("choose", Choose);
+  add("one_hot", OneHot);
+  add("embedding", Embedding);
+}
+
+}  // namespace opwire::ops

@@ -1,0 +1,19 @@
+// The parts of the shape family.
+#ifndef OPWIRE_KERNELS_OPS_SHAPE_SHAPE_H_
+#define OPWIRE_KERNELS_OPS_SHAPE_SHAPE_H_
+
+#include "kernels/select/isa.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::ops {
+
+// reshape, permute, expand, cat, tile, slice.
+void AddMoveReference(VariantTable& table);
+// index_select, gather, scatter_add, choose, one_hot, embedding.
+void AddIndexingReference(VariantTable& table);
+// "generic": reshape, permute, cat, index_select, embedding of dense tensors.
+void AddMoveFast(VariantTable& table, const Isa& isa);
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_SHAPE_SHAPE_H_

@@ -1,0 +1,26 @@
+// Rows of softmax and log_softmax, for the files built for an instruction set.
+#ifndef OPWIRE_KERNELS_OPS_SOFTMAX_FAST_H_
+#define OPWIRE_KERNELS_OPS_SOFTMAX_FAST_H_
+
+#include <stdint.h>
+
+namespace opwire::ops {
+
+// y = softmax(x) or its logarithm, of n contiguous elements; y may be x. REQUIRES: n > 0.
+using SoftmaxRow = void (*)(void* y, const void* x, int64_t n);
+// log(sum(exp(x))) of n contiguous elements, and exp(x - that) * scale.
+using LogSumExpRow = double (*)(const void* x, int64_t n);
+using ExpRow = void (*)(void* y, const void* x, int64_t n, double log_sum, double scale);
+struct SoftmaxRows {
+  SoftmaxRow softmax[16];  // by element type; null: none
+  SoftmaxRow log_softmax[16];
+  LogSumExpRow log_sum_exp[16];
+  ExpRow exp[16];
+};
+
+const SoftmaxRows& SoftmaxRowsAvx2();
+const SoftmaxRows& SoftmaxRowsAvx512();
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_SOFTMAX_FAST_H_

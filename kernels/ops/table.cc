@@ -1,0 +1,41 @@
+// All variants built into this program, family by family.
+#include <cassert>
+
+#include "ir/ops/catalogue.h"
+#include "kernels/device/device.h"
+#include "kernels/ops/families.h"
+
+namespace opwire {
+namespace ops {
+
+void AddReference(VariantTable& table, std::string_view op, const opw_kernel& kernel) {
+  const OpRow* const row = Catalogue().Find(op);
+  assert(row != nullptr);
+  const DTypeSet dtypes = row->variables.empty() ? kAll : row->variables[0].types;
+  table.Add({std::string(op), "reference", Tier::kReference, 0, dtypes, "", "builtin", kernel});
+}
+
+void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std::string_view name, std::string_view set,
+                   int priority, DTypeSet dtypes, const opw_kernel& kernel) {
+  table.Add(
+      {std::string(op), std::string(name), Tier::kProduction, priority, dtypes, isa.Missing(std::string(set)), "builtin", kernel});
+}
+
+}  // namespace ops
+
+VariantTable BuildVariantTable(const Device& device) {
+  VariantTable table;
+  if (device.info().kind != "cpu") return table;
+  const Isa& isa = Isa::Detect();
+  ops::AddElementwise(table, isa);
+  ops::AddShape(table, isa);
+  ops::AddCreate(table, isa);
+  ops::AddReduce(table, isa);
+  ops::AddSoftmax(table, isa);
+  ops::AddNorm(table, isa);
+  ops::AddMatmul(table, isa);
+  ops::AddLoss(table, isa);
+  return table;
+}
+
+}  // namespace opwire

@@ -1,0 +1,115 @@
+// The sorted table, and the choice from it.
+#include "kernels/select/variant.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "ir/ops/catalogue.h"
+
+namespace opwire {
+namespace {
+
+// In order of op, then preference.
+bool Before(const Variant& a, const Variant& b) {
+  if (a.op != b.op) return a.op < b.op;
+  if (a.tier != b.tier) return a.tier > b.tier;
+  if (a.priority != b.priority) return a.priority > b.priority;
+  return a.name < b.name;
+}
+
+// Why the variant cannot serve the element type on this machine; empty: it can, shapes permitting.
+std::string ReasonAgainst(const Variant& v, DType dtype) {
+  if (!v.unavailable.empty()) return v.unavailable;
+  if (dtype != DType::kInvalid && !v.dtypes.Has(dtype)) {
+    return fmt::format("takes {}, not {}", v.dtypes.ToString(), DTypeName(dtype));
+  }
+  return "";
+}
+
+// Null too where there is no call to ask about.
+const char* ReasonAgainstCall(const Variant& v, const opw_call* call) {
+  return call == nullptr || v.kernel.supports == nullptr ? nullptr : v.kernel.supports(call);
+}
+
+}  // namespace
+
+std::string_view TierName(Tier tier) {
+  switch (tier) {
+    case Tier::kReference:
+      return "reference";
+    case Tier::kLibtorch:
+      return "libtorch";
+    case Tier::kProduction:
+      return "production";
+    case Tier::kPinned:
+      return "pinned";
+  }
+  return "invalid";
+}
+
+void VariantTable::Add(Variant v) {
+  const std::span<const Variant> others = Of(v.op);
+  const bool known = std::any_of(others.begin(), others.end(), [&](const Variant& o) { return o.name == v.name; });
+  if (known || Catalogue().Find(v.op) == nullptr) {
+    fmt::print(stderr, "variant {}@{}: {}\n", v.op, v.name, known ? "added twice" : "no such row in the catalogue");
+    std::abort();
+  }
+  variants_.insert(std::upper_bound(variants_.begin(), variants_.end(), v, Before), std::move(v));
+}
+
+std::span<const Variant> VariantTable::Of(std::string_view op) const {
+  const auto range = std::ranges::equal_range(variants_, op, {}, [](const Variant& v) { return std::string_view(v.op); });
+  return {range.begin(), range.end()};
+}
+
+StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin) const {
+  return Pick(op, dtype, &call, pin);
+}
+
+Status VariantTable::CheckRunnable(std::string_view op, DType dtype, std::string_view pin) const {
+  return Pick(op, dtype, nullptr, pin).status();
+}
+
+StatusOr<const Variant*> VariantTable::Pick(std::string_view op, DType dtype, const opw_call* call, std::string_view pin) const {
+  const std::span<const Variant> all = Of(op);
+  const auto runs = [&](const Variant& v) {
+    return v.unavailable.empty() && (dtype == DType::kInvalid || v.dtypes.Has(dtype)) && ReasonAgainstCall(v, call) == nullptr;
+  };
+  const auto found = std::ranges::find_if(all, [&](const Variant& v) { return (pin.empty() || v.name == pin) && runs(v); });
+  if (found != all.end()) return &*found;
+
+  std::string reasons, able;
+  for (const Variant& v : all) {
+    std::string reason = ReasonAgainst(v, dtype);
+    if (const char* why = reason.empty() ? ReasonAgainstCall(v, call) : nullptr) reason = why;
+    if (reason.empty()) able += fmt::format("{}{}", able.empty() ? "" : ", ", v.name);
+    if (pin.empty() || v.name == pin) reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", v.name, reason);
+  }
+  if (pin.empty()) {
+    return Unimplemented("{}: no variant runs {} here ({})", op, DTypeName(dtype), reasons.empty() ? "there is none" : reasons);
+  }
+  return FailedPrecondition("{}@{} cannot run: {}; these can: {}", op, pin, reasons.empty() ? "no such variant" : reasons,
+                            able.empty() ? "none" : able);
+}
+
+std::vector<Candidate> VariantTable::Explain(std::string_view op, DType dtype) const {
+  std::vector<Candidate> candidates;
+  bool chosen = false;
+  for (const Variant& v : Of(op)) {
+    std::string reason = ReasonAgainst(v, dtype);
+    const bool first = reason.empty() && !chosen;
+    if (reason.empty()) {
+      reason = first ? fmt::format("first of tier {}", TierName(v.tier))
+                     : fmt::format("can run; tier {}, priority {} comes later", TierName(v.tier), v.priority);
+    }
+    chosen |= first;
+    candidates.push_back({&v, first, std::move(reason)});
+  }
+  return candidates;
+}
+
+}  // namespace opwire

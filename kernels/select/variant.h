@@ -1,0 +1,74 @@
+// Variants: the kernels that can serve an op on a device, and why one is chosen.
+//
+//   VariantTable table = BuildVariantTable(*device);
+//   auto choice = table.Choose("matmul", call, Pin{});           // the best that supports these types and shapes
+//   for (const Candidate& c : table.Explain("matmul", DType::kF32)) ...
+#ifndef OPWIRE_KERNELS_SELECT_VARIANT_H_
+#define OPWIRE_KERNELS_SELECT_VARIANT_H_
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/base/status.h"
+#include "ir/base/type.h"
+#include "kernels/abi.h"
+
+namespace opwire {
+
+class Device;
+
+// Candidates of a higher tier are preferred to all of a lower one.
+enum class Tier : uint8_t { kReference = 0, kLibtorch = 1, kProduction = 2, kPinned = 3 };
+std::string_view TierName(Tier tier);
+
+struct Variant {
+  std::string op;          // a row of the catalogue
+  std::string name;        // unique within the op: "reference", "avx512", "onednn"
+  Tier tier = Tier::kReference;
+  int priority = 0;        // within the tier, higher first
+  DTypeSet dtypes;         // of the row's first type variable; all of the row's where it has none
+  std::string unavailable; // why this machine cannot run it ("needs avx512bf16"); empty: it can
+  std::string source;      // "builtin" or where it came from
+  opw_kernel kernel{};
+};
+
+struct Candidate {
+  const Variant* variant;
+  bool chosen;
+  std::string reason;  // why it was or was not chosen
+};
+
+class VariantTable {
+ public:
+  // REQUIRES: op names a row and (op, name) is new.
+  void Add(Variant v);
+
+  // The variant that runs a call of this op: the first by (tier, priority, name) that is available, takes the element type and
+  // whose `supports` gives no reason. With a pin only that one; FAILED_PRECONDITION lists those that can run, UNIMPLEMENTED when
+  // none can. `dtype` is that of the row's first type variable (kInvalid where it has none).
+  StatusOr<const Variant*> Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin) const;
+
+  // The same before shapes are known: OK when some variant (or the pinned one) may run.
+  Status CheckRunnable(std::string_view op, DType dtype, std::string_view pin) const;
+
+  // Every variant of the op for this element type, in order of preference, without shapes.
+  std::vector<Candidate> Explain(std::string_view op, DType dtype) const;
+
+  // In order of op, then preference.
+  std::span<const Variant> variants() const { return variants_; }
+  std::span<const Variant> Of(std::string_view op) const;
+
+ private:
+  StatusOr<const Variant*> Pick(std::string_view op, DType dtype, const opw_call* call, std::string_view pin) const;
+
+  std::vector<Variant> variants_;
+};
+
+// All variants built into this program for the device; unavailable ones are in it with their reason.
+VariantTable BuildVariantTable(const Device& device);
+
+}  // namespace opwire
+
+#endif  // OPWIRE_KERNELS_SELECT_VARIANT_H_

@@ -1,0 +1,43 @@
+// An executor's part towards one registry, as a state machine: register, then beat; register again when the registry forgot.
+#ifndef OPWIRE_REGISTRY_CLIENT_ANNOUNCER_H_
+#define OPWIRE_REGISTRY_CLIENT_ANNOUNCER_H_
+
+#include <optional>
+#include <string>
+
+#include "ir/wire/channel.h"
+#include "ir/wire/message.h"
+
+namespace opwire {
+
+class Announcer {
+ public:
+  explicit Announcer(fb::ExecutorInfoT info) : info_(std::move(info)) {}
+
+  // What to send now, if anything.
+  std::optional<std::string> OnTick(Nanos now, const fb::LoadInfoT& load);
+  void OnReply(Nanos now, Bytes bytes);
+  // A new connection: everything is said again.
+  void OnConnected(Nanos now);
+  // The message of an orderly end.
+  std::string Goodbye();
+
+  bool registered() const { return registered_; }
+  // OK, or why the registry refused.
+  const Status& refusal() const { return refusal_; }
+  // Silent for three beats: the connection is worth nothing.
+  bool Silent(Nanos now) const { return now - heard_ > 3 * beat_; }
+
+ private:
+  fb::ExecutorInfoT info_;
+  bool registered_ = false;
+  Status refusal_;
+  Nanos beat_ = kSecond;
+  Nanos next_ = 0;
+  Nanos heard_ = 0;
+  uint64_t seq_ = 0;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_REGISTRY_CLIENT_ANNOUNCER_H_

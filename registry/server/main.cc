@@ -1,0 +1,54 @@
+// opwire-registry: knows every live executor, its ops and what they cost.
+#include <CLI/CLI.hpp>
+#include <sodium.h>
+
+#include "ir/wire/endpoint.h"
+#include "ir/wire/log.h"
+#include "ir/wire/signals.h"
+#include "registry/server/server.h"
+
+namespace {
+
+int Fail(int code, const absl::Status& status) {
+  fmt::print(stderr, "opwire-registry: {}\n", std::string(status.message()));
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace opwire;
+  TerminationSignals signals;
+  CLI::App app("Knows every live executor, what it can run and how busy it is.\n\nExample:\n  opwire-registry\n  opwire-registry --listen "
+               "tcp://127.0.0.1:7000 --insecure",
+               "opwire-registry");
+  std::string listen, level = "info";
+  bool insecure = false;
+  int64_t beat_ms = 1000;
+  app.add_option("--listen", listen, "Where to listen: ipc://PATH or tcp://HOST:PORT (default: the user's runtime directory)");
+  app.add_flag("--insecure", insecure, "Allow tcp without encryption");
+  app.add_option("--beat-ms", beat_ms, "Milliseconds between an executor's heartbeats")->check(CLI::Range(10, 60000))->capture_default_str();
+  app.add_option("--log-level", level, "debug, info, warning or error")->check(CLI::IsMember({"debug", "info", "warning", "error"}))->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  if (sodium_init() < 0) return Fail(1, Internal("libsodium does not start"));
+  SetLogLevel(level);
+  SetLogSource("registry");
+  if (listen.empty()) {
+    auto endpoint = DefaultRegistryEndpoint();
+    if (!endpoint.ok()) return Fail(1, endpoint.status());
+    listen = *endpoint;
+  }
+  if (Status status = CheckEndpoint(listen, insecure); !status.ok()) return Fail(2, status);
+  RegistryOptions options;
+  options.beat = beat_ms * kMillisecond;
+  auto server = RegistryServer::Start(listen, options);
+  if (!server.ok()) return Fail(1, server.status());
+  Log(LogLevel::kInfo, "listening", {{"endpoint", (*server)->endpoint()}});
+  (*server)->Run(signals.fd());
+  Log(LogLevel::kInfo, "stopped");
+  return 0;
+}

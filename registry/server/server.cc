@@ -1,0 +1,38 @@
+// The registry's loop.
+#include "registry/server/server.h"
+
+#include <sodium.h>
+
+namespace opwire {
+
+StatusOr<std::unique_ptr<RegistryServer>> RegistryServer::Start(const std::string& endpoint, const RegistryOptions& options) {
+  auto context = std::make_unique<ZmqContext>();
+  OPWIRE_ASSIGN_OR_RETURN(auto router, Router::Bind(*context, endpoint, {}));
+  uint64_t epoch;
+  randombytes_buf(&epoch, sizeof(epoch));
+  return std::unique_ptr<RegistryServer>(new RegistryServer(std::move(context), std::move(router), epoch, options));
+}
+
+void RegistryServer::SendAll(const std::vector<Outgoing>& out) {
+  for (const Outgoing& o : out) {
+    // One that does not read or is gone misses its message; a watcher notices by the sequence.
+    if (!router_->Send(o.peer, AsBytes(o.bytes)).ok()) state_.OnPeerGone(o.peer);
+  }
+}
+
+void RegistryServer::Run(int stop_fd) {
+  std::vector<PeerId> gone;
+  while (!PollReadable({&stop_fd, 1}, 0)) {
+    router_->TakeGone(gone);
+    for (PeerId peer : gone) state_.OnPeerGone(peer);
+    Incoming message;
+    for (int i = 0; i < 256 && router_->Receive(message); ++i) SendAll(state_.OnMessage(MonotonicNow(), message.peer, message.head));
+    SendAll(state_.OnTick(MonotonicNow()));
+    if (router_->Pending()) continue;
+    const int fds[] = {router_->fd(), router_->monitor_fd(), stop_fd};
+    const Nanos next = state_.NextDeadline();
+    PollReadable(fds, next == kNever ? kNever : std::max<Nanos>(next - MonotonicNow(), kMillisecond));
+  }
+}
+
+}  // namespace opwire

@@ -1,0 +1,34 @@
+// The thin server around RegistryState: one socket, one thread.
+#ifndef OPWIRE_REGISTRY_SERVER_SERVER_H_
+#define OPWIRE_REGISTRY_SERVER_SERVER_H_
+
+#include <memory>
+#include <string>
+
+#include "ir/wire/zmq_channel.h"
+#include "registry/state/state.h"
+
+namespace opwire {
+
+class RegistryServer {
+ public:
+  // UNAVAILABLE or ALREADY_EXISTS when the endpoint cannot be bound.
+  static StatusOr<std::unique_ptr<RegistryServer>> Start(const std::string& endpoint, const RegistryOptions& options);
+
+  const std::string& endpoint() const { return router_->endpoint(); }
+  // Serves on the calling thread until `stop_fd` becomes readable.
+  void Run(int stop_fd);
+
+ private:
+  RegistryServer(std::unique_ptr<ZmqContext> context, std::unique_ptr<Router> router, uint64_t epoch, const RegistryOptions& options)
+      : context_(std::move(context)), router_(std::move(router)), state_(epoch, MonotonicNow(), options) {}
+  void SendAll(const std::vector<Outgoing>& out);
+
+  std::unique_ptr<ZmqContext> context_;
+  std::unique_ptr<Router> router_;
+  RegistryState state_;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_REGISTRY_SERVER_SERVER_H_

@@ -1,0 +1,204 @@
+// The table of executors and its watchers.
+#include "registry/state/state.h"
+
+#include <algorithm>
+
+namespace opwire {
+namespace {
+
+constexpr size_t kIdBytes = 128;
+
+// What an executor says of itself is bounded, so that no answer outgrows a frame and no one fills the table with prose.
+Status CheckInfo(const fb::ExecutorInfo& info) {
+  const auto length = [](const flatbuffers::String* s) { return s ? s->size() : 0; };
+  if (length(info.id()) == 0 || length(info.id()) > kIdBytes) {
+    return InvalidArgument("register: expected an id of 1 to {} characters, got {}", kIdBytes, length(info.id()));
+  }
+  if (length(info.control_endpoint()) == 0 || length(info.control_endpoint()) > 512) return InvalidArgument("register: expected a control endpoint");
+  const size_t labels = info.labels() ? info.labels()->size() : 0, ops = info.ops() ? info.ops()->size() : 0;
+  if (labels > 64 || ops > 4096) return InvalidArgument("register: expected at most 64 labels and 4096 ops, got {} and {}", labels, ops);
+  return absl::OkStatus();
+}
+
+std::unique_ptr<fb::ExecutorInfoT> CopyInfo(const fb::ExecutorInfoT& info, bool with_ops) {
+  auto copy = std::make_unique<fb::ExecutorInfoT>(info);
+  if (!with_ops) copy->ops.clear();
+  return copy;
+}
+
+}  // namespace
+
+RegistryState::RegistryState(uint64_t epoch, Nanos now, const RegistryOptions& options) : epoch_(epoch), born_(now), options_(options) {}
+
+std::vector<Outgoing> RegistryState::OnMessage(Nanos now, PeerId peer, Bytes bytes) {
+  std::vector<Outgoing> out;
+  auto decoded = DecodeRequest(bytes, decode_);
+  if (!decoded.ok()) {
+    out.push_back({peer, EncodeError(0, decoded.status())});
+    return out;
+  }
+  const fb::Request& r = **decoded;
+  if (const auto w = watchers_.find(peer); w != watchers_.end()) w->second.expires = now + options_.missed_beats * options_.beat;
+  switch (r.body_type()) {
+    case fb::Body::Register: Register(now, peer, r.seq(), *r.body_as_Register(), out); break;
+    case fb::Body::Heartbeat: Heartbeat(now, peer, r.seq(), *r.body_as_Heartbeat(), out); break;
+    case fb::Body::Unregister: {
+      const fb::Unregister& body = *r.body_as_Unregister();
+      const auto it = executors_.find(body.id() ? body.id()->str() : "");
+      if (it != executors_.end() && it->second.info.incarnation == body.incarnation()) Remove(it->first, "it left", out);
+      out.push_back({peer, EncodeReply(r.seq(), fb::DoneT())});
+      break;
+    }
+    case fb::Body::Query: Query(now, peer, r.seq(), *r.body_as_Query(), out); break;
+    case fb::Body::Watch: Watch(now, peer, r.seq(), out); break;
+    default: out.push_back({peer, EncodeError(r.seq(), InvalidArgument("wire: {} is no request of a registry", BodyName(r.body_type())))});
+  }
+  return out;
+}
+
+void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Register& body, std::vector<Outgoing>& out) {
+  const Status status = body.info() ? CheckInfo(*body.info()) : InvalidArgument("register: expected facts");
+  if (!status.ok()) {
+    out.push_back({peer, EncodeError(seq, status)});
+    return;
+  }
+  fb::ExecutorInfoT info;
+  body.info()->UnPackTo(&info);
+  const auto it = executors_.find(info.id);
+  if (it != executors_.end()) {
+    // A restarted one replaces its predecessor; an old message of that one must not.
+    if (it->second.info.incarnation > info.incarnation) {
+      out.push_back({peer, EncodeError(seq, FailedPrecondition("register: {} has a later incarnation", info.id))});
+      return;
+    }
+    if (it->second.info.incarnation < info.incarnation) Remove(info.id, "it was restarted", out);
+  } else if (executors_.size() >= options_.max_executors) {
+    out.push_back({peer, EncodeError(seq, ResourceExhausted("register: the registry holds {} executors", executors_.size()))});
+    return;
+  }
+  const bool news = !executors_.contains(info.id);
+  Executor& e = executors_[info.id];
+  e.info = std::move(info);
+  e.expires = now + options_.missed_beats * options_.beat;
+  out.push_back({peer, BeatReply(seq, false)});
+  if (!news) return;
+  fb::ChangeT change;
+  change.joined = CopyInfo(e.info, true);
+  Tell(change, out);
+}
+
+void RegistryState::Heartbeat(Nanos now, PeerId peer, uint64_t seq, const fb::Heartbeat& body, std::vector<Outgoing>& out) {
+  const auto it = executors_.find(body.id() ? body.id()->str() : "");
+  const bool known = it != executors_.end() && it->second.info.incarnation == body.incarnation();
+  if (known) {
+    it->second.expires = now + options_.missed_beats * options_.beat;
+    if (body.load()) {
+      it->second.info.load.reset(body.load()->UnPack());
+      it->second.info.free_memory = body.load()->free_memory();
+    }
+    if (body.draining()) Remove(it->first, "it is shutting down", out);
+  }
+  out.push_back({peer, BeatReply(seq, !known && !body.draining())});
+}
+
+void RegistryState::Query(Nanos now, PeerId peer, uint64_t seq, const fb::Query& query, std::vector<Outgoing>& out) {
+  const auto text = [](const flatbuffers::String* s) { return s ? s->str() : std::string(); };
+  const std::string device = text(query.device()), label = text(query.label()), op = text(query.op());
+  fb::QueryReplyT reply;
+  reply.epoch = epoch_;
+  reply.sequence = sequence_;
+  reply.warming = Warming(now);
+  for (const auto& [id, e] : executors_) {
+    const fb::ExecutorInfoT& i = e.info;
+    // "cuda" means any of that kind, "cuda:1" just that one.
+    if (!device.empty() && i.device != device && i.device.substr(0, i.device.find(':')) != device && i.id != device) continue;
+    if (!label.empty() && std::find(i.labels.begin(), i.labels.end(), label) == i.labels.end()) continue;
+    if (query.free_memory() > i.free_memory) continue;
+    if (!op.empty()) {
+      const auto runs = std::find_if(i.ops.begin(), i.ops.end(), [&](const auto& o) {
+        return o->name == op && (query.dtype() == 0 || o->dtypes == 0 || (query.dtype() < 32 && ((o->dtypes >> query.dtype()) & 1u)));
+      });
+      if (runs == i.ops.end()) continue;
+    }
+    reply.executors.push_back(CopyInfo(i, query.with_ops()));
+  }
+  std::string bytes = EncodeReply(seq, reply);
+  if (bytes.size() > kMaxFrameBytes) bytes = EncodeError(seq, ResourceExhausted("query: {} executors do not fit into one answer; ask for fewer", reply.executors.size()));
+  out.push_back({peer, std::move(bytes)});
+}
+
+// The first part is the whole state as changes; a client that was away compares epoch and sequence and asks anew.
+void RegistryState::Watch(Nanos now, PeerId peer, uint64_t seq, std::vector<Outgoing>& out) {
+  if (!watchers_.contains(peer) && watchers_.size() >= options_.max_watchers) {
+    out.push_back({peer, EncodeError(seq, ResourceExhausted("watch: the registry has {} watchers", watchers_.size()))});
+    return;
+  }
+  Watcher& w = watchers_[peer];
+  w = {seq, 0, now + options_.missed_beats * options_.beat};
+  for (const auto& [id, e] : executors_) {
+    fb::ChangeT change;
+    change.epoch = epoch_;
+    change.sequence = sequence_;
+    change.joined = CopyInfo(e.info, true);
+    fb::ReplyT reply;
+    reply.seq = seq;
+    reply.part = w.part++;
+    reply.last = false;
+    reply.body.Set(std::move(change));
+    out.push_back({peer, EncodeReply(reply)});
+  }
+}
+
+void RegistryState::Remove(const std::string& id, const std::string& reason, std::vector<Outgoing>& out) {
+  fb::ChangeT change;
+  change.left = id;  // before the erasure: `id` may be the key itself
+  change.reason = reason;
+  executors_.erase(change.left);
+  Tell(change, out);
+}
+
+void RegistryState::Tell(const fb::ChangeT& change, std::vector<Outgoing>& out) {
+  ++sequence_;
+  for (auto& [peer, w] : watchers_) {
+    fb::ReplyT reply;
+    reply.seq = w.seq;
+    reply.part = w.part++;
+    reply.last = false;
+    fb::ChangeT copy;
+    copy.epoch = epoch_;
+    copy.sequence = sequence_;
+    if (change.joined) copy.joined = CopyInfo(*change.joined, true);
+    copy.left = change.left;
+    copy.reason = change.reason;
+    reply.body.Set(std::move(copy));
+    out.push_back({peer, EncodeReply(reply)});
+  }
+}
+
+std::vector<Outgoing> RegistryState::OnTick(Nanos now) {
+  std::vector<Outgoing> out;
+  std::vector<std::string> gone;
+  for (const auto& [id, e] : executors_) {
+    if (now >= e.expires) gone.push_back(id);
+  }
+  for (const std::string& id : gone) Remove(id, fmt::format("it missed {} beats", options_.missed_beats), out);
+  std::erase_if(watchers_, [&](const auto& w) { return now >= w.second.expires; });
+  return out;
+}
+
+Nanos RegistryState::NextDeadline() const {
+  Nanos next = kNever;
+  for (const auto& [id, e] : executors_) next = std::min(next, e.expires);
+  for (const auto& [peer, w] : watchers_) next = std::min(next, w.expires);
+  return next;
+}
+
+std::string RegistryState::BeatReply(uint64_t seq, bool again) const {
+  fb::BeatT beat;
+  beat.epoch = epoch_;
+  beat.beat_ms = static_cast<uint32_t>(options_.beat / kMillisecond);
+  beat.again = again;
+  return EncodeReply(seq, std::move(beat));
+}
+
+}  // namespace opwire

@@ -1,0 +1,80 @@
+// The registry as a state machine: who is alive, what they run, who watches. It knows no socket and no clock; nothing is kept on disk,
+// since executors register again with a new one.
+//
+//   RegistryState state(epoch, now, {});
+//   for (auto& out : state.OnMessage(now, peer, bytes)) router.Send(out.peer, out.bytes);
+//   for (auto& out : state.OnTick(now)) ...
+#ifndef OPWIRE_REGISTRY_STATE_STATE_H_
+#define OPWIRE_REGISTRY_STATE_STATE_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/wire/channel.h"
+#include "ir/wire/message.h"
+
+namespace opwire {
+
+struct RegistryOptions {
+  Nanos beat = kSecond;           // executors are asked to send one each
+  int missed_beats = 3;           // after which one is gone
+  size_t max_executors = 1024;
+  size_t max_watchers = 4096;
+};
+
+struct Outgoing {
+  PeerId peer;
+  std::string bytes;
+};
+
+class RegistryState {
+ public:
+  // `epoch` differs between any two registries that a client may meet.
+  RegistryState(uint64_t epoch, Nanos now, const RegistryOptions& options);
+
+  // Any bytes from any peer: replies and what watchers are told.
+  std::vector<Outgoing> OnMessage(Nanos now, PeerId peer, Bytes bytes);
+  // Removes executors that missed their beats and watchers that are silent.
+  std::vector<Outgoing> OnTick(Nanos now);
+  void OnPeerGone(PeerId peer) { watchers_.erase(peer); }
+  // When OnTick has something to do next.
+  Nanos NextDeadline() const;
+
+  // Younger than three beats: executors may not have found it yet.
+  bool Warming(Nanos now) const { return now < born_ + options_.missed_beats * options_.beat; }
+  size_t executors() const { return executors_.size(); }
+  uint64_t sequence() const { return sequence_; }
+
+ private:
+  struct Executor {
+    fb::ExecutorInfoT info;
+    Nanos expires;
+  };
+  struct Watcher {
+    uint64_t seq;     // of its request, which every part answers
+    uint32_t part;
+    Nanos expires;
+  };
+
+  void Register(Nanos now, PeerId peer, uint64_t seq, const fb::Register& body, std::vector<Outgoing>& out);
+  void Heartbeat(Nanos now, PeerId peer, uint64_t seq, const fb::Heartbeat& body, std::vector<Outgoing>& out);
+  void Query(Nanos now, PeerId peer, uint64_t seq, const fb::Query& query, std::vector<Outgoing>& out);
+  void Watch(Nanos now, PeerId peer, uint64_t seq, std::vector<Outgoing>& out);
+  void Remove(const std::string& id, const std::string& reason, std::vector<Outgoing>& out);
+  void Tell(const fb::ChangeT& change, std::vector<Outgoing>& out);
+  std::string BeatReply(uint64_t seq, bool again) const;
+
+  const uint64_t epoch_;
+  const Nanos born_;
+  const RegistryOptions options_;
+  uint64_t sequence_ = 0;  // counts changes
+  std::map<std::string, Executor> executors_;
+  std::map<PeerId, Watcher> watchers_;
+  AlignedBytes decode_;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_REGISTRY_STATE_STATE_H_

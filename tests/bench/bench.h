@@ -1,0 +1,81 @@
+// The harness of the benchmarks: both sides of a row are measured in turns within one run, and the medians are compared.
+#ifndef OPWIRE_TESTS_BENCH_BENCH_H_
+#define OPWIRE_TESTS_BENCH_BENCH_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "frontend/cpp/client.h"
+#include "ir/wire/clock.h"
+
+namespace opwire::bench {
+
+inline constexpr int kRounds = 7;
+
+struct Row {
+  std::string name;
+  double value = 0;
+  std::string unit;
+  double baseline = 0;  // 0: none
+  std::string baseline_name;
+  double target = 0;
+  bool target_is_ratio = true;
+  bool higher_is_better = false;
+  double spread = 0;    // (largest - smallest) / median of our rounds
+};
+double RatioOf(const Row& row);
+bool Met(const Row& row);
+
+// Measures `ours` and `theirs` in turns; a row with the medians. `theirs` may be empty.
+Row Compare(std::string name, std::string unit, std::string baseline_name, const std::function<double()>& ours,
+            const std::function<double()>& theirs);
+
+double Percentile(std::vector<double> values, double p);
+inline double Seconds() { return static_cast<double>(MonotonicNow()) / 1e9; }
+
+// A child process that is killed with its owner.
+class Child {
+ public:
+  explicit Child(const std::vector<std::string>& argv);
+  explicit Child(const std::function<void()>& body);  // runs in a fork
+  ~Child();
+  Child(const Child&) = delete;
+  pid_t pid() const { return pid_; }
+  double CpuSeconds() const;
+
+ private:
+  pid_t pid_;
+};
+
+struct Setup {
+  std::string build;      // where the programs are
+  std::string directory;  // the run's own runtime directory
+};
+
+// A session on an executor of this id, tried until it is there. Exits with a message when it does not come.
+Session OpenOn(const std::string& executor, bool ring);
+// Exits with the message of an error: a benchmark that fails has no number.
+void Must(const Status& status);
+template <typename T>
+T Must(StatusOr<T> v) {
+  Must(v.status());
+  return *std::move(v);
+}
+
+inline constexpr const char* kAdd = "program @add(%x: f32[?n], %y: f32[?n]) -> (z: f32[?n]) {\n  %0 = add(%x, %y)\n  return %0\n}\n";
+
+// Each family appends its rows.
+void WireRows(const Setup& setup, std::vector<Row>& rows);
+void ComputeRows(const Setup& setup, std::vector<Row>& rows);
+void SystemRows(const Setup& setup, std::vector<Row>& rows);
+// Microseconds that waking a thread of another process by futex takes, parked 1 ms before.
+double FutexWakeMicros();
+// How much faster two threads are than one.
+double ThreadScaling();
+
+}  // namespace opwire::bench
+
+#endif  // OPWIRE_TESTS_BENCH_BENCH_H_

@@ -1,0 +1,177 @@
+// What the wire and the plan add to kernels: per-op overhead, transfers, matrix products.
+#include <dnnl.hpp>
+
+#include <cstring>
+
+#include "kernels/device/device.h"
+#include "kernels/select/variant.h"
+#include "tests/bench/bench.h"
+
+namespace opwire::bench {
+namespace {
+
+constexpr int64_t kTransferFloats = 16 << 20;  // 64 MiB
+
+// A kernel called in this process, as the executor would.
+class DirectAdd {
+ public:
+  DirectAdd(Device& device, const VariantTable& variants, int64_t n) : shape_{n}, strides_{1} {
+    for (opw_tensor* t : {&in_[0], &in_[1], &out_}) {
+      *t = {nullptr, shape_, strides_, n, OPW_F32, 0, 1, 1};
+    }
+    call_.operands = in_;
+    call_.starts = starts_;
+    call_.results = &out_;
+    kernel_ = Must(variants.Choose("add", DType::kF32, call_, ""))->kernel;
+    int64_t workspace = 0;
+    if (kernel_.prepare) kernel_.prepare(&call_, &call_.state, &workspace);
+    call_.runtime = device.runtime();
+  }
+  ~DirectAdd() {
+    if (kernel_.release) kernel_.release(call_.state);
+  }
+  void operator()(const float* a, const float* b, float* y) {
+    in_[0].data = const_cast<float*>(a);
+    in_[1].data = const_cast<float*>(b);
+    out_.data = y;
+    kernel_.run(&call_);
+  }
+
+ private:
+  int64_t shape_[1], strides_[1];
+  opw_tensor in_[2], out_;
+  uint32_t starts_[3] = {0, 1, 2};
+  opw_call call_{};
+  opw_kernel kernel_{};
+};
+
+void Overhead(std::vector<Row>& rows, Device& device, const VariantTable& variants) {
+  constexpr int kOps = 10'000;
+  std::string text = "program @chain(%x: f32[10], %y: f32[10]) -> (z: f32[10]) {\n  %0 = add(%x, %y)\n";
+  for (int i = 1; i < kOps; ++i) text += fmt::format("  %{} = add(%{}, %y)\n", i, i - 1);
+  text += fmt::format("  return %{}\n}}\n", kOps - 1);
+  Session session = OpenOn("bench", true);
+  const Program chain = Must(session.Load(text));
+  const Array x = Array::Random(DType::kF32, {10}, 1), y = Array::Random(DType::kF32, {10}, 2);
+  RunOptions options;
+  options.wants = {Want::kInline};
+  DirectAdd add(device, variants, 10);
+  alignas(64) float values[2][16] = {}, addend[16] = {};
+  const auto ours = [&] {
+    std::vector<double> ns;
+    for (int i = 0; i < 50; ++i) ns.push_back(static_cast<double>(Must(chain.Run({x, y}, options)).run_ns) / kOps);
+    return Percentile(ns, 0.5);
+  };
+  const auto theirs = [&] {
+    std::vector<double> ns;
+    for (int i = 0; i < 50; ++i) {
+      const double begun = Seconds();
+      for (int k = 0; k < kOps; ++k) add(values[k & 1], addend, values[(k + 1) & 1]);
+      ns.push_back((Seconds() - begun) * 1e9 / kOps);
+    }
+    return Percentile(ns, 0.5);
+  };
+  rows.push_back(Compare("op_overhead", "ns/op", "a loop that calls the kernel", ours, theirs));
+  rows.back().target = 1.5;
+  Row absolute = rows.back();
+  absolute.name = "op_overhead_absolute";
+  absolute.target = 50;
+  absolute.target_is_ratio = false;
+  rows.push_back(absolute);
+}
+
+void Transfers(std::vector<Row>& rows, Device& device, const VariantTable& variants) {
+  Session session = OpenOn("bench", true);
+  const Program program = Must(session.Load(kAdd));
+  const Array source = Array::Random(DType::kF32, {kTransferFloats}, 3);
+  Array sink(DType::kF32, {kTransferFloats});
+  const Tensor y = Must(session.Put(source.view()));
+  const size_t bytes = source.bytes().size();
+  const auto in_segment = [&] {
+    const double begun = Seconds();
+    const Writable w = Must(session.Alloc(DType::kF32, {kTransferFloats}));
+    std::memcpy(w.bytes.data(), source.bytes().data(), bytes);
+    Must(session.Seal(w));
+    const RunResult r = Must(program.Run({w.tensor, y}));
+    const std::span<const uint8_t> view = Must(session.View(r.outputs[0].tensor));
+    std::memcpy(sink.bytes().data(), view.data(), bytes);
+    return (Seconds() - begun) * 1e3;
+  };
+  const auto foreign = [&] {
+    const double begun = Seconds();
+    const Tensor x = Must(session.Put(source.view()));
+    const RunResult r = Must(program.Run({x, y}));
+    const Array out = Must(session.Fetch(r.outputs[0].tensor));
+    return (Seconds() - begun) * 1e3;
+  };
+  std::vector<float> a(kTransferFloats), b(kTransferFloats, 1.0f), c(kTransferFloats);
+  DirectAdd add(device, variants, kTransferFloats);
+  const auto local = [&] {
+    const double begun = Seconds();
+    std::memcpy(a.data(), source.bytes().data(), bytes);
+    add(a.data(), b.data(), c.data());
+    std::memcpy(sink.bytes().data(), c.data(), bytes);
+    return (Seconds() - begun) * 1e3;
+  };
+  in_segment();
+  local();
+  rows.push_back(Compare("transfer_64MiB", "ms", "copy, add, copy in one process", in_segment, local));
+  rows.back().target = 1.15;
+  foreign();
+  rows.push_back(Compare("transfer_64MiB_foreign", "ms", "copy, add, copy in one process", foreign, local));
+  rows.back().target = 1.5;
+}
+
+void Matmul(std::vector<Row>& rows, DType dtype, dnnl::memory::data_type type, const std::string& name) {
+  constexpr int64_t kN = 1024;
+  Session session = OpenOn("bench", true);
+  const std::string t(DTypeName(dtype));
+  const Program program = Must(session.Load(fmt::format(
+      "program @product(%x: {0}[1024, 1024], %y: {0}[1024, 1024]) -> (z: {0}[1024, 1024]) {{\n  %0 = matmul(%x, %y)\n  return %0\n}}\n", t)));
+  const Array x = Array::Random(dtype, {kN, kN}, 1), y = Array::Random(dtype, {kN, kN}, 2);
+  const Tensor dx = Must(session.Put(x.view())), dy = Must(session.Put(y.view()));
+
+  dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  dnnl::stream stream(engine);
+  const dnnl::memory::desc md({kN, kN}, type, dnnl::memory::format_tag::ab);
+  const dnnl::matmul product(dnnl::matmul::primitive_desc(dnnl::matmul::desc(md, md, md), engine));
+  Array z(dtype, {kN, kN});
+  dnnl::memory mx(md, engine, const_cast<uint8_t*>(x.bytes().data())), my(md, engine, const_cast<uint8_t*>(y.bytes().data())),
+      mz(md, engine, z.bytes().data());
+  const auto library = [&] {
+    std::vector<double> ms;
+    for (int i = 0; i < 15; ++i) {
+      const double begun = Seconds();
+      product.execute(stream, {{DNNL_ARG_SRC, mx}, {DNNL_ARG_WEIGHTS, my}, {DNNL_ARG_DST, mz}});
+      stream.wait();
+      ms.push_back((Seconds() - begun) * 1e3);
+    }
+    return Percentile(ms, 0.5);
+  };
+  const auto wire = [&] {
+    std::vector<double> ms;
+    for (int i = 0; i < 15; ++i) {
+      const double begun = Seconds();
+      const RunResult r = Must(program.Run({dx, dy}));
+      ms.push_back((Seconds() - begun) * 1e3);
+    }
+    return Percentile(ms, 0.5);
+  };
+  wire();
+  library();
+  rows.push_back(Compare(name, "ms", "oneDNN matmul in this process", wire, library));
+  rows.back().target = 1.05;
+}
+
+}  // namespace
+
+void ComputeRows(const Setup&, std::vector<Row>& rows) {
+  const std::unique_ptr<Device> device = Must(OpenDevice("cpu", {}));
+  const VariantTable variants = BuildVariantTable(*device);
+  Overhead(rows, *device, variants);
+  Transfers(rows, *device, variants);
+  Matmul(rows, DType::kF32, dnnl::memory::data_type::f32, "matmul_f32_1024");
+  Matmul(rows, DType::kBF16, dnnl::memory::data_type::bf16, "matmul_bf16_1024");
+}
+
+}  // namespace opwire::bench

@@ -1,0 +1,156 @@
+// Rows, processes, percentiles.
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tests/bench/bench.h"
+
+namespace opwire::bench {
+
+double RatioOf(const Row& r) { return r.baseline > 0 ? r.value / r.baseline : 0; }
+
+bool Met(const Row& r) {
+  const double v = r.target_is_ratio ? RatioOf(r) : r.value;
+  return r.higher_is_better ? v >= r.target : v <= r.target;
+}
+
+double Percentile(std::vector<double> values, double p) {
+  if (values.empty()) return 0;
+  const size_t at = std::min(values.size() - 1, static_cast<size_t>(p * static_cast<double>(values.size())));
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(at), values.end());
+  return values[at];
+}
+
+Row Compare(std::string name, std::string unit, std::string baseline_name, const std::function<double()>& ours,
+            const std::function<double()>& theirs) {
+  std::vector<double> a, b;
+  for (int i = 0; i < kRounds; ++i) {
+    a.push_back(ours());
+    if (theirs) b.push_back(theirs());
+  }
+  Row row;
+  row.name = std::move(name);
+  row.unit = std::move(unit);
+  row.baseline_name = std::move(baseline_name);
+  row.value = Percentile(a, 0.5);
+  row.baseline = Percentile(b, 0.5);
+  row.spread = (*std::max_element(a.begin(), a.end()) - *std::min_element(a.begin(), a.end())) / row.value;
+  return row;
+}
+
+Child::Child(const std::vector<std::string>& argv) : pid_(fork()) {
+  if (pid_ != 0) return;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::vector<char*> args;
+  for (const std::string& a : argv) args.push_back(const_cast<char*>(a.c_str()));
+  args.push_back(nullptr);
+  execv(args[0], args.data());
+  _exit(127);
+}
+
+Child::Child(const std::function<void()>& body) : pid_(fork()) {
+  if (pid_ != 0) return;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  body();
+  _exit(0);
+}
+
+Child::~Child() {
+  kill(pid_, SIGTERM);
+  for (int i = 0; i < 200; ++i) {
+    if (waitpid(pid_, nullptr, WNOHANG) == pid_) return;
+    usleep(10'000);
+  }
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+double Child::CpuSeconds() const {
+  std::ifstream in(fmt::format("/proc/{}/stat", pid_));
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  std::istringstream fields(text.substr(text.rfind(')') + 2));
+  std::string skip;
+  for (int i = 0; i < 11; ++i) fields >> skip;
+  double user = 0, system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+void Must(const Status& status) {
+  if (status.ok()) return;
+  fmt::print(stderr, "bench: {}\n", MessageOf(status));
+  std::exit(1);
+}
+
+Session OpenOn(const std::string& executor, bool ring) {
+  const double deadline = Seconds() + 10;
+  while (true) {
+    Client client = Must(Client::Connect());
+    SessionOptions options;
+    options.device = executor;
+    options.ring = ring;
+    auto session = client.Open(options);
+    if (session.ok() || Seconds() > deadline) return Must(std::move(session));
+    usleep(2'000);
+  }
+}
+
+double FutexWakeMicros() {
+  struct Shared {
+    std::atomic<uint32_t> ping, pong;
+  };
+  auto* s = static_cast<Shared*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  const auto wait = [](std::atomic<uint32_t>& word, uint32_t old) {
+    while (word.load() == old) syscall(SYS_futex, &word, FUTEX_WAIT, old, nullptr, nullptr, 0);
+  };
+  const auto set = [](std::atomic<uint32_t>& word, uint32_t value) {
+    word.store(value);
+    syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  };
+  std::vector<double> micros;
+  {
+    Child echo([&] {
+      for (uint32_t i = 0;; ++i) {
+        wait(s->ping, i);
+        set(s->pong, i + 1);
+      }
+    });
+    for (uint32_t i = 0; i < 300; ++i) {
+      usleep(1'000);
+      const double begun = Seconds();
+      set(s->ping, i + 1);
+      wait(s->pong, i);
+      micros.push_back((Seconds() - begun) * 1e6);
+    }
+  }
+  munmap(s, 4096);
+  return Percentile(micros, 0.5);
+}
+
+double ThreadScaling() {
+  const auto work = [] {
+    volatile double x = 1;
+    for (int i = 0; i < 50'000'000; ++i) x = x * 1.0000001;
+  };
+  const double begun = Seconds();
+  work();
+  const double one = Seconds() - begun;
+  std::thread other(work);
+  work();
+  other.join();
+  return 2 * one / (Seconds() - begun - one);
+}
+
+}  // namespace opwire::bench

@@ -1,0 +1,75 @@
+// opwire_bench: runs the benchmarks and writes their table and bench.json. `make bench` calls it.
+//
+//   opwire_bench --build build --out build/bench.json [--only wire|compute|system]
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/bench/bench.h"
+
+int main(int argc, char** argv) {
+  using namespace opwire;
+  using namespace opwire::bench;
+  std::string build = "build", out, only;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (!std::strcmp(argv[i], "--build")) build = argv[i + 1];
+    else if (!std::strcmp(argv[i], "--out")) out = argv[i + 1];
+    else if (!std::strcmp(argv[i], "--only")) only = argv[i + 1];
+  }
+  char directory[] = "/tmp/opwire-bench-XXXXXX";
+  if (!mkdtemp(directory)) return 1;
+  setenv("OPWIRE_RUNTIME_DIR", directory, 1);
+  const Setup setup{build, directory};
+  std::vector<Row> rows;
+  const double wake = FutexWakeMicros(), scaling = ThreadScaling();
+  fmt::print("a futex wakes another process in {:.1f} us a round trip; two threads do {:.2f} times the work of one\n", wake, scaling);
+  if (scaling < 1.8) fmt::print("below 1.8: figures of kernels on this machine are to be discarded now\n");
+  {
+    Child registry({build + "/registry/opwire-registry", "--log-level", "error"});
+    Child executor({build + "/executor/opwire-executor", "--name", "bench", "--limit-sessions-per-principal", "128", "--log-level", "error"});
+    {
+      Child tcp({build + "/executor/opwire-executor", "--name", "bench-tcp", "--listen", "tcp://127.0.0.1:47112", "--insecure", "--log-level", "error"});
+      if (only.empty() || only == "wire") WireRows(setup, rows);
+    }
+    if (only.empty() || only == "system") {
+      OpenOn("bench", true);
+      usleep(1'500'000);
+      for (const auto& [name, child] : {std::pair<const char*, const Child*>{"idle_executor", &executor}, {"idle_registry", &registry}}) {
+        rows.push_back(Compare(name, "% of a core", "", [child = child] {
+          const double before = child->CpuSeconds();
+          usleep(1'000'000);
+          return 100 * (child->CpuSeconds() - before);
+        }, nullptr));
+        rows.back().target = 1;
+        rows.back().target_is_ratio = false;
+      }
+      SystemRows(setup, rows);
+    }
+    if (only.empty() || only == "compute") ComputeRows(setup, rows);
+  }
+  std::filesystem::remove_all(directory);
+
+  nlohmann::json list = nlohmann::json::array();
+  int missed = 0;
+  fmt::print("\n{:<24}{:>14} {:<12}{:>14}{:>9}{:>10}{:>8}{:>9}\n", "name", "ours", "unit", "baseline", "ratio", "target", "met", "spread");
+  for (const Row& r : rows) {
+    const bool has_target = r.target > 0, met = Met(r);
+    missed += has_target && !met;
+    fmt::print("{:<24}{:>14.4g} {:<12}{:>14}{:>9}{:>10}{:>8}{:>8.0f}%\n", r.name, r.value, r.unit, r.baseline > 0 ? fmt::format("{:.4g}", r.baseline) : "-",
+               r.baseline > 0 ? fmt::format("{:.3f}", RatioOf(r)) : "-",
+               has_target ? fmt::format("{}{:g}{}", r.higher_is_better ? ">=" : "<=", r.target, r.target_is_ratio ? "x" : "") : "-",
+               has_target ? (met ? "yes" : "MISSED") : "-", 100 * r.spread);
+    list.push_back({{"name", r.name}, {"value", r.value}, {"unit", r.unit}, {"baseline", r.baseline}, {"baseline_name", r.baseline_name},
+                    {"ratio", RatioOf(r)}, {"target", r.target}, {"target_is_ratio", r.target_is_ratio}, {"met", has_target ? nlohmann::json(met) : nullptr},
+                    {"spread", std::isfinite(r.spread) ? r.spread : 0.0}, {"futex_round_trip_us", wake}, {"thread_scaling", scaling}});
+  }
+  fmt::print("\n{} of {} targets missed\n", missed, std::count_if(rows.begin(), rows.end(), [](const Row& r) { return r.target > 0; }));
+  if (!out.empty()) std::ofstream(out) << list.dump(2) << "\n";
+  return 0;
+}

@@ -1,0 +1,94 @@
+// Whole systems: a noisy neighbour, start-up, idling.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "tests/bench/bench.h"
+
+namespace opwire::bench {
+namespace {
+
+// Sixty-three clients, each with one small run in flight; the p99 of what each waits, in microseconds.
+double SmallClientsP99(std::vector<Session>& sessions, const std::vector<Program>& programs) {
+  const Array x = Array::Random(DType::kF32, {16}, 1);
+  RunOptions options;
+  options.wants = {Want::kInline};
+  std::vector<double> micros;
+  for (int round = 0; round < 60; ++round) {
+    std::vector<PendingRun> flying;
+    std::vector<double> begun;
+    for (size_t i = 0; i < sessions.size(); ++i) {
+      begun.push_back(Seconds());
+      flying.push_back(Must(programs[i].Start({x, x}, options)));
+    }
+    for (size_t i = 0; i < sessions.size(); ++i) {
+      Must(flying[i].Wait().status());
+      micros.push_back((Seconds() - begun[i]) * 1e6);
+    }
+  }
+  return Percentile(micros, 0.99);
+}
+
+// Endless runs of many mid-sized ops.
+void Hog() {
+  std::string text = "program @hog(%x: f32[262144]) -> (z: f32[262144]) {\n  %0 = add(%x, %x)\n";
+  for (int i = 1; i < 400; ++i) text += fmt::format("  %{} = add(%{}, %x)\n", i, i - 1);
+  text += "  return %399\n}\n";
+  Session session = OpenOn("bench", true);
+  const Program hog = Must(session.Load(text));
+  const Tensor x = Must(session.Put(Array::Random(DType::kF32, {262144}, 5).view()));
+  while (true) {
+    PendingRun first = Must(hog.Start({x})), second = Must(hog.Start({x}));
+    Must(first.Wait().status());
+    Must(second.Wait().status());
+  }
+}
+
+void Noisy(std::vector<Row>& rows) {
+  std::vector<Session> sessions;
+  std::vector<Program> programs;
+  for (int i = 0; i < 63; ++i) {
+    sessions.push_back(OpenOn("bench", false));
+    programs.push_back(Must(sessions.back().Load(kAdd)));
+  }
+  SmallClientsP99(sessions, programs);
+  const auto beside = [&] {
+    Child hog(&Hog);
+    usleep(300'000);
+    return SmallClientsP99(sessions, programs);
+  };
+  rows.push_back(Compare("noisy", "us p99", "the same without the hog", beside, [&] { return SmallClientsP99(sessions, programs); }));
+  rows.back().target = 2;
+}
+
+// Seconds from the start of `opwire up` to the first answered run.
+double Startup(const Setup& setup) {
+  static int count = 0;
+  const std::string directory = fmt::format("{}/up{}", setup.directory, count++);
+  const std::string before = std::getenv("OPWIRE_RUNTIME_DIR");
+  setenv("OPWIRE_RUNTIME_DIR", directory.c_str(), 1);
+  double seconds;
+  {
+    const double begun = Seconds();
+    Child up({setup.build + "/frontend/opwire", "up"});
+    Session session = OpenOn("cpu", true);
+    const Program program = Must(session.Load(kAdd));
+    const Array x = Array::Random(DType::kF32, {16}, 1);
+    Must(program.Call({x, x}).status());
+    seconds = Seconds() - begun;
+  }
+  setenv("OPWIRE_RUNTIME_DIR", before.c_str(), 1);
+  return seconds;
+}
+
+}  // namespace
+
+void SystemRows(const Setup& setup, std::vector<Row>& rows) {
+  Noisy(rows);
+  rows.push_back(Compare("startup", "s", "", [&] { return Startup(setup); }, nullptr));
+  rows.back().target = 0.3;
+  rows.back().target_is_ratio = false;
+}
+
+}  // namespace opwire::bench

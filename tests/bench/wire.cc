@@ -1,0 +1,169 @@
+// Round trips and throughput against bare ZeroMQ and a bare futex.
+#include <fmt/format.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <cstring>
+#include <memory>
+
+#include "frontend/cpp/session_state.h"
+#include "tests/bench/bench.h"
+
+namespace opwire::bench {
+namespace {
+
+constexpr int kCalls = 2000;
+
+// A DEALER against a ROUTER in another process that answers each message with one of a fixed size.
+class Echo {
+ public:
+  Echo(const std::string& endpoint, size_t request, size_t reply)
+      : reply_size_(reply), request_(request, 'x'), server_([=] {
+          void* context = zmq_ctx_new();
+          void* router = zmq_socket(context, ZMQ_ROUTER);
+          zmq_bind(router, endpoint.c_str());
+          std::string answer(reply, 'y');
+          zmq_msg_t id, body;
+          zmq_msg_init(&id);
+          zmq_msg_init(&body);
+          while (true) {
+            zmq_msg_recv(&id, router, 0);
+            zmq_msg_recv(&body, router, 0);
+            zmq_send(router, zmq_msg_data(&id), zmq_msg_size(&id), ZMQ_SNDMORE);
+            zmq_send(router, answer.data(), answer.size(), 0);
+          }
+        }) {
+    context_ = zmq_ctx_new();
+    dealer_ = zmq_socket(context_, ZMQ_DEALER);
+    const int linger = 0;
+    zmq_setsockopt(dealer_, ZMQ_LINGER, &linger, sizeof(linger));
+    zmq_connect(dealer_, endpoint.c_str());
+    Call();
+  }
+  ~Echo() {
+    zmq_close(dealer_);
+    zmq_ctx_term(context_);
+  }
+  void Send() { zmq_send(dealer_, request_.data(), request_.size(), 0); }
+  void Receive() {
+    char buffer[4096];
+    zmq_recv(dealer_, buffer, sizeof(buffer), 0);
+  }
+  void Call() {
+    Send();
+    Receive();
+  }
+
+ private:
+  size_t reply_size_;
+  std::string request_;
+  Child server_;
+  void* context_;
+  void* dealer_;
+};
+
+struct Adder {
+  Session session;
+  Program program;
+  Array x = Array::Random(DType::kF32, {16}, 1), y = Array::Random(DType::kF32, {16}, 2);
+  RunOptions options;
+
+  Adder(const std::string& executor, bool ring) : session(OpenOn(executor, ring)), program(Must(session.Load(kAdd))) {
+    options.wants = {Want::kInline};
+    for (int i = 0; i < 200; ++i) Must(program.Run({x, y}, options).status());
+  }
+  double P50(Nanos pause = 0, int calls = kCalls) {
+    std::vector<double> micros;
+    for (int i = 0; i < calls; ++i) {
+      if (pause) usleep(static_cast<useconds_t>(pause / kMicrosecond));
+      const double begun = Seconds();
+      Must(program.Run({x, y}, options).status());
+      micros.push_back((Seconds() - begun) * 1e6);
+    }
+    return Percentile(micros, 0.5);
+  }
+  double RunsPerSecond(int in_flight) {
+    std::vector<PendingRun> flying;
+    const int runs = 20'000;
+    const double begun = Seconds();
+    for (int i = 0; i < runs + in_flight; ++i) {
+      if (i >= in_flight) Must(flying[static_cast<size_t>(i % in_flight)].Wait().status());
+      if (i >= runs) continue;
+      PendingRun run = Must(program.Start({x, y}, options));
+      if (i < in_flight) flying.push_back(std::move(run));
+      else flying[static_cast<size_t>(i % in_flight)] = std::move(run);
+    }
+    return runs / (Seconds() - begun);
+  }
+};
+
+double EchoP50(Echo& echo) {
+  std::vector<double> micros;
+  for (int i = 0; i < kCalls; ++i) {
+    const double begun = Seconds();
+    echo.Call();
+    micros.push_back((Seconds() - begun) * 1e6);
+  }
+  return Percentile(micros, 0.5);
+}
+
+double EchoPerSecond(Echo& echo, int in_flight) {
+  const int calls = 20'000;
+  const double begun = Seconds();
+  for (int i = 0; i < in_flight; ++i) echo.Send();
+  for (int i = 0; i < calls; ++i) {
+    echo.Receive();
+    if (i + in_flight < calls) echo.Send();
+  }
+  return calls / (Seconds() - begun);
+}
+
+// The sizes of the run that Adder sends and of its reply.
+std::pair<size_t, size_t> MessageSizes() {
+  fb::RunT run;
+  run.slot = 1;
+  run.bindings = {fb::Binding(3, 2, 1, 0, 0, 0, 64), fb::Binding(3, 2, 1, 0, 0, 64, 64)};
+  run.results = {fb::ResultSlot(1, 0, 0)};
+  run.shapes = {16, 16};
+  run.payload.resize(128);
+  fb::RunReplyT reply;
+  reply.results = {fb::ResultInfo(1, 2, 1, 0, 0, 64)};
+  reply.shapes = {16};
+  reply.payload.resize(64);
+  reply.queue_ns = reply.run_ns = 1;
+  return {EncodeRequest(1, std::move(run)).size(), EncodeReply(1, std::move(reply)).size()};
+}
+
+}  // namespace
+
+void WireRows(const Setup& setup, std::vector<Row>& rows) {
+  const auto [request, reply] = MessageSizes();
+  {
+    Adder ipc("bench", false);
+    Echo echo(fmt::format("ipc://{}/echo", setup.directory), request, reply);
+    rows.push_back(Compare("roundtrip", "us", "zmq dealer-router echo, ipc", [&] { return ipc.P50(); }, [&] { return EchoP50(echo); }));
+    rows.back().target = 1.2;
+    rows.push_back(Compare("pipelined", "runs/s", "zmq echo, 64 in flight", [&] { return ipc.RunsPerSecond(64); }, [&] { return EchoPerSecond(echo, 64); }));
+    rows.back().target = 0.75;
+    rows.back().higher_is_better = true;
+  }
+  {
+    Adder tcp("bench-tcp", false);
+    Echo echo("tcp://127.0.0.1:47113", request, reply);
+    rows.push_back(Compare("roundtrip_tcp", "us", "zmq dealer-router echo, tcp", [&] { return tcp.P50(); }, [&] { return EchoP50(echo); }));
+    rows.back().target = 1.2;
+  }
+  {
+    Adder ring("bench", true);
+    rows.push_back(Compare("roundtrip_ring", "us", "", [&] { return ring.P50(); }, nullptr));
+    rows.back().target = 5;
+    rows.back().target_is_ratio = false;
+    rows.push_back(Compare("roundtrip_ring_parked", "us", "futex ping-pong, parked", [&] { return ring.P50(kMillisecond, 300); }, &FutexWakeMicros));
+    rows.back().target = 1.3;
+    rows.push_back(Compare("pipelined_ring", "runs/s", "", [&] { return ring.RunsPerSecond(64); }, nullptr));
+    rows.back().higher_is_better = true;
+    rows.back().target_is_ratio = false;
+  }
+}
+
+}  // namespace opwire::bench

@@ -1,0 +1,339 @@
+// Shapes and attributes for each family of rows.
+#include "tests/conformance/cases.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+namespace opwire::conformance {
+namespace {
+
+using Attrs = std::vector<NamedAttr>;
+
+class Builder {
+ public:
+  Builder(const OpRow& row, DType type, Random& random) : row_(row), type_(type), random_(random) {}
+
+  std::vector<Case> Take() { return std::move(cases_); }
+
+  Tensor Of(Extents shape, Values values = Values::kPlain) { return Make(type_, std::move(shape), values, random_); }
+  Tensor Of(DType type, Extents shape, Values values = Values::kPlain) { return Make(type, std::move(shape), values, random_); }
+  // Index values in [-extent, extent), of them `bad` ones outside.
+  Tensor Indices(DType type, Extents shape, int64_t extent, int bad = 0) {
+    Tensor t{type, shape, std::vector<Real>(Count(shape))};
+    for (Real& v : t.values) v = extent == 0 ? 0 : static_cast<Real>(static_cast<int64_t>(random_() % (2 * extent)) - extent);
+    const Real hostile[] = {static_cast<Real>(extent), static_cast<Real>(-extent - 1), 0x7fffffff, -0x80000000LL};
+    for (int i = 0; i < bad && !t.values.empty(); ++i) t.values[random_() % t.values.size()] = hostile[random_() % 4];
+    return t;
+  }
+  static Tensor Scalar(DType type, Real v) { return {type, {}, {Rounded(type, v)}}; }
+  Tensor Key() { return {DType::kU64, {2}, {static_cast<Real>(random_()), static_cast<Real>(random_())}}; }
+
+  Case& Add(std::vector<Tensor> operands, Attrs attrs = {}) {
+    Case c;
+    for (const Tensor& t : operands)
+      c.name += t.dtype == DType::kInvalid ? " -" : fmt::format(" {}{}", DTypeName(t.dtype), ShapeToString(t.shape));
+    c.operands = std::move(operands);
+    c.attrs = std::move(attrs);
+    cases_.push_back(std::move(c));
+    return cases_.back();
+  }
+
+  void Elementwise();
+  void Shape();
+  void Indexing();
+  void Create();
+  void Reduce();
+  void Nn();
+
+ private:
+  const OpRow& row_;
+  const DType type_;
+  Random& random_;
+  std::vector<Case> cases_;
+};
+
+const Extents kShapes[] = {{}, {1}, {0}, {7}, {10}, {17}, {64}, {129}, {3, 5}, {2, 0, 3}, {33, 40}};
+
+void Builder::Elementwise() {
+  const int arity = static_cast<int>(row_.operands.size());
+  const auto operand = [&](int i, Extents shape, Values values) {
+    return Of(row_.operands[i].type == "bool" ? DType::kBool : type_, std::move(shape), values);
+  };
+  const auto add = [&](const std::vector<Extents>& shapes, Values values, const Attrs& attrs) {
+    std::vector<Tensor> operands;
+    for (int i = 0; i < arity; ++i) operands.push_back(operand(i, shapes[i % shapes.size()], values));
+    Add(std::move(operands), attrs);
+  };
+  // Enough for several ranges: for one type of each width of a vector's lanes.
+  const bool large = type_ == DType::kF32 || type_ == DType::kBF16 || type_ == DType::kI64 || type_ == DType::kBool;
+  std::vector<Attrs> all_attrs = {{}};
+  if (row_.name == "cast") {
+    all_attrs.clear();
+    for (int t = 1; t < kDTypeCount; ++t) all_attrs.push_back({{"dtype", static_cast<DType>(t)}});
+    all_attrs.push_back({{"dtype", DType::kF8E4M3}, {"saturate", true}});
+    all_attrs.push_back({{"dtype", DType::kF8E5M2}, {"saturate", true}});
+  }
+  for (const Attrs& attrs : all_attrs) {
+    for (const Extents& shape : kShapes) add({shape}, Values::kPlain, attrs);
+    add({{300}}, Values::kSpecial, attrs);
+    if (large && row_.name != "cast") add({{16500}}, Values::kSpecial, attrs);
+  }
+  if (arity == 1) return;
+  const std::vector<Extents> broadcasts[] = {{{33, 40}, {40}},    {{40}, {33, 40}}, {{33, 40}, {33, 1}}, {{33, 1}, {1, 40}},
+                                             {{4, 1, 5}, {3, 1}}, {{17}, {}},       {{}, {17}},          {{0, 3}, {3}}};
+  for (const auto& shapes : broadcasts) add(shapes, Values::kSpecial, {});
+  if (!large) return;
+  add({{8500, 2}, {2}}, Values::kSpecial, {});
+  add({{3, 6000}, {3, 1}}, Values::kSpecial, {});
+}
+
+void Builder::Shape() {
+  const std::string& op = row_.name;
+  if (op == "reshape") {
+    for (const Ints& to : {Ints{6, 4}, Ints{24}, Ints{2, 3, 2, 2}}) Add({Of({4, 6}, Values::kSpecial)}, {{"shape", to}});
+    Add({Of({0, 3})}, {{"shape", Ints{3, 0}}});
+    Add({Of({1})}, {{"shape", Ints{}}});
+  } else if (op == "permute") {
+    for (const Ints& dims : {Ints{1, 0}, Ints{0, 1}, Ints{-1, -2}}) Add({Of({37, 70}, Values::kSpecial)}, {{"dims", dims}});
+    for (const Ints& dims : {Ints{2, 0, 1}, Ints{1, 0, 2}, Ints{2, 1, 0}, Ints{0, 2, 1}}) Add({Of({3, 17, 20})}, {{"dims", dims}});
+    Add({Of({2, 3, 4, 5})}, {{"dims", Ints{0, 2, 1, 3}}});
+    Add({Of({0, 3})}, {{"dims", Ints{1, 0}}});
+    Add({Of({})}, {{"dims", Ints{}}});
+    Add({Of({200, 300})}, {{"dims", Ints{1, 0}}});
+  } else if (op == "expand") {
+    Add({Of({3, 1}, Values::kSpecial)}, {{"shape", Ints{2, 3, 40}}});
+    Add({Of({40})}, {{"shape", Ints{30, 40}}});
+    Add({Of({})}, {{"shape", Ints{5, 7}}});
+    Add({Of({1, 3})}, {{"shape", Ints{0, 3}}});
+  } else if (op == "cat") {
+    for (int64_t dim : {0, 1, -1}) {
+      std::vector<Tensor> xs;
+      for (int64_t extent : {3, 0, 40}) xs.push_back(Of(dim == 0 ? Extents{extent, 5} : Extents{5, extent}, Values::kSpecial));
+      Add(std::move(xs), {{"dim", dim}}).segments = {3};
+    }
+    Add({Of({4, 3, 2})}, {{"dim", int64_t{1}}}).segments = {1};
+  } else if (op == "tile") {
+    Add({Of({3, 5}, Values::kSpecial)}, {{"repeats", Ints{2, 3}}});
+    Add({Of({3, 5})}, {{"repeats", Ints{4}}});
+    Add({Of({3})}, {{"repeats", Ints{2, 1, 2}}});
+    Add({Of({3})}, {{"repeats", Ints{0}}});
+  } else if (op == "slice") {
+    const auto add = [&](DType index, int64_t start, int64_t dim, int64_t length, int64_t step) {
+      Case& c = Add({Of({12, 9}, Values::kSpecial), Scalar(index, static_cast<Real>(start))}, {{"dim", dim}, {"step", step}});
+      c.attrs.push_back({"length", c.dims->Constant(length)});
+    };
+    add(DType::kI64, 2, 0, 5, 1);
+    add(DType::kI32, -4, 1, 4, 1);
+    add(DType::kI64, 1, -1, 4, 2);
+    add(DType::kI64, 10, 0, 5, 1);  // runs out of the end
+    add(DType::kI64, 12, 0, 1, 1);  // begins beyond it
+    add(DType::kI32, -13, 0, 2, 1);
+    add(DType::kI64, int64_t{1} << 62, 0, 3, 1);
+    add(DType::kI64, 0, 0, 0, 1);
+  }
+}
+
+void Builder::Indexing() {
+  const std::string& op = row_.name;
+  for (const DType index : {DType::kI64, DType::kI32}) {
+    for (const int bad : {0, 2}) {
+      if (op == "index_select") {
+        for (int64_t dim : {0, 1, -1})
+          Add({Of({4, 6, 5}, Values::kSpecial), Indices(index, {7}, dim == 0 ? 4 : dim == 1 ? 6 : 5, bad)}, {{"dim", dim}});
+        Add({Of({6, 40}), Indices(index, {3, 4}, 6, bad)}, {{"dim", int64_t{0}}});
+        Add({Of({6, 40}), Indices(index, {}, 6, bad)}, {{"dim", int64_t{0}}});
+      } else if (op == "embedding") {
+        Add({Of({9, 33}, Values::kSpecial), Indices(index, {5, 6}, 9, bad)});
+        Add({Of({9, 1}), Indices(index, {0}, 9)});
+        Add({Of({50, 100}), Indices(index, {700}, 50, bad)});
+      } else if (op == "gather") {
+        for (int64_t dim : {0, -1})
+          Add({Of({5, 6}, Values::kSpecial), Indices(index, {4, 6}, dim == 0 ? 5 : 6, bad)}, {{"dim", dim}});
+        Add({Of({5, 1000}), Indices(index, {5, 900}, 1000, bad)}, {{"dim", int64_t{1}}});
+      } else if (op == "scatter_add") {
+        for (int64_t dim : {0, -1}) {
+          Add({Of({5, 6}), Indices(index, {4, 6}, dim == 0 ? 5 : 6, bad), Of({8, 7})}, {{"dim", dim}});
+        }
+        Add({Of({3}), Indices(index, {50}, 3, bad), Of({50})}, {{"dim", int64_t{0}}});
+      } else if (op == "choose") {
+        const DType content = type_;  // the first type variable is the case's; xs take each type in turn below
+        if (content != index) continue;
+        for (DType t : {DType::kF32, DType::kBF16, DType::kI64, DType::kBool}) {
+          Add({Indices(index, {4, 9}, 3, bad), Of(t, {4, 9}, Values::kSpecial), Of(t, {4, 9}), Of(t, {4, 9})}).segments = {1, 3};
+        }
+      } else if (op == "one_hot") {
+        if (type_ != index) continue;
+        for (int t = 1; t < kDTypeCount; ++t) {
+          Case& c = Add({Indices(index, {3, 7}, 11, bad)}, {{"dtype", static_cast<DType>(t)}});
+          c.attrs.push_back({"classes", c.dims->Constant(11)});
+        }
+      }
+    }
+  }
+}
+
+void Builder::Create() {
+  const std::string& op = row_.name;
+  if (op == "zeros") {
+    for (const Extents& shape : kShapes) Add({}, {{"shape", Ints(shape)}, {"dtype", type_}});
+  } else if (op == "full") {
+    for (double v : {0.0, -3.75, 1e30, std::numeric_limits<double>::quiet_NaN(), 7.0})
+      Add({}, {{"shape", Ints{5, 7}}, {"value", v}, {"dtype", type_}});
+  } else if (op == "values") {
+    Add({}, {{"value", Doubles{1, -2.5, 300, 1e20, 0}}, {"dtype", type_}});
+    Add({}, {{"value", Doubles{}}, {"dtype", type_}});
+  } else if (op == "constant") {
+    const Tensor t = Of({3, 5}, Values::kSpecial);
+    Case& c = Add({}, {});
+    c.blob.resize(t.elements() * DTypeBytes(type_));
+    for (int64_t i = 0; i < t.elements(); ++i) Encode(type_, t.values[i], c.blob.data() + i * DTypeBytes(type_));
+    c.attrs = {{"type", TensorType{type_, Encoding::kDense, {c.dims->Constant(3), c.dims->Constant(5)}}}, {"value", BlobRef{0}}};
+  } else if (op == "arange") {
+    for (int64_t length : {0, 1, 10, 1000}) {
+      Case& c = Add({Scalar(type_, 3), Scalar(type_, IsFloat(type_) ? -0.75L : 2)});
+      c.attrs = {{"length", c.dims->Constant(length)}};
+    }
+  } else if (op == "dropout") {
+    for (Real p : {0.0L, 0.25L, 1.0L}) {
+      for (const Extents& shape : {Extents{}, Extents{0}, Extents{7}, Extents{33, 40}, Extents{16500}}) {
+        Add({Of(shape), Scalar(DType::kF32, p), Key()}, {{"site", int64_t{5}}});
+      }
+    }
+  } else {  // uniform, normal
+    for (const Extents& shape : {Extents{}, Extents{0}, Extents{7}, Extents{33, 40}, Extents{16500}}) {
+      Add({Key(), Scalar(type_, -1), Scalar(type_, 2.5L)}, {{"shape", Ints(shape)}, {"site", int64_t{-3}}});
+    }
+  }
+}
+
+void Builder::Reduce() {
+  const std::string& op = row_.name;
+  const bool arg = op == "argmax" || op == "argmin", extreme = arg || op == "amax" || op == "amin";
+  const Values values = extreme ? Values::kSpecial : op == "prod" ? Values::kUnit : Values::kPlain;
+  if (op == "cumsum" || arg) {
+    for (int64_t dim : {0, 1, -1}) {
+      for (const Values v : {Values::kPlain, values}) {
+        for (const Extents& shape : {Extents{5, 17, 3}, Extents{1, 1}, Extents{40, 200}}) {
+          Attrs attrs = {{"dim", dim}};
+          if (arg) attrs.push_back({"keepdim", dim == 1});
+          Add({Of(shape, v)}, attrs);
+        }
+      }
+    }
+    Add({Of({0, 3})}, {{"dim", int64_t{1}}});
+    return;
+  }
+  for (const Values v : {Values::kPlain, values}) {
+    if (op == "prod" && v == Values::kPlain && IsFloat(type_)) continue;
+    for (const Ints& dims : {Ints{}, Ints{0}, Ints{-1}, Ints{1}, Ints{0, 1}, Ints{1, 2}, Ints{0, 2}}) {
+      Add({Of({5, 17, 9}, v)}, {{"dims", dims}, {"keepdim", dims.size() == 1}});
+    }
+    for (const Ints& dims : {Ints{0}, Ints{1}}) Add({Of({130, 150}, v)}, {{"dims", dims}});
+    for (const Extents& shape : {Extents{}, Extents{1}, Extents{1000}}) Add({Of(shape, v)});
+    Add({Of({3, 2000}, v)}, {{"dims", Ints{1}}});
+    if (op != "prod") Add({Of({20011}, v)});
+  }
+  Add({Of({0, 3})}, {{"dims", Ints{1}}});
+  if (!extreme) Add({Of({3, 0})}, {{"dims", Ints{1}}});
+}
+
+void Builder::Nn() {
+  const std::string& op = row_.name;
+  if (row_.family == "softmax") {
+    for (int64_t dim : {0, 1, -1}) Add({Of({5, 17, 9})}, {{"dim", dim}});
+    for (const Extents& shape : {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000}}) Add({Of(shape)});
+    Add({Of({9, 33}, Values::kSpecial)});
+  } else if (row_.family == "norm") {
+    const Tensor absent;
+    for (const auto& [shape, trailing] :
+         {std::pair{Extents{6, 33}, 1}, {Extents{3, 4, 10}, 2}, {Extents{2, 1}, 1}, {Extents{0, 8}, 1}, {Extents{40, 768}, 1}}) {
+      const Extents tail(shape.end() - trailing, shape.end());
+      for (int mask = 0; mask < (op == "layer_norm" ? 4 : 2); ++mask) {
+        std::vector<Tensor> operands = {Of(shape), (mask & 1) != 0 ? Of(tail) : absent};
+        if (op == "layer_norm") operands.push_back((mask & 2) != 0 ? Of(tail) : absent);
+        Add(std::move(operands), {{"dims", static_cast<int64_t>(trailing)}, {"eps", 1e-5}});
+      }
+    }
+  } else if (op == "matmul") {
+    const std::pair<Extents, Extents> shapes[] = {{{1, 1}, {1, 1}},     {{5, 7}, {7, 3}},           {{33, 17}, {17, 40}},
+                                                  {{0, 4}, {4, 3}},     {{4, 0}, {0, 3}},           {{70, 65}, {65, 90}},
+                                                  {{2, 5, 6}, {6, 4}},  {{3, 1, 5, 6}, {2, 6, 4}},  {{1, 70}, {70, 33}},
+                                                  {{5, 6}, {2, 6, 70}}, {{4, 64, 64}, {4, 64, 64}}, {{0, 3, 4}, {4, 5}}};
+    for (const auto& [x, y] : shapes) {
+      for (int mask = 0; mask < 4; ++mask) {
+        Extents a = x, b = y;
+        if ((mask & 1) != 0) std::swap(a[a.size() - 2], a.back());
+        if ((mask & 2) != 0) std::swap(b[b.size() - 2], b.back());
+        Add({Of(a), Of(b)}, {{"transpose_x", (mask & 1) != 0}, {"transpose_y", (mask & 2) != 0}});
+      }
+    }
+  } else {
+    for (const char* reduction : {"mean", "sum", "none"}) {
+      for (const DType index : {DType::kI64, DType::kI32}) {
+        for (int bad : {0, 2}) {
+          for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{7, 11}, {1, 1}, {40, 300}, {0, 5}}) {
+            Tensor target = Indices(index, {rows}, classes, bad);
+            for (Real& v : target.values) v = bad == 0 ? std::fabs(v + 0.5L) - 0.5L : v;
+            if (rows > 2) target.values[rows / 2] = -100;
+            std::vector<Tensor> operands = {Of({rows, classes}), std::move(target)};
+            if (op == "cross_entropy_backward")
+              operands.insert(operands.begin(), Of(std::string_view(reduction) == "none" ? Extents{rows} : Extents{}));
+            Add(std::move(operands), {{"reduction", std::string(reduction)}});
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Tensor Make(DType type, Extents shape, Values values, Random& random) {
+  Tensor t{type, shape, std::vector<Real>(Count(shape))};
+  std::normal_distribution<double> normal;
+  if (!IsFloat(type)) {
+    const int bits = type == DType::kBool ? 1 : BitsOf(type);
+    for (Real& v : t.values) {
+      uint64_t raw = random();
+      if (values == Values::kPlain) raw %= 64;
+      const uint64_t extremes[] = {0, 1, ~uint64_t{0}, uint64_t{1} << (bits - 1), (uint64_t{1} << (bits - 1)) - 1};
+      if (values == Values::kSpecial && random() % 4 == 0) raw = extremes[random() % 5];
+      if (values == Values::kPlain && IsSigned(type)) raw -= 32;
+      v = Decode(type, &raw);
+      if (type == DType::kBool) v = static_cast<Real>(raw >> 3 & 1);
+    }
+    return t;
+  }
+  const Real infinity = std::numeric_limits<Real>::infinity(), tiny = Ulp(type, 0);
+  const Real specials[] = {NAN, infinity, -infinity, 0,    -0.0L, tiny, -3 * tiny, Largest(type), -Largest(type),
+                           1,   -1,       0.5L,      1.5L, 2.5L,  20,   -20};
+  for (Real& v : t.values) {
+    v = values == Values::kUnit ? 1 + 0.1L * normal(random)
+                                : static_cast<Real>(normal(random)) * (values == Values::kSpecial ? 5 : 1);
+    if (values == Values::kSpecial) {
+      if (random() % 4 == 0) v = std::ldexp(v, static_cast<int>(random() % 60) - 30);
+      if (random() % 8 == 0) v = specials[random() % std::size(specials)];
+    }
+    v = Rounded(type, v);
+  }
+  return t;
+}
+
+std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
+  Builder b(row, type, random);
+  if (row.family == "elementwise")
+    b.Elementwise();
+  else if (row.family == "shape")
+    b.Shape(), b.Indexing();
+  else if (row.family == "create")
+    b.Create();
+  else if (row.family == "reduce")
+    b.Reduce();
+  else
+    b.Nn();
+  return b.Take();
+}
+
+}  // namespace opwire::conformance

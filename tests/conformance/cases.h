@@ -1,0 +1,39 @@
+// Calls to check: for a row and an element type, fresh random operands over shapes and attributes.
+#ifndef OPWIRE_TESTS_CONFORMANCE_CASES_H_
+#define OPWIRE_TESTS_CONFORMANCE_CASES_H_
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ir/ops/catalogue.h"
+#include "tests/conformance/tensor.h"
+
+namespace opwire::conformance {
+
+using Random = std::mt19937_64;
+
+struct Case {
+  std::string name;
+  std::vector<Tensor> operands;    // lists laid flat; an absent one has no dtype
+  std::vector<uint32_t> segments;  // as InferTypes takes them
+  std::vector<NamedAttr> attrs;
+  std::shared_ptr<DimTable> dims = std::make_shared<DimTable>();
+  std::string blob;
+};
+
+// `type` is that of the row's first type variable.
+std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random);
+
+// Random elements of a type.
+enum class Values {
+  kPlain,    // moderate numbers of both signs
+  kSpecial,  // the same with NaN, infinities, zeros of both signs, subnormals and the extremes among them
+  kUnit,     // near 1
+};
+Tensor Make(DType type, Extents shape, Values values, Random& random);
+
+}  // namespace opwire::conformance
+
+#endif  // OPWIRE_TESTS_CONFORMANCE_CASES_H_

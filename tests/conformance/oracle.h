@@ -1,0 +1,67 @@
+// What an op's results must be, computed from its definition in long double and sharing no code with the kernels, with the
+// error that the model below allows each element.
+//
+// Error model. An elementwise result may be off by the ulp bound of its primitives (ir/ops/expr.h) in the computing type, and by
+// half an ulp of a narrower result type. A sum of n terms may be off by (8 + n/32) eps of the sum of magnitudes: eight steps for
+// the tree and the rest in 32 or more partial sums; a matrix product of depth k by (k + 2) eps, as its order is the library's. eps
+// is of the computing type.
+#ifndef OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
+#define OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/ops/catalogue.h"
+#include "tests/conformance/tensor.h"
+
+namespace opwire::conformance {
+
+struct Expected {
+  Tensor result;             // dtype and shape as the row's shape rule says
+  std::vector<Real> error;   // absolute, element by element; empty: exact
+  bool exact_zeros = false;  // the sign of a zero counts
+  bool divided = false;      // an integer was divided by zero
+  int bad_operand = -1;      // the first value out of its domain
+  int64_t bad_position = 0;
+};
+
+struct OracleCall {
+  const OpRow* row;
+  std::vector<Tensor> operands;  // lists laid flat; an absent one has no dtype
+  std::vector<uint32_t> starts;
+  std::vector<AttrValue> attrs;  // the row's, dims as constants
+  DimTable* dims;
+  std::string blob;  // of `constant`
+
+  const Tensor& In(int i) const { return operands[starts[i]]; }
+  int64_t Int(int i) const { return std::get<int64_t>(attrs[i]); }
+  bool Bool(int i) const { return std::get<bool>(attrs[i]); }
+  double Float(int i) const { return std::get<double>(attrs[i]); }
+  const Ints& IntList(int i) const { return std::get<Ints>(attrs[i]); }
+  const std::string& Text(int i) const { return std::get<std::string>(attrs[i]); }
+};
+
+// `result` comes with dtype and shape set. REQUIRES: the row is one of the catalogue's.
+Expected Compute(const OracleCall& call, Tensor result);
+
+// The parts of it, by family; false: not this family's.
+bool ComputeElementwise(const OracleCall& call, Expected* e);
+bool ComputeShape(const OracleCall& call, Expected* e);
+bool ComputeReduce(const OracleCall& call, Expected* e);
+bool ComputeNn(const OracleCall& call, Expected* e);
+bool ComputeCreate(const OracleCall& call, Expected* e);
+
+// Helpers.
+Real Eps(DType computing);  // the rounding unit's double: the spacing at 1
+// Row-major position of an index, and the next index; false after the last.
+int64_t Flat(const Extents& shape, const Extents& index);
+bool NextIndex(const Extents& shape, Extents* index);
+// The position in `operand` that broadcasts to `index`.
+int64_t BroadcastFlat(const Extents& operand, const Extents& index);
+// A number as cast makes it an element of `to`: floats round, float to int saturates with NaN to 0, ints wrap.
+Real CastValue(DType from, DType to, Real v, bool saturate);
+
+}  // namespace opwire::conformance
+
+#endif  // OPWIRE_TESTS_CONFORMANCE_ORACLE_H_

@@ -1,0 +1,151 @@
+// Ops that move elements, and those that find them by an index.
+#include <cmath>
+
+#include "tests/conformance/oracle.h"
+
+namespace opwire::conformance {
+namespace {
+
+int Axis(int64_t axis, int rank) { return static_cast<int>(axis < 0 ? axis + rank : axis); }
+
+// An index value in [-extent, extent), counted from the front; otherwise -1, and the first bad position is noted.
+int64_t Checked(Real value, int64_t extent, int operand, int64_t position, Expected* e) {
+  const int64_t v = static_cast<int64_t>(value);
+  if (v >= -extent && v < extent) return v < 0 ? v + extent : v;
+  if (e->bad_operand < 0 || position < e->bad_position) {
+    e->bad_operand = operand;
+    e->bad_position = position;
+  }
+  return -1;
+}
+
+// Sets every result element from from(index), which gives a position in `x`, or -1 for a 0.
+template <typename From>
+void Move(const Tensor& x, Expected* e, const From& from) {
+  Extents index(e->result.shape.size(), 0);
+  for (int64_t i = 0; i < e->result.elements(); ++i, NextIndex(e->result.shape, &index)) {
+    const int64_t at = from(index);
+    e->result.values[i] = at < 0 ? 0 : x.values[at];
+  }
+}
+
+void Cat(const OracleCall& c, Expected* e) {
+  const int dim = Axis(c.Int(0), e->result.rank());
+  int64_t before = 0;
+  for (const Tensor& x : c.operands) {
+    Extents index(x.shape.size(), 0);
+    for (int64_t i = 0; i < x.elements(); ++i, NextIndex(x.shape, &index)) {
+      Extents to = index;
+      to[dim] += before;
+      e->result.values[Flat(e->result.shape, to)] = x.values[i];
+    }
+    before += x.shape[dim];
+  }
+}
+
+void ScatterAdd(const OracleCall& c, Expected* e) {
+  const Tensor &x = c.In(0), &places = c.In(1), &src = c.In(2);
+  const int dim = Axis(c.Int(0), x.rank());
+  const bool floats = IsFloat(x.dtype);
+  std::vector<Real>& sums = e->result.values;
+  sums = x.values;
+  std::vector<Real> magnitude(sums.size()), terms(sums.size(), 0);
+  for (size_t i = 0; i < sums.size(); ++i) magnitude[i] = std::fabs(sums[i]);
+  Extents index(places.shape.size(), 0);
+  for (int64_t i = 0; i < places.elements(); ++i, NextIndex(places.shape, &index)) {
+    const int64_t at = Checked(places.values[i], x.shape[dim], 1, i, e);
+    if (at < 0) continue;
+    Extents to = index;
+    to[dim] = at;
+    const int64_t flat = Flat(x.shape, to);
+    const Real v = src.values[Flat(src.shape, index)];
+    sums[flat] = floats ? sums[flat] + v : CastValue(DType::kI64, x.dtype, sums[flat] + v, false);
+    magnitude[flat] += std::fabs(v);
+    terms[flat] += 1;
+  }
+  if (!floats) return;
+  e->error.resize(sums.size());
+  // Each addition is rounded to the result's type.
+  for (size_t i = 0; i < sums.size(); ++i) e->error[i] = terms[i] * Ulp(x.dtype, magnitude[i]);
+}
+
+}  // namespace
+
+bool ComputeShape(const OracleCall& c, Expected* e) {
+  if (c.row->family != "shape") return false;
+  const std::string& op = c.row->name;
+  e->exact_zeros = op != "scatter_add";
+  const Tensor& x = c.operands[0];
+  const int rank = x.rank();
+  if (op == "reshape") {
+    e->result.values = x.values;
+  } else if (op == "permute") {
+    Move(x, e, [&](const Extents& index) {
+      Extents from(index.size());
+      for (size_t a = 0; a < index.size(); ++a) from[Axis(c.IntList(0)[a], rank)] = index[a];
+      return Flat(x.shape, from);
+    });
+  } else if (op == "expand") {
+    Move(x, e, [&](const Extents& index) { return BroadcastFlat(x.shape, index); });
+  } else if (op == "cat") {
+    Cat(c, e);
+  } else if (op == "tile") {
+    Move(x, e, [&](const Extents& index) {
+      Extents from(x.shape.size());
+      for (int a = 0; a < rank; ++a) from[a] = index[a + index.size() - rank] % x.shape[a];
+      return Flat(x.shape, from);
+    });
+  } else if (op == "slice") {
+    const int dim = Axis(c.Int(0), rank);
+    const int64_t start = Checked(c.In(1).values[0], x.shape[dim], 1, 0, e), step = c.Int(2);
+    Move(x, e, [&](const Extents& index) -> int64_t {
+      const int64_t at = start + index[dim] * step;
+      if (start < 0 || at < 0 || at >= x.shape[dim]) {
+        e->bad_operand = 1;
+        return -1;
+      }
+      Extents from = index;
+      from[dim] = at;
+      return Flat(x.shape, from);
+    });
+    if (e->result.elements() == 0) e->bad_operand = -1;
+  } else if (op == "index_select" || op == "embedding") {
+    const Tensor& places = c.In(1);
+    const int dim = op == "embedding" ? 0 : Axis(c.Int(0), rank);
+    Move(x, e, [&](const Extents& index) -> int64_t {
+      const Extents place(index.begin() + dim, index.begin() + dim + places.rank());
+      const int64_t flat = Flat(places.shape, place), at = Checked(places.values[flat], x.shape[dim], 1, flat, e);
+      if (at < 0) return -1;
+      Extents from(index.begin(), index.begin() + dim);
+      from.push_back(at);
+      from.insert(from.end(), index.begin() + dim + places.rank(), index.end());
+      return Flat(x.shape, from);
+    });
+  } else if (op == "gather") {
+    const int dim = Axis(c.Int(0), rank);
+    Move(x, e, [&](const Extents& index) -> int64_t {
+      const int64_t flat = Flat(c.In(1).shape, index), at = Checked(c.In(1).values[flat], x.shape[dim], 1, flat, e);
+      if (at < 0) return -1;
+      Extents from = index;
+      from[dim] = at;
+      return Flat(x.shape, from);
+    });
+  } else if (op == "scatter_add") {
+    ScatterAdd(c, e);
+  } else if (op == "choose") {
+    const int64_t count = static_cast<int64_t>(c.operands.size()) - 1;
+    for (int64_t i = 0; i < e->result.elements(); ++i) {
+      const int64_t at = Checked(x.values[i], count, 0, i, e);
+      e->result.values[i] = at < 0 ? 0 : c.operands[1 + at].values[i];
+    }
+  } else {  // one_hot
+    const int64_t classes = e->result.shape.back();
+    for (int64_t i = 0; i < x.elements(); ++i) {
+      const int64_t at = Checked(x.values[i], classes, 0, i, e);
+      if (at >= 0) e->result.values[i * classes + at] = 1;
+    }
+  }
+  return true;
+}
+
+}  // namespace opwire::conformance

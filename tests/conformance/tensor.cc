@@ -1,0 +1,123 @@
+// Floating formats by their parameters: significand bits, smallest exponent, largest value.
+#include "tests/conformance/tensor.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace opwire::conformance {
+namespace {
+
+struct Format {
+  int precision;     // significand bits, with the hidden one
+  int min_exponent;  // of the smallest normal number
+  int max_exponent;  // of the largest
+  bool infinities;
+};
+
+Format FormatOf(DType t) {
+  switch (t) {
+    case DType::kF64:
+      return {53, -1022, 1023, true};
+    case DType::kF32:
+      return {24, -126, 127, true};
+    case DType::kF16:
+      return {11, -14, 15, true};
+    case DType::kBF16:
+      return {8, -126, 127, true};
+    case DType::kF8E5M2:
+      return {3, -14, 15, true};
+    default:
+      return {4, -6, 8, false};  // f8e4m3
+  }
+}
+
+}  // namespace
+
+int64_t Count(const Extents& shape) {
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  return n;
+}
+
+bool IsFloat(DType t) { return (kFloats | kFloat8s).Has(t); }
+bool IsSigned(DType t) { return kSigned.Has(t); }
+int BitsOf(DType t) { return static_cast<int>(DTypeBytes(t)) * 8; }
+DType ComputingType(DType t) { return IsFloat(t) && t != DType::kF64 ? DType::kF32 : t; }
+
+Real Largest(DType t) {
+  const Format f = FormatOf(t);
+  // e4m3 gives its topmost significand to NaN.
+  return std::ldexp(2 - std::ldexp(Real{1}, (f.infinities ? 1 : 2) - f.precision), f.max_exponent);
+}
+
+Real Ulp(DType t, Real value) {
+  const Format f = FormatOf(t);
+  int exponent = f.min_exponent;
+  if (std::isfinite(value) && value != 0) exponent = std::max(exponent, std::min(std::ilogb(value), f.max_exponent));
+  return std::ldexp(Real{1}, exponent - f.precision + 1);
+}
+
+Real Rounded(DType t, Real value) {
+  if (!IsFloat(t) || std::isnan(value) || (std::isinf(value) && FormatOf(t).infinities)) return value;
+  if (std::isinf(value)) return std::numeric_limits<Real>::quiet_NaN();
+  const Real ulp = Ulp(t, value);
+  const Real rounded = std::nearbyint(value / ulp) * ulp;  // exact: the quotient fits
+  if (std::fabs(rounded) <= Largest(t)) return rounded == 0 ? std::copysign(Real{0}, value) : rounded;
+  if (!FormatOf(t).infinities) return std::numeric_limits<Real>::quiet_NaN();
+  return std::copysign(std::numeric_limits<Real>::infinity(), value);
+}
+
+Real Decode(DType t, const void* element) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, element, DTypeBytes(t));
+  const int width = BitsOf(t);
+  if (t == DType::kBool) return bits != 0;
+  if (!IsFloat(t)) {
+    if (IsSigned(t) && (bits >> (width - 1)) != 0)
+      return -static_cast<Real>(~(bits | (width == 64 ? 0 : ~uint64_t{0} << width))) - 1;
+    return static_cast<Real>(bits);
+  }
+  const Format f = FormatOf(t);
+  const int fraction_bits = f.precision - 1;
+  const bool negative = (bits >> (width - 1)) != 0;
+  const uint64_t fraction = bits & ((uint64_t{1} << fraction_bits) - 1);
+  const int exponent = static_cast<int>(bits >> fraction_bits & ((uint64_t{1} << (width - 1 - fraction_bits)) - 1));
+  const int top = (1 << (width - 1 - fraction_bits)) - 1;
+  Real v;
+  if (exponent == top && (f.infinities || fraction == (uint64_t{1} << fraction_bits) - 1)) {
+    v = f.infinities && fraction == 0 ? std::numeric_limits<Real>::infinity() : std::numeric_limits<Real>::quiet_NaN();
+  } else {
+    const Real significand = static_cast<Real>(fraction + (exponent == 0 ? 0 : uint64_t{1} << fraction_bits));
+    v = std::ldexp(significand, std::max(exponent, 1) - 1 + f.min_exponent - fraction_bits);
+  }
+  return negative ? -v : v;
+}
+
+void Encode(DType t, Real value, void* element) {
+  const int width = BitsOf(t);
+  uint64_t bits;
+  if (t == DType::kBool) {
+    bits = value != 0;
+  } else if (!IsFloat(t)) {
+    bits = value < 0 ? uint64_t{0} - static_cast<uint64_t>(-value) : static_cast<uint64_t>(value);
+  } else {
+    const Format f = FormatOf(t);
+    const int fraction_bits = f.precision - 1;
+    const uint64_t hidden = uint64_t{1} << fraction_bits, top = (uint64_t{1} << (width - 1 - fraction_bits)) - 1;
+    const Real v = Rounded(t, value);
+    if (std::isnan(v)) {
+      bits = top << fraction_bits | (f.infinities ? hidden >> 1 : hidden - 1);
+    } else if (std::isinf(v)) {
+      bits = top << fraction_bits;
+    } else {
+      const uint64_t significand = static_cast<uint64_t>(std::fabs(v) / Ulp(t, v));
+      const int exponent = significand < hidden ? 0 : std::ilogb(v) - f.min_exponent + 1;
+      bits = static_cast<uint64_t>(exponent) << fraction_bits | (significand & (hidden - 1));
+    }
+    if (std::signbit(v)) bits |= uint64_t{1} << (width - 1);
+  }
+  std::memcpy(element, &bits, DTypeBytes(t));
+}
+
+}  // namespace opwire::conformance

@@ -1,0 +1,45 @@
+// Tensors of the conformance suite: values in long double, which holds every element of every type exactly, and the suite's own
+// reading and rounding of each format.
+#ifndef OPWIRE_TESTS_CONFORMANCE_TENSOR_H_
+#define OPWIRE_TESTS_CONFORMANCE_TENSOR_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/base/dtype.h"
+
+namespace opwire::conformance {
+
+using Real = long double;
+using Extents = std::vector<int64_t>;
+
+struct Tensor {
+  DType dtype = DType::kInvalid;
+  Extents shape;
+  std::vector<Real> values;  // row-major
+
+  int rank() const { return static_cast<int>(shape.size()); }
+  int64_t elements() const { return static_cast<int64_t>(values.size()); }
+};
+
+int64_t Count(const Extents& shape);
+
+bool IsFloat(DType t);
+bool IsSigned(DType t);
+int BitsOf(DType t);
+
+// The type that elementwise ops of `t` compute in.
+DType ComputingType(DType t);
+
+// An element's value, and the nearest element (ties to even; beyond the range infinity, or NaN for f8e4m3). Integers must fit.
+Real Decode(DType t, const void* element);
+void Encode(DType t, Real value, void* element);
+Real Rounded(DType t, Real value);
+
+// The distance of neighbouring numbers of a floating type at `value`; at least its smallest subnormal.
+Real Ulp(DType t, Real value);
+Real Largest(DType t);
+
+}  // namespace opwire::conformance
+
+#endif  // OPWIRE_TESTS_CONFORMANCE_TENSOR_H_

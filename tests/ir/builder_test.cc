@@ -1,0 +1,90 @@
+// Programs built op by op: what comes out, and how errors stick.
+#include "ir/program/builder.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/text/text.h"
+
+namespace opwire {
+namespace {
+
+TEST(Builder, FirstErrorSticksAndSaysWhere) {
+  ModuleBuilder b;
+  FunctionBuilder f = b.Function("f");
+  const Value x = f.In("x", DType::kF32, {4, 8});
+  const Value bad = f.Op("matmul", {x, x});
+  const Value after = f.Op("relu", {bad});
+  f.Op("nothing", {after});
+  f.Return("y", after);
+  const auto m = b.Finish();
+  ASSERT_FALSE(m.ok());
+  EXPECT_EQ(MessageOf(m.status()), "matmul: inner dimensions differ: [4, 8] x [4, 8] (8 and 4) (node %0 of \"f\")");
+}
+
+TEST(Builder, MakesWhatTheTextSays) {
+  ModuleBuilder b;
+  FunctionBuilder f = b.Function("train");
+  const Dim n = f.Symbol("n");
+  const Value x = f.In("x", DType::kF32, {f.Symbol("b", 1, 64, 2), 4});
+  const Value w = f.Inout("w", DType::kF32, {4, 2});
+  f.DimParam("n", n);
+  const Value y = f.Op("matmul", {x, w});
+  f.Pin("cpu");
+  f.Location("a.py:1");
+  f.Return("y", f.OpWithLists("cat", {{y, y}}, {{"dim", 1}}));
+  f.Return("w", f.Op("mul", {w, f.Scalar(DType::kF32, 0.5)}));
+  f.Return("c", f.Op("constant", {},
+                     {{"type", TensorType{.dtype = DType::kU8, .shape = {f.dims().Constant(2)}}}, {"value", f.Blob("ab")}}));
+  f.Return("l", f.Op("layer_norm", {x}));
+  f.Return("z", f.Op("zeros", {}, {{"shape", Dims{n}}, {"dtype", DType::kI64}}));
+  EXPECT_EQ(ToString(f.TypeOf(y), f.dims()), "f32[?b, 2]");
+  EXPECT_EQ(f.TypeOf(Value{}).dtype, DType::kInvalid);
+  const auto m = b.Finish();
+  ASSERT_TRUE(m.ok()) << m.status();
+  EXPECT_EQ(Print(*m), R"(dim ?n
+dim ?b in [1, 64] multiple 2
+
+program @train(%x: f32[?b, 4], inout %w: f32[4, 2], dim %n: ?n) -> (y: f32[?b, 4], w: f32[4, 2], c: u8[2], l: f32[?b, 4], z: i64[?n]) {
+  %0 = matmul@cpu(%x, %w) loc("a.py:1")
+  %1 = cat([%0, %0]) {dim = 1}
+  %2 = full() {value = 0.5, dtype = f32}
+  %3 = mul(%w, %2)
+  %4 = constant() {type = u8[2], value = #0}
+  %5 = layer_norm(%x, _, _)
+  %6 = zeros() {shape = [?n], dtype = i64}
+  return %1, %3, %4, %5, %6
+}
+
+blob 0 =
+  "6162"
+)");
+}
+
+TEST(Builder, WrongUsesAreErrors) {
+  const auto error = [](auto use) {
+    ModuleBuilder b;
+    FunctionBuilder f = b.Function("f");
+    const Value x = f.In("x", DType::kF32, {4});
+    use(f, x);
+    return MessageOf(b.Finish().status());
+  };
+  EXPECT_EQ(error([](FunctionBuilder& f, Value x) { f.Return("y", x); }), "");
+  EXPECT_EQ(error([](FunctionBuilder& f, Value x) { f.Op("rleu", {x}); }), "unknown op rleu, did you mean relu, gelu, le?");
+  EXPECT_EQ(error([](FunctionBuilder& f, Value) { f.Op("relu", {Value{7}}); }),
+            "relu: operand 7 is no value of function f (node %0 of \"f\")");
+  EXPECT_EQ(error([](FunctionBuilder& f, Value) { f.Op("relu", {Value{}}); }),
+            "relu: operand x is absent; it is relu(x: S) -> y: S (node %0 of \"f\")");
+  EXPECT_EQ(error([](FunctionBuilder& f, Value x) { f.Op("cat", {x}); }),
+            "cat: expected 1 segments, one for each operand, got 0; it is cat(xs...: T) -> y: T (node %0 of \"f\")");
+  EXPECT_EQ(error([](FunctionBuilder& f, Value x) {
+              f.Op("relu", {x});
+              f.In("late", DType::kF32, {});
+            }),
+            "f: parameter late comes after the first node");
+  EXPECT_EQ(error([](FunctionBuilder& f, Value) { f.Symbol("b", 5, 1); }),
+            "dimension ?b: expected 0 <= lower <= upper <= 281474976710656 and multiple >= 1, got 5, 1, 1");
+  EXPECT_EQ(error([](FunctionBuilder& f, Value) { f.Return("y", Value{}); }), "result y: _ is no value of the function (\"f\")");
+}
+
+}  // namespace
+}  // namespace opwire

@@ -1,0 +1,255 @@
+// Shape and type rules of the rows, each by nodes that it takes and nodes that it refuses, with what it says.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "ir/ops/catalogue.h"
+#include "ir/text/text.h"
+#include "ir/verify/verify.h"
+
+namespace opwire {
+namespace {
+
+constexpr std::string_view kParams =
+    "%x: f32[4, 8], %y: f32[8, 3], %s: f32[], %v: f32[8], %z: f32[0, 8], %a: f32[?a, 8], %b: f32[?b, 8], %bc: f32[?b, ?c], "
+    "%i: i64[3], %j: i32[4, 2], %n: i64[], %t: bool[4, 8], %k: u64[2], %k3: u64[3], %h: f16[4, 8], %e: f8e4m3[4], %r4: f32[2, 1, "
+    "4, 8], "
+    "%q: i8:q8_0[4, 32]";
+
+// The type of %0, or the error without its position.
+std::string Infer(std::string_view node) {
+  const auto m = Parse("program @f(" + std::string(kParams) + ") -> (out) {\n%0 = " + std::string(node) + "\nreturn %0\n}", "t");
+  if (m.ok()) return ToString(m->functions[0].nodes[0].results[0], m->dims);
+  const std::string message = MessageOf(m.status());
+  return message.substr(message.find(": ") + 2);
+}
+
+// The constraints of the node, "?a == ?b: broadcast shapes".
+std::string Constraints(std::string_view node) {
+  auto m = Parse("program @f(" + std::string(kParams) + ") -> (out) {\n%0 = " + std::string(node) + "\nreturn %0\n}", "t");
+  if (!m.ok()) return MessageOf(m.status());
+  const auto typing = VerifyModule(*m);
+  if (!typing.ok()) return MessageOf(typing.status());
+  std::string out;
+  for (const DimConstraint& c : typing->functions[0].constraints) {
+    EXPECT_EQ(c.node, 0u);
+    out += (out.empty() ? "" : "; ") + m->dims.ToString(c.a) + " == " + m->dims.ToString(c.b) + ": " + c.what;
+  }
+  return out;
+}
+
+struct Case {
+  std::string_view node, want;
+};
+
+void Check(std::initializer_list<Case> cases) {
+  for (const Case& c : cases) EXPECT_EQ(Infer(c.node), c.want) << c.node;
+}
+
+TEST(Infer, Elementwise) {
+  Check({{"add(%x, %x)", "f32[4, 8]"},
+         {"add(%x, %s)", "f32[4, 8]"},
+         {"add(%v, %x)", "f32[4, 8]"},
+         {"add(%r4, %x)", "f32[2, 1, 4, 8]"},
+         {"add(%z, %z)", "f32[0, 8]"},
+         {"add(%a, %v)", "f32[?a, 8]"},
+         {"add(%a, %b)", "f32[?a, 8]"},
+         {"add(%x, %a)", "f32[4, 8]"},
+         {"add(%a, %x)", "f32[4, 8]"},
+         {"add(%x, %z)", "add: broadcast shapes differ: [4, 8] x [0, 8] (4 and 0)"},
+         {"add(%x, %y)", "add: broadcast shapes differ: [4, 8] x [8, 3] (4 and 8)"},
+         {"add(%x, %h)", "add: operand y: expected f32 as in x, got f16[4, 8]"},
+         {"add(%t, %t)", "add: operand x: expected f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, got bool[4, 8]"},
+         {"add(%q, %q)", "add: operand x: expected a dense tensor, got i8:q8_0[4, 32]"},
+         {"add(%x, _)", "add: operand y is absent; it is add(x: A, y: A) -> z: A"},
+         {"lt(%x, %s)", "bool[4, 8]"},
+         {"eq(%t, %t)", "bool[4, 8]"},
+         {"where(%t, %h, %h)", "f16[4, 8]"},
+         {"where(%x, %x, %x)", "where: operand condition: expected bool, got f32[4, 8]"},
+         {"clamp(%x, %s, %v)", "f32[4, 8]"},
+         {"isnan(%h)", "bool[4, 8]"},
+         {"copy(%e)", "f8e4m3[4]"},
+         {"cast(%t) {dtype = f8e5m2}", "f8e5m2[4, 8]"},
+         {"neg(%k)", "neg: operand x: expected f64, f32, f16, bf16, i64, i32, i16, i8, got u64[2]"},
+         {"bitwise_not(%t)", "bool[4, 8]"}});
+  EXPECT_EQ(Constraints("add(%a, %b)"), "?a == ?b: broadcast shapes");
+  EXPECT_EQ(Constraints("add(%x, %a)"), "4 == ?a: broadcast shapes");
+  EXPECT_EQ(Constraints("add(%a, %v)"), "");
+}
+
+TEST(Infer, Shapes) {
+  Check({{"reshape(%x) {shape = [32]}", "f32[32]"},
+         {"reshape(%x) {shape = []}", "reshape: element counts differ: f32[4, 8] has 32, f32[] has 1"},
+         {"reshape(%s) {shape = [1, 1]}", "f32[1, 1]"},
+         {"reshape(%a) {shape = [4, 2*?a]}", "f32[4, 2*?a]"},
+         {"reshape(%bc) {shape = [?c, ?b]}", "f32[?c, ?b]"},
+         {"reshape(%bc) {shape = [?c*?b]}", "f32[?b*?c]"},
+         {"permute(%r4) {dims = [3, 0, -2, 1]}", "f32[8, 2, 4, 1]"},
+         {"permute(%x) {dims = [0]}", "permute: dims: expected 2 axes for f32[4, 8], got 1"},
+         {"permute(%x) {dims = [0, 0]}", "permute: dims: axis 0 is named twice"},
+         {"permute(%x) {dims = [0, 2]}", "permute: dims: expected -2 to 1, got 2 for [4, 8]"},
+         {"permute(%x) {dims = [1, -9223372036854775808]}", "permute: dims: expected -2 to 1, got -9223372036854775808 for [4, 8]"},
+         {"expand(%r4) {shape = [2, 5, 4, 8]}", "f32[2, 5, 4, 8]"},
+         {"expand(%s) {shape = [2, ?b]}", "f32[2, ?b]"},
+         {"expand(%x) {shape = [8]}", "expand: shape: expected 2 extents or more for f32[4, 8], got 1"},
+         {"expand(%x) {shape = [4, 9]}", "expand: extents that are not 1 differ: [4, 8] (8 and 9)"},
+         {"cat([%x, %a, %x])", "f32[?a+8, 8]"},
+         {"cat([%x, %x]) {dim = -1}", "f32[4, 16]"},
+         {"cat([])", "cat: expected at least one operand"},
+         {"cat([%x, %v])", "cat: expected operands of one rank, got f32[4, 8] and f32[8]"},
+         {"cat([%x, %y]) {dim = 1}", "cat: extents beside the joined axis differ: [4, 8] x [8, 3] (4 and 8)"},
+         {"cat([%s])", "cat: dim: expected no axis for rank 0, got 0 for []"},
+         {"tile(%x) {repeats = [2]}", "f32[4, 16]"},
+         {"tile(%v) {repeats = [3, 0, 2]}", "f32[3, 0, 16]"},
+         {"tile(%v) {repeats = [-1]}", "tile: repeats: expected 0 or more, got -1"},
+         {"slice(%x, %n) {length = 3}", "f32[3, 8]"},
+         {"slice(%x, %n) {dim = 1, length = 4, step = 2}", "f32[4, 4]"},
+         {"slice(%x, %n) {length = 5}", "slice: length 5 at step 1 does not fit into 4 of f32[4, 8]"},
+         {"slice(%x, %n) {dim = 1, length = 5, step = 2}", "slice: length 5 at step 2 does not fit into 8 of f32[4, 8]"},
+         {"slice(%x, %n) {length = 2, step = 9223372036854775807}",
+          "slice: length 2 at step 9223372036854775807 does not fit into 4 of f32[4, 8]"},
+         {"slice(%z, %n) {length = 0}", "f32[0, 8]"},
+         {"slice(%x, %n) {length = 1, step = 0}", "slice: step: expected 1 or more, got 0"},
+         {"slice(%x, %i) {length = 1}", "slice: operand start: expected rank 0, got i64[3]"}});
+  EXPECT_EQ(Constraints("reshape(%a) {shape = [4, 2*?a]}"), "");
+  EXPECT_EQ(Constraints("reshape(%bc) {shape = [?c, ?b]}"), "");
+  EXPECT_EQ(Constraints("reshape(%a) {shape = [32]}"), "8*?a == 32: element counts");
+}
+
+TEST(Infer, Indexing) {
+  Check({{"index_select(%x, %j)", "f32[4, 2, 8]"},
+         {"index_select(%x, %n) {dim = 1}", "f32[4]"},
+         {"index_select(%x, %i) {dim = -1}", "f32[4, 3]"},
+         {"index_select(%x, %x)", "index_select: operand index: expected i64, i32, got f32[4, 8]"},
+         {"index_select(%s, %i)", "index_select: dim: expected no axis for rank 0, got 0 for [] x [3]"},
+         {"gather(%x, %j) {dim = 1}", "f32[4, 2]"},
+         {"gather(%y, %j) {dim = 0}", "f32[4, 2]"},
+         {"gather(%x, %i)", "gather: operand index: expected rank 2, got i64[3]"},
+         {"gather(%r4, %j)", "gather: operand index: expected rank 4, got i32[4, 2]"},
+         {"scatter_add(%x, %j, %x) {dim = 1}", "f32[4, 8]"},
+         {"choose(%i, [%i, %i])", "i64[3]"},
+         {"choose(%i, [])", "choose: expected at least one operand to choose from"},
+         {"choose(%i, [%v])", "choose: shapes of case and xs differ: [3] x [8] (3 and 8)"},
+         {"choose(%i, [%x])", "choose: shapes of case and xs differ: [3] x [4, 8] (ranks 1 and 2)"},
+         {"one_hot(%j) {classes = ?c, dtype = bool}", "bool[4, 2, ?c]"},
+         {"one_hot(%n) {classes = 3}", "f32[3]"},
+         {"embedding(%x, %j)", "f32[4, 2, 8]"},
+         {"embedding(%v, %j)", "embedding: operand weight: expected rank 2, got f32[8]"}});
+  EXPECT_EQ(Infer("gather(%y, %j) {dim = 1}"), "f32[4, 2]");
+  EXPECT_EQ(Infer("scatter_add(%y, %j, %y) {dim = 0}"), "f32[8, 3]");
+  EXPECT_EQ(Infer("gather(%z, %j) {dim = 1}"), "gather: index's extents beside dim: expected at most 0, got 4 in [0, 8] x [4, 2]");
+  // Indices may reach beyond what they index only along dim: what cannot be seen is checked when extents are bound.
+  EXPECT_EQ(Constraints("gather(%bc, %j) {dim = 1}"), "min(4, ?b) == 4: index's extents beside dim");
+}
+
+TEST(Infer, Creation) {
+  Check({{"zeros()", "f32[]"},
+         {"zeros() {shape = [?b, 2], dtype = i8}", "i8[?b, 2]"},
+         {"full() {value = 1}", "f32[]"},
+         {"full() {shape = [2]}", "full: attribute value (float) is missing"},
+         {"values() {value = [1, 2.5], dtype = f16}", "f16[2]"},
+         {"values() {value = []}", "f32[0]"},
+         {"constant() {type = u8[2, 3], value = #0}", "u8[2, 3]"},
+         {"constant() {type = u8[?b], value = #0}", "constant: type: expected constant extents, got u8[?b]"},
+         {"arange(%s, %s) {length = ?b}", "f32[?b]"},
+         {"arange(%v, %s) {length = 3}", "arange: operand start: expected rank 0, got f32[8]"},
+         {"uniform(%k, %s, %s) {shape = [4, ?b]}", "f32[4, ?b]"},
+         {"uniform(%k3, %s, %s) {shape = []}", "uniform: key's extent and 2 differ: [3] x [] x [] (3 and 2)"},
+         {"normal(%k, %s, %v) {shape = []}", "normal: operand std: expected rank 0, got f32[8]"},
+         {"dropout(%h, %s, %k)", "f16[4, 8]"},
+         {"dropout(%x, %v, %k)", "dropout: operand p: expected rank 0, got f32[8]"}});
+}
+
+TEST(Infer, Reductions) {
+  Check({{"sum(%r4)", "f32[]"},
+         {"sum(%r4) {keepdim = true}", "f32[1, 1, 1, 1]"},
+         {"sum(%r4) {dims = [1, -1]}", "f32[2, 4]"},
+         {"mean(%a) {dims = [0], keepdim = true}", "f32[1, 8]"},
+         {"amax(%t)", "bool[]"},
+         {"any(%t) {dims = [1]}", "bool[4]"},
+         {"any(%x)", "any: operand x: expected bool, got f32[4, 8]"},
+         {"sum(%x) {dims = [0, -2]}", "sum: dims: axis -2 is named twice"},
+         {"sum(%x) {dims = [2]}", "sum: dims: expected -2 to 1, got 2 for [4, 8]"},
+         {"sum(%s)", "f32[]"},
+         {"argmax(%x) {dim = 1}", "i64[4]"},
+         {"argmin(%x) {dim = -2, keepdim = true}", "i64[1, 8]"},
+         {"argmax(%x)", "argmax: attribute dim (int) is missing"},
+         {"cumsum(%a) {dim = 0}", "f32[?a, 8]"},
+         {"cumsum(%s) {dim = 0}", "cumsum: dim: expected no axis for rank 0, got 0 for []"}});
+}
+
+TEST(Infer, Networks) {
+  Check({{"matmul(%x, %y)", "f32[4, 3]"},
+         {"matmul(%a, %y)", "f32[?a, 3]"},
+         {"matmul(%r4, %y)", "f32[2, 1, 4, 3]"},
+         {"matmul(%x, %x) {transpose_x = true}", "f32[8, 8]"},
+         {"matmul(%x, %x) {transpose_y = true}", "f32[4, 4]"},
+         {"matmul(%x, %x)", "matmul: inner dimensions differ: [4, 8] x [4, 8] (8 and 4)"},
+         {"matmul(%x, %v)", "matmul: operand y: expected rank 2 or more, got f32[8]"},
+         {"matmul(%x, %y) {precision = \"fast\"}", "matmul: precision: expected \"ieee\" or \"tf32\""},
+         {"softmax(%a)", "f32[?a, 8]"},
+         {"log_softmax(%x) {dim = 2}", "log_softmax: dim: expected -2 to 1, got 2 for [4, 8]"},
+         {"layer_norm(%x)", "f32[4, 8]"},
+         {"layer_norm(%x, %v, _)", "f32[4, 8]"},
+         {"layer_norm(%x, _, %v)", "f32[4, 8]"},
+         {"layer_norm(%x, %x, %x) {dims = 2}", "f32[4, 8]"},
+         {"layer_norm(%x, %x)", "layer_norm: normalised extents differ: [4, 8] x [4, 8] (ranks 1 and 2)"},
+         {"layer_norm(%x) {dims = 3}", "layer_norm: dims: expected 1 to 2 trailing axes for f32[4, 8], got 3"},
+         {"layer_norm(%x) {eps = nan}", "layer_norm: eps: expected 0 or more, got nan"},
+         {"rms_norm(%x, %v)", "f32[4, 8]"},
+         {"cross_entropy(%x, %i)", "cross_entropy: rows of logits and target differ: [4, 8] x [3] (4 and 3)"},
+         {"cross_entropy(%a, %i)", "f32[]"},
+         {"cross_entropy(%a, %i) {reduction = \"none\"}", "f32[?a]"},
+         {"cross_entropy(%a, %i) {reduction = \"max\"}", "cross_entropy: reduction: expected \"mean\", \"sum\" or \"none\""},
+         {"cross_entropy_backward(%s, %a, %i)", "f32[?a, 8]"},
+         {"cross_entropy_backward(%v, %a, %i)",
+          "cross_entropy_backward: shapes of grad and the loss differ: [8] x [?a, 8] x [3] (ranks 1 and 0)"}});
+  EXPECT_EQ(Constraints("cross_entropy(%a, %i)"), "?a == 3: rows of logits and target");
+  EXPECT_EQ(Constraints("matmul(%bc, %y)"), "?c == 8: inner dimensions");
+}
+
+TEST(Infer, ArityAndSegmentsOfTheInterface) {
+  DimTable dims;
+  const TensorType x{DType::kF32, Encoding::kDense, {dims.Constant(2)}};
+  const TensorType* const two[] = {&x, &x};
+  const auto infer = [&](std::string_view op, std::span<const TensorType* const> operands, std::vector<uint32_t> segments) {
+    const OpRow& row = *Catalogue().Find(op);
+    const auto attrs = ResolveAttrs(row, {}, dims);
+    return MessageOf(InferTypes(row, dims, operands, segments, *attrs).status());
+  };
+  EXPECT_EQ(infer("add", two, {}), "");
+  EXPECT_EQ(infer("add", two, {1, 1}), "add: expected no segments, for no operand is a list, got 2");
+  EXPECT_EQ(infer("add", std::span(two).first(1), {}), "add: expected 2 operands, got 1; it is add(x: A, y: A) -> z: A");
+  EXPECT_EQ(infer("cat", two, {2}), "");
+  EXPECT_EQ(infer("cat", two, {}), "cat: expected 1 segments, one for each operand, got 0; it is cat(xs...: T) -> y: T");
+  EXPECT_EQ(infer("cat", two, {3}), "cat: segments hold 3 operands, got 2");
+  EXPECT_EQ(infer("choose", two, {2, 0}), "choose: operand case is one value, got a segment of 2");
+  EXPECT_EQ(infer("choose", two, {1, UINT32_MAX}), "choose: segments hold 4294967296 operands, got 2");
+  const TensorType none;
+  const TensorType* const invalid[] = {&none, &x};
+  EXPECT_EQ(infer("add", invalid, {}), "add: operand x has no element type");
+  const TensorType* const absent[] = {&x, nullptr};
+  EXPECT_EQ(infer("cat", absent, {2}), "cat: operand xs is absent; it is cat(xs...: T) -> y: T");
+}
+
+TEST(Infer, AttributesResolveAndConvert) {
+  DimTable dims;
+  const OpRow& full = *Catalogue().Find("full");
+  const std::vector<NamedAttr> given = {{"value", int64_t{3}}, {"shape", Ints{2, 4}}};
+  const auto resolved = ResolveAttrs(full, given, dims);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(*resolved, (std::vector<AttrValue>{Dims{dims.Constant(2), dims.Constant(4)}, 3.0, DType::kF32}));
+  EXPECT_EQ(*CanonicalAttrs(full, given, dims),
+            (std::vector<NamedAttr>{{"shape", Dims{dims.Constant(2), dims.Constant(4)}}, {"value", 3.0}}));
+  const auto error = [&](std::vector<NamedAttr> attrs) { return MessageOf(ResolveAttrs(full, attrs, dims).status()); };
+  EXPECT_EQ(error({}), "full: attribute value (float) is missing");
+  EXPECT_EQ(error({{"value", true}}), "full: attribute value: expected float, got bool");
+  EXPECT_EQ(error({{"value", 1.0}, {"value", 1.0}}), "full: attribute value is given twice");
+  EXPECT_EQ(error({{"valeu", 1.0}}), "full: unknown attribute valeu; it takes shape, value, dtype, did you mean value?");
+  EXPECT_EQ(error({{"value", 1.0}, {"shape", Dims{Dim{999}}}}), "full: attribute shape: dimension 999 does not exist");
+  EXPECT_EQ(error({{"value", 1.0}, {"dtype", static_cast<DType>(77)}}), "full: attribute dtype: element type 77 does not exist");
+  EXPECT_LT(error({{std::string(100000, 'x'), 1.0}}).size(), 300u);
+}
+
+}  // namespace
+}  // namespace opwire

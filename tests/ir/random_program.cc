@@ -1,0 +1,294 @@
+// Chooses ops and operands at random and keeps what the catalogue's rules accept. Works on Module itself, not through the
+// builder, because a refused attempt is nothing unusual here.
+#include "tests/ir/random_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+
+#include "ir/verify/verify.h"
+
+namespace opwire {
+namespace {
+
+class Generator {
+ public:
+  Generator(std::mt19937_64& rng, const RandomOptions& options) : rng_(rng), o_(options) {
+    if (o_.symbols) {
+      symbols_.push_back(*m_.dims.Symbol("b", 1, kRandomSymbolUpper));
+      symbols_.push_back(*m_.dims.Symbol("s.len", 2, kRandomSymbolUpper, 2));
+    }
+    for (const OpRow& row : Catalogue().rows()) {
+      if (o_.ops.empty() || std::find(o_.ops.begin(), o_.ops.end(), row.name) != o_.ops.end()) rows_.push_back(&row);
+    }
+  }
+
+  Module Make() {
+    for (int i = 0; i < o_.functions; ++i) {
+      f_ = Function{.name = i == 0 ? "main" : fmt::format("helper.{}", i)};
+      types_.clear();
+      MakeParams();
+      for (int n = 0, tries = 0; n < o_.nodes && tries < o_.nodes * 50; ++tries) n += TryNode(*Pick(rows_));
+      MakeResults();
+      m_.functions.push_back(std::move(f_));
+    }
+    return std::move(m_);
+  }
+
+ private:
+  uint64_t Below(uint64_t n) { return rng_() % n; }
+  bool Chance(int percent) { return static_cast<int>(Below(100)) < percent; }
+  template <typename T>
+  const T& Pick(const std::vector<T>& v) {
+    return v[Below(v.size())];
+  }
+
+  Dim RandomDim() {
+    if (!symbols_.empty() && Chance(30)) {
+      const Dim s = Pick(symbols_);
+      switch (Below(8)) {
+        case 0: return m_.dims.Mul(m_.dims.Constant(2), s);
+        case 1: return m_.dims.Add(s, m_.dims.Constant(1));
+        case 2: return m_.dims.Min(s, m_.dims.Constant(4));
+        case 3: return m_.dims.FloorDiv(m_.dims.Add(symbols_[0], symbols_[1]), m_.dims.Constant(2));
+        default: return s;
+      }
+    }
+    return m_.dims.Constant(Chance(5) ? 0 : 1 + static_cast<int64_t>(Below(o_.max_extent)));
+  }
+
+  std::vector<Dim> RandomShape() {
+    // Shapes that occur already make operands that fit each other.
+    if (!types_.empty() && Chance(60)) return Pick(types_).shape;
+    std::vector<Dim> shape(Below(4));
+    for (Dim& d : shape) d = RandomDim();
+    return shape;
+  }
+
+  DType RandomDType() {
+    if (!o_.dtypes.empty()) return Pick(o_.dtypes);
+    if (Chance(50)) return DType::kF32;
+    if (Chance(30)) return DType::kI64;
+    return static_cast<DType>(1 + Below(kDTypeCount - 1));
+  }
+
+  void AddParam(TensorType type, ParamMode mode) {
+    f_.params.push_back({.name = fmt::format("p{}", f_.params.size()), .mode = mode, .type = type});
+    types_.push_back(std::move(type));
+  }
+
+  void MakeParams() {
+    // Bind every symbol, one by its own parameter.
+    for (Dim s : symbols_) {
+      if (s == symbols_.back()) {
+        f_.params.push_back({.name = "len", .mode = ParamMode::kDim, .type = {}, .dim = s});
+        types_.push_back({});
+      } else {
+        AddParam({.dtype = DType::kF32, .shape = {s, m_.dims.Constant(2)}}, ParamMode::kIn);
+      }
+    }
+    AddParam({.dtype = DType::kU64, .shape = {m_.dims.Constant(2)}}, ParamMode::kIn);  // a random key
+    AddParam({.dtype = DType::kI64, .shape = {}}, ParamMode::kIn);
+    AddParam({.dtype = DType::kF32, .shape = {}}, ParamMode::kIn);
+    // Logits and targets, which ops of random shapes would seldom meet.
+    AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(3), m_.dims.Constant(4)}}, ParamMode::kIn);
+    AddParam({.dtype = DType::kI64, .shape = {m_.dims.Constant(3)}}, ParamMode::kIn);
+    for (int i = 0; i < o_.params; ++i) {
+      TensorType type{.dtype = RandomDType(), .shape = RandomShape()};
+      if (Small(type)) AddParam(std::move(type), o_.inouts && Chance(30) ? ParamMode::kInout : ParamMode::kIn);
+    }
+  }
+
+  bool Small(const TensorType& t) const {
+    if (t.rank() > 6) return false;
+    int64_t n = 1;
+    for (Dim d : t.shape) {
+      n *= std::max<int64_t>(1, m_.dims.Bounds(d).upper);
+      if (n > o_.max_elements) return false;
+    }
+    return true;
+  }
+
+  // A value whose element type the operand takes; kAbsent when there is none.
+  ValueId RandomOperand(const OpRow& row, const OperandSpec& spec, DType bound) {
+    const DTypeSet allowed = bound == DType::kInvalid ? row.TypesOf(spec.type) : DTypeSet{bound};
+    std::vector<ValueId> fit;
+    for (size_t v = 0; v < types_.size(); ++v) {
+      if (IsValid(types_[v].dtype) && allowed.Has(types_[v].dtype)) fit.push_back(static_cast<ValueId>(v));
+    }
+    return fit.empty() ? kAbsent : Pick(fit);
+  }
+
+  bool RandomOperands(const OpRow& row, Node* node) {
+    const bool lists = std::any_of(row.operands.begin(), row.operands.end(), [](const OperandSpec& s) { return s.variadic; });
+    std::vector<std::pair<std::string, DType>> bound;
+    for (const OperandSpec& spec : row.operands) {
+      const uint32_t count = spec.variadic ? 1 + static_cast<uint32_t>(Below(3)) : 1;
+      for (uint32_t i = 0; i < count; ++i) {
+        const auto it = std::find_if(bound.begin(), bound.end(), [&](const auto& b) { return b.first == spec.type; });
+        ValueId v =
+            spec.optional && Chance(40) ? kAbsent : RandomOperand(row, spec, it == bound.end() ? DType::kInvalid : it->second);
+        if (v == kAbsent && !spec.optional) return false;
+        if (v != kAbsent && it == bound.end()) bound.emplace_back(spec.type, types_[v].dtype);
+        node->operands.push_back(v);
+      }
+      if (lists) node->segments.push_back(count);
+    }
+    return true;
+  }
+
+  // The shape that matters for an attribute: that of the first operand.
+  const std::vector<Dim>& FirstShape(const Node& node) const {
+    static const std::vector<Dim> kNone;
+    return node.operands.empty() || node.operands[0] == kAbsent ? kNone : types_[node.operands[0]].shape;
+  }
+
+  double RandomFloat() {
+    switch (Below(8)) {
+      case 0: return std::numeric_limits<double>::infinity();
+      case 1: return -0.0;
+      case 2: return std::numeric_limits<double>::quiet_NaN();
+      case 3: return 1e300;
+      default: return std::uniform_real_distribution<double>(-4, 4)(rng_);
+    }
+  }
+
+  Ints RandomAxes(const OpRow& row, int rank) {
+    Ints axes(rank);
+    for (int i = 0; i < rank; ++i) axes[i] = Chance(20) ? i - rank : i;
+    std::shuffle(axes.begin(), axes.end(), rng_);
+    if (row.name != "permute") axes.resize(Below(rank + 1));
+    return axes;
+  }
+
+  AttrValue RandomAttr(const OpRow& row, const AttrSpec& spec, const Node& node) {
+    const std::vector<Dim>& shape = FirstShape(node);
+    const int rank = static_cast<int>(shape.size());
+    switch (spec.kind) {
+      case AttrKind::kInt:
+        if (spec.name == "dim" && rank > 0) return static_cast<int64_t>(Below(2 * rank)) - rank;
+        if (spec.name == "dims" || spec.name == "step") return static_cast<int64_t>(1 + Below(2));
+        return static_cast<int64_t>(Below(10));
+      case AttrKind::kFloat: return spec.name == "eps" ? 1e-5 : RandomFloat();
+      case AttrKind::kBool: return Chance(50);
+      case AttrKind::kString: return std::get<std::string>(*spec.fallback);
+      case AttrKind::kDType: return RandomDType();
+      case AttrKind::kDim: return RandomDim();
+      case AttrKind::kType: return TensorType{.dtype = RandomDType(), .shape = {m_.dims.Constant(static_cast<int64_t>(Below(4)))}};
+      case AttrKind::kBlob: return BlobRef{static_cast<uint32_t>(m_.blobs.size())};
+      case AttrKind::kInts:
+        if (spec.name == "repeats") return Ints(Below(4), 1 + static_cast<int64_t>(Below(2)));
+        return RandomAxes(row, rank);
+      case AttrKind::kFloats: {
+        Doubles values(Below(5));
+        for (double& v : values) v = RandomFloat();
+        return values;
+      }
+      case AttrKind::kDims: return RandomDims(row, shape);
+      case AttrKind::kBools: return Bools{true, false};
+      case AttrKind::kStrings: return Strings{"a"};
+      case AttrKind::kDTypes: return DTypes{RandomDType()};
+    }
+    return int64_t{0};
+  }
+
+  Dims RandomDims(const OpRow& row, const std::vector<Dim>& shape) {
+    Dims out = RandomShape();
+    if (row.name == "reshape") {
+      out.assign(shape.begin(), shape.end());
+      if (out.size() >= 2 && Chance(70)) {
+        out[0] = m_.dims.Mul(out[0], out[1]);
+        out.erase(out.begin() + 1);
+      }
+      if (Chance(50)) out.insert(out.begin() + Below(out.size() + 1), m_.dims.Constant(1));
+    } else if (row.name == "expand") {
+      out.assign(shape.begin(), shape.end());
+      for (Dim& d : out) {
+        if (d == m_.dims.Constant(1)) d = RandomDim();
+      }
+      if (Chance(50)) out.insert(out.begin(), RandomDim());
+    }
+    return out;
+  }
+
+  bool TryNode(const OpRow& row) {
+    Node node{.op = row.name, .version = row.version};
+    if (!RandomOperands(row, &node)) return false;
+    for (const AttrSpec& spec : row.attrs) {
+      if (spec.fallback && Chance(50)) continue;
+      node.attrs.push_back({spec.name, RandomAttr(row, spec, node)});
+    }
+    std::vector<const TensorType*> operands;
+    for (ValueId v : node.operands) operands.push_back(v == kAbsent ? nullptr : &types_[v]);
+    const auto attrs = ResolveAttrs(row, node.attrs, m_.dims);
+    if (!attrs.ok()) return false;
+    auto inferred = InferTypes(row, m_.dims, operands, node.segments, *attrs);
+    // Constraints may hold for no binding together.
+    if (!inferred.ok() || !inferred->constraints.empty()) return false;
+    if (!std::all_of(inferred->results.begin(), inferred->results.end(), [&](const TensorType& t) { return Small(t); }))
+      return false;
+    if (row.name == "constant") {
+      const TensorType& t = inferred->results[0];
+      std::string bytes(m_.dims.ConstantValue(t.shape[0]) * DTypeBytes(t.dtype), '\0');
+      for (char& c : bytes) c = static_cast<char>(t.dtype == DType::kBool ? Below(2) : Below(256));
+      m_.blobs.push_back(std::move(bytes));
+    }
+    if (o_.decorations && Chance(10)) node.pin = "variant.1";
+    if (o_.decorations && Chance(10)) node.location = "model \"x\".py:\\12\n\x01\xff";
+    types_.insert(types_.end(), inferred->results.begin(), inferred->results.end());
+    node.results = std::move(inferred->results);
+    f_.nodes.push_back(std::move(node));
+    return true;
+  }
+
+  // Replaces each inout parameter by a copy of a value of its type, and returns some others.
+  void MakeResults() {
+    const auto append_copy = [&](ValueId from) {
+      f_.nodes.push_back({.op = "copy", .operands = {from}, .results = {types_[from]}});
+      types_.push_back(types_[from]);
+      return static_cast<ValueId>(types_.size() - 1);
+    };
+    const size_t made = types_.size();
+    std::vector<ValueId> sources(f_.params.size(), kAbsent);
+    for (size_t p = 0; p < f_.params.size(); ++p) {
+      if (f_.params[p].mode != ParamMode::kInout) continue;
+      std::vector<ValueId> fit;
+      for (size_t v = 0; v < made; ++v) {
+        const bool other_inout = v < f_.params.size() && v != p && f_.params[v].mode == ParamMode::kInout;
+        if (!other_inout && types_[v] == types_[p]) fit.push_back(static_cast<ValueId>(v));
+      }
+      sources[p] = Pick(fit);
+    }
+    for (size_t p = 0; p < f_.params.size(); ++p) {
+      if (sources[p] != kAbsent) f_.results.push_back({f_.params[p].name, append_copy(sources[p])});
+    }
+    for (size_t v = f_.params.size(); v < made; ++v) {
+      if (Chance(30) || (v + 1 == made && f_.results.empty()))
+        f_.results.push_back({fmt::format("r{}", v), static_cast<ValueId>(v)});
+    }
+  }
+
+  std::mt19937_64& rng_;
+  const RandomOptions& o_;
+  std::vector<const OpRow*> rows_;
+  std::vector<Dim> symbols_;
+  Module m_;
+  Function f_;
+  std::vector<TensorType> types_;  // by ValueId
+};
+
+}  // namespace
+
+Module RandomModule(std::mt19937_64& rng, const RandomOptions& options) {
+  Module m = Generator(rng, options).Make();
+  if (const auto typing = VerifyModule(m); !typing.ok()) {
+    std::fprintf(stderr, "RandomModule made what the verifier refuses: %s\n", MessageOf(typing.status()).c_str());
+    std::abort();
+  }
+  return m;
+}
+
+}  // namespace opwire

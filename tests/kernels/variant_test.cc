@@ -1,0 +1,71 @@
+// Choice from the variant table, and that every row has a reference for each of its element types.
+#include "kernels/select/variant.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/ops/catalogue.h"
+#include "kernels/device/device.h"
+
+namespace opwire {
+namespace {
+
+opw_kernel Kernel(const char* (*supports)(const opw_call*) = nullptr) {
+  return {OPW_ABI_VERSION, 0, supports, nullptr, nullptr, nullptr};
+}
+const char* Never(const opw_call*) { return "never"; }
+
+VariantTable Sample() {
+  VariantTable t;
+  t.Add({"add", "reference", Tier::kReference, 0, kArithmetic, "", "builtin", Kernel()});
+  t.Add({"add", "slow", Tier::kProduction, 1, kFloats, "", "builtin", Kernel()});
+  t.Add({"add", "fast", Tier::kProduction, 2, {DType::kF32}, "", "builtin", Kernel()});
+  t.Add({"add", "picky", Tier::kProduction, 3, kFloats, "", "builtin", Kernel(Never)});
+  t.Add({"add", "absent", Tier::kProduction, 4, kFloats, "needs a thing", "builtin", Kernel()});
+  t.Add({"abs", "reference", Tier::kReference, 0, kFloats, "", "builtin", Kernel()});
+  return t;
+}
+
+TEST(VariantTable, ChoosesByTierPriorityTypeAndSupport) {
+  const VariantTable t = Sample();
+  const opw_call call{};
+  EXPECT_EQ((*t.Choose("add", DType::kF32, call, ""))->name, "fast");
+  EXPECT_EQ((*t.Choose("add", DType::kF64, call, ""))->name, "slow");
+  EXPECT_EQ((*t.Choose("add", DType::kI8, call, ""))->name, "reference");
+  EXPECT_EQ((*t.Choose("add", DType::kF32, call, "slow"))->name, "slow");
+  EXPECT_EQ(t.Of("add").size(), 5u);
+  EXPECT_EQ(t.Of("abs").size(), 1u);
+}
+
+TEST(VariantTable, APinThatCannotRunNamesThoseThatCan) {
+  const VariantTable t = Sample();
+  const auto pinned = t.Choose("add", DType::kF32, opw_call{}, "absent");
+  EXPECT_EQ(pinned.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(MessageOf(pinned.status()), "add@absent cannot run: absent: needs a thing; these can: fast, slow, reference");
+  EXPECT_EQ(t.Choose("add", DType::kF32, opw_call{}, "picky").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(t.Choose("abs", DType::kI8, opw_call{}, "").status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(VariantTable, ExplainsEveryCandidate) {
+  const VariantTable t = Sample();
+  const std::vector<Candidate> c = t.Explain("add", DType::kF32);
+  ASSERT_EQ(c.size(), 5u);
+  EXPECT_EQ(c[0].variant->name, "absent");
+  EXPECT_EQ(c[0].reason, "needs a thing");
+  EXPECT_TRUE(c[1].chosen);
+  EXPECT_FALSE(c[2].chosen);
+  EXPECT_EQ(t.Explain("add", DType::kI8)[1].reason, "takes f64, f32, f16, bf16, not i8");
+}
+
+TEST(BuildVariantTable, EveryRowHasAReferenceForAllItsTypes) {
+  const VariantTable t = BuildVariantTable(**OpenDevice("cpu", {}));
+  for (const OpRow& row : Catalogue().rows()) {
+    const auto variants = t.Of(row.name);
+    const auto reference = std::find_if(variants.begin(), variants.end(), [](const Variant& v) { return v.name == "reference"; });
+    ASSERT_NE(reference, variants.end()) << row.name;
+    EXPECT_TRUE(reference->unavailable.empty());
+    EXPECT_EQ(reference->dtypes, row.variables.empty() ? kAll : row.variables[0].types) << row.name;
+  }
+}
+
+}  // namespace
+}  // namespace opwire
