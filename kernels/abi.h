@@ -92,7 +92,7 @@ typedef struct opw_call {
   void* state;                /* what `prepare` made */
   void* workspace;            /* 64-byte aligned, of the size that `prepare` asked for; contents undefined */
   int64_t workspace_bytes;
-  opw_runtime* runtime;       /* null in supports and prepare */
+  opw_runtime* runtime;       /* null in supports; in prepare only its number of threads may be used */
 } opw_call;
 
 typedef struct opw_kernel {

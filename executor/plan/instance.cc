@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "executor/plan/scratch.h"
+#include "executor/run/crash_record.h"
 #include "ir/wire/message.h"
 
 namespace opwire {
@@ -34,6 +35,12 @@ uint32_t EstimateNanos(const OpCost& cost) {
 }
 
 }  // namespace
+
+std::string LabelOf(const Step& step, const VariantTable& variants) {
+  const size_t i = step.mark >> 32;
+  if (i >= variants.variants().size()) return "copy@result";
+  return variants.variants()[i].op + "@" + variants.variants()[i].name;
+}
 
 class Instance::Builder {
  public:
@@ -310,17 +317,16 @@ class Instance::Builder {
     OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, variants_.Choose(node.op, KeyDType(row, node, types_.types), call, node.pin));
     const opw_kernel& kernel = variant->kernel;
     step.run = kernel.run;
-    step.node = n;
+    step.mark = CrashRecord::Mark(n, static_cast<uint32_t>(variant - variants_.variants().data()));
     step.cost_ns = EstimateNanos(CostOf(row, node, static_cast<uint32_t>(first)));
-    std::snprintf(step.label, sizeof(step.label), "%s@%s", node.op.c_str(), variant->name.c_str());
     for (const OperandSpec& o : row.operands) step.checks_values |= o.domain != Domain::kAny;
 
     int64_t workspace = 0;
+    call.runtime = options_.runtime;  // its number of threads is part of what is prepared
     if (kernel.prepare) {
-      if (kernel.prepare(&call, &call.state, &workspace) != OPW_OK) return Internal("{} could not be prepared", step.label);
+      if (kernel.prepare(&call, &call.state, &workspace) != OPW_OK) return Internal("{}@{} could not be prepared", node.op, variant->name);
       if (kernel.release) out_->prepared_.push_back({kernel.release, call.state});
     }
-    call.runtime = options_.runtime;
 
     // Results, then operands that end here give their memory back: a kernel's results never overlap what it reads.
     for (size_t r = 0; r < node.results.size(); ++r) {
@@ -379,9 +385,8 @@ class Instance::Builder {
   Status AddCopy(const Place& from, const Place& to, int64_t bytes) {
     Step step{};
     step.run = &CopyBytes;
-    step.node = static_cast<uint32_t>(f_.nodes.size());
+    step.mark = CrashRecord::Mark(static_cast<uint32_t>(f_.nodes.size()), UINT32_MAX);
     step.cost_ns = EstimateNanos({0, static_cast<double>(2 * bytes)});
-    std::snprintf(step.label, sizeof(step.label), "copy@result");
     for (const Place* place : {&from, &to}) {
       opw_tensor t{};
       t.elements = bytes;

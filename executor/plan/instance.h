@@ -14,15 +14,17 @@
 
 namespace opwire {
 
-// One kernel call. Labels are "op@variant", for the crash record.
+// One kernel call. Kept small: a long program is read from memory step by step.
 struct Step {
   int (*run)(const opw_call*);
   opw_call call;
-  uint32_t node;
+  uint64_t mark;             // the node and, in the upper half, the variant's number in the table; UINT32_MAX: a copy of ours
   uint32_t cost_ns;          // an estimate; decides how often the clock is read
-  char label[32];
   bool checks_values;        // the kernel may meet values outside their domain
+  uint32_t node() const { return static_cast<uint32_t>(mark); }
 };
+// "matmul@onednn".
+std::string LabelOf(const Step& step, const VariantTable& variants);
 
 struct InstanceOptions {
   opw_runtime* runtime = nullptr;

@@ -1,4 +1,6 @@
 // Where the device thread is, in a mapped file that outlives the process: who reads it after a crash can say what died where.
+//
+// The file begins with the names of all variants, so that a step is noted by one store of two numbers.
 #ifndef OPWIRE_EXECUTOR_RUN_CRASH_RECORD_H_
 #define OPWIRE_EXECUTOR_RUN_CRASH_RECORD_H_
 
@@ -6,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ir/base/status.h"
 
@@ -13,20 +16,13 @@ namespace opwire {
 
 class CrashRecord {
  public:
-  struct Contents {
-    uint64_t magic;
-    uint64_t incarnation;
-    uint64_t steps;      // begun so far; a watchdog sees by it whether a kernel hangs
-    uint32_t running;    // 1 between a run's first and last step
-    uint32_t node;
-    char program[64];
-    char label[32];      // "op@variant"
-  };
-
-  // Maps the file anew. What an earlier process left running there comes back in `died`: "matmul@onednn (node %3 of @mlp)"; empty when
-  // it ended in peace.
-  static StatusOr<std::unique_ptr<CrashRecord>> Open(const std::string& path, uint64_t incarnation, std::string& died);
+  // Maps the file anew; `labels` are what steps refer to, "op@variant". What an earlier process left running there comes back in
+  // `died`: "matmul@onednn (node %3 of @mlp)"; empty when it ended in peace.
+  static StatusOr<std::unique_ptr<CrashRecord>> Open(const std::string& path, uint64_t incarnation, const std::vector<std::string>& labels,
+                                                     std::string& died);
   ~CrashRecord();
+
+  static uint64_t Mark(uint32_t node, uint32_t label) { return uint64_t{label} << 32 | node; }
 
   void BeginRun(const std::string& program) {
     const size_t n = std::min(program.size(), sizeof(c_->program) - 1);
@@ -34,20 +30,29 @@ class CrashRecord {
     c_->program[n] = 0;
     c_->running = 1;
   }
-  void BeginStep(uint32_t node, const char (&label)[32]) {
-    std::memcpy(c_->label, label, sizeof(label));
-    c_->node = node;
-    __atomic_store_n(&c_->steps, c_->steps + 1, __ATOMIC_RELAXED);
-  }
+  void BeginStep(uint64_t mark) { __atomic_store_n(&c_->mark, mark, __ATOMIC_RELAXED); }
   void EndRun() { c_->running = 0; }
 
-  // From any thread; a label may be torn.
-  uint64_t steps() const { return __atomic_load_n(&c_->steps, __ATOMIC_RELAXED); }
-  std::string label() const { return std::string(c_->label, strnlen(c_->label, sizeof(c_->label))); }
+  // Any thread: the label of the step that began last.
+  std::string label() const { return LabelAt(*c_, bytes_, __atomic_load_n(&c_->mark, __ATOMIC_RELAXED)); }
 
  private:
+  static constexpr size_t kLabelBytes = 48;
+  struct Contents {
+    uint64_t magic;
+    uint64_t incarnation;
+    uint64_t mark;
+    uint32_t running;  // 1 between a run's first and last step
+    uint32_t labels;
+    char program[64];
+    // Then `labels` names of kLabelBytes each.
+  };
   CrashRecord() = default;
+  static std::string LabelAt(const Contents& c, size_t bytes, uint64_t mark);
+  static std::string Died(int fd);
+
   Contents* c_ = nullptr;
+  size_t bytes_ = 0;
 };
 
 }  // namespace opwire

@@ -71,7 +71,7 @@ Status Run::Resolve(Store& store) {
   inputs_.assign(params, {});
   scalars_.assign(params, 0);
   inline_.clear();
-  size_t inline_words = 0, shapes_at = 0;
+  size_t inline_words = 0, inline_bytes = 0, shapes_at = 0;
   const size_t shapes = message_->shapes() ? message_->shapes()->size() : 0;
   const size_t payload = message_->payload() ? message_->payload()->size() : 0;
   for (size_t i = 0; i < params; ++i) {
@@ -79,6 +79,11 @@ Status Run::Resolve(Store& store) {
     if (b.kind() == kInline) inline_words += (b.size() + 63) / 64 * 8;
     if (b.kind() == kInline && (b.size() > payload || b.value() > payload - b.size())) {
       return InvalidArgument("run of @{}: %{} lies outside the payload of {} bytes", f.name, f.params[i].name, payload);
+    }
+    // Bindings may share bytes of the payload, and each is copied.
+    if (b.kind() == kInline && (inline_bytes += b.size()) > kInlineBytes) {
+      return InvalidArgument("run of @{}: inline operands have more than the {} bytes that a message carries; put large ones as tensors", f.name,
+                             kInlineBytes);
     }
   }
   inline_.resize(inline_words + 8);
@@ -279,12 +284,12 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
   Outcome outcome = Outcome::kDone;
   while (pc_ < steps.size() && !aborted_) {
     const Step& s = steps[pc_];
-    if (env.crash) env.crash->BeginStep(s.node, s.label);
+    if (env.crash) env.crash->BeginStep(s.mark);
     const Nanos step_begun = profile ? env.clock() : 0;
     const int rc = s.run(&s.call);
     if (profile) step_ns_.push_back(static_cast<uint64_t>(env.clock() - step_begun));
     if (rc != OPW_OK) {
-      failure_ = WithSite(Internal("{} failed", s.label), SiteOfStep(s.node));
+      failure_ = WithSite(Internal("{} failed", LabelOf(s, *env.variants)), SiteOfStep(s.node()));
       break;
     }
     if (s.checks_values) {
@@ -292,18 +297,18 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
       flags_ |= flags.raised;
       if (flags.out_of_range_operand >= 0 && failure_.ok()) {
         const Function& f = program_->module.functions[message_->function()];
-        const OpRow& row = *Catalogue().Find(f.nodes[s.node].op);
+        const OpRow& row = *Catalogue().Find(f.nodes[s.node()].op);
         // The run goes on to its end; its status is that of the first such value.
         failure_ = WithSite(OutOfRange("{}: operand {} has a value outside its domain at position {}", row.name,
                                        row.operands[static_cast<size_t>(flags.out_of_range_operand)].name, flags.out_of_range_position),
-                            SiteOfStep(s.node));
+                            SiteOfStep(s.node()));
       }
     }
     if (const uint32_t reason = stop.load(std::memory_order_relaxed)) {
       const Status why = reason == static_cast<uint32_t>(StopReason::kDeadline) ? DeadlineExceeded("the deadline passed while @{} ran", program_->name())
                          : reason == static_cast<uint32_t>(StopReason::kDraining) ? Unavailable("the executor is shutting down")
                                                                                   : Cancelled("@{} was cancelled", program_->name());
-      failure_ = WithSite(why, SiteOfStep(s.node));
+      failure_ = WithSite(why, SiteOfStep(s.node()));
       break;
     }
     ++pc_;
@@ -327,7 +332,8 @@ Status Run::Finish(const RunEnvironment& env, Store& store) {
     Tensor* t = store.FindAny(m.key);
     if (!t) continue;
     t->pinned_by_run = false;
-    if (failure_.ok() || instance_->FirstWrite(m.param) > pc_) continue;
+    // A run that was put aside and aborted has not begun the step at pc_.
+    if (failure_.ok() || instance_->FirstWrite(m.param) >= pc_ + (aborted_ ? 0 : 1)) continue;
     t->state = TensorState::kPoisoned;
     t->error = DataLoss("tensor {} was being written by a run of @{} that failed: {}; overwrite it before use", ToString(m.key), f.name,
                         MessageOf(failure_).substr(0, 512));
@@ -351,7 +357,7 @@ Status Run::Finish(const RunEnvironment& env, Store& store) {
   return status;
 }
 
-flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b, Nanos queued) const {
+flatbuffers::Offset<fb::RunReply> Run::Reply(const RunEnvironment& env, flatbuffers::FlatBufferBuilder& b, Nanos queued) const {
   const size_t results = instance_->results().size();
   fb::ResultInfo* infos;
   const auto* wanted = message_->results();
@@ -402,7 +408,7 @@ flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b, 
     // As many as a message holds beside the results.
     for (size_t i = 0; i < std::min<size_t>(step_ns_.size(), 8192); ++i) {
       const Step& s = instance_->steps()[i];
-      costs.push_back(fb::CreateStepCost(b, s.node, b.CreateSharedString(s.label), step_ns_[i]));
+      costs.push_back(fb::CreateStepCost(b, s.node(), b.CreateSharedString(LabelOf(s, *env.variants)), step_ns_[i]));
     }
     profile_at = b.CreateVector(costs);
   }

@@ -47,7 +47,7 @@ class Run {
   // Stores results, poisons what a failed run had begun to write, and gives back what it held. The status of the run; on success the
   // reply's body can be built with Reply until End.
   Status Finish(const RunEnvironment& env, Store& store);
-  flatbuffers::Offset<fb::RunReply> Reply(flatbuffers::FlatBufferBuilder& b, Nanos queued) const;
+  flatbuffers::Offset<fb::RunReply> Reply(const RunEnvironment& env, flatbuffers::FlatBufferBuilder& b, Nanos queued) const;
   void End(const RunEnvironment& env);
 
   const fb::Run& message() const { return *message_; }

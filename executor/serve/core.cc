@@ -35,6 +35,10 @@ std::unique_ptr<QueuedRequest> Core::NewRequest() {
   return q;
 }
 
+void Core::Recycle(std::unique_ptr<QueuedRequest> q) {
+  if (spare_requests_.size() < 256 && q->Small()) spare_requests_.push_back(std::move(q));
+}
+
 void Core::Refuse(PeerId peer, uint64_t seq, const Status& status) {
   load_.refused.fetch_add(1, std::memory_order_relaxed);
   // Whether the answer arrives is the stranger's affair.
@@ -47,19 +51,19 @@ void Core::OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk) {
   if (!request.ok() || bulk.size() > kMaxFrameBytes) {
     Refuse(peer, 0, request.ok() ? InvalidArgument("wire: expected a second frame of at most {} bytes, got {}", kMaxFrameBytes, bulk.size())
                                  : request.status());
-    spare_requests_.push_back(std::move(q));
+    Recycle(std::move(q));
     return;
   }
   q->request = *request;
   if (const fb::Attach* attach = q->request->body_as_Attach()) {
-    Attach(peer, *attach, q->request->seq());
-    spare_requests_.push_back(std::move(q));
+    Attach(now, peer, *attach, q->request->seq());
+    Recycle(std::move(q));
     return;
   }
   const auto speaker = peers_.find(peer);
   if (speaker == peers_.end()) {
     Refuse(peer, q->request->seq(), Aborted("this connection speaks for no session of incarnation {}; attach first", options_.incarnation));
-    spare_requests_.push_back(std::move(q));
+    Recycle(std::move(q));
     return;
   }
   Session& s = *sessions_.at(speaker->second.session);
@@ -67,9 +71,14 @@ void Core::OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk) {
   Accept(now, peer, s, *s.FindAttachment(speaker->second.attachment), std::move(q));
 }
 
-void Core::Attach(PeerId peer, const fb::Attach& attach, uint64_t seq) {
+void Core::Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq) {
   const auto speaker = SpeakerOf(attach.token());
   if (!speaker.ok()) return Refuse(peer, seq, speaker.status());
+  // A connection speaks for one attachment: the one before has lost its client.
+  if (const auto before = peers_.find(peer);
+      before != peers_.end() && (before->second.session != speaker->session || before->second.attachment != speaker->attachment)) {
+    OnPeerGone(now, peer);
+  }
   Session& s = *sessions_.at(speaker->session);
   Attachment& a = *s.FindAttachment(speaker->attachment);
   if (a.peer != kNoPeer && a.peer != peer) {
@@ -94,10 +103,11 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
     } else if (known.state == ReplyWindow::State::kUnknown) {
       Refuse(peer, seq, Aborted("sequence: request {} was done long before {}; its reply is forgotten", seq, a.next_seq));
     }
-    spare_requests_.push_back(std::move(q));
+    Recycle(std::move(q));
     return;
   }
   ++a.next_seq;
+  a.replies.Acknowledge(std::min(q->request->acked(), seq));
   a.replies.Begin(seq);
   s.last_used = now;
   const auto bytes = static_cast<int64_t>(q->bytes());
@@ -106,6 +116,8 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
     refusal = ResourceExhausted("credit: {} requests are in flight already", a.in_flight);
   } else if (a.bytes_in_flight + bytes > options_.limits[LimitId::kCreditBytes]) {
     refusal = ResourceExhausted("credit: {} bytes are in flight already, {} more came", a.bytes_in_flight, bytes);
+  } else if (bytes > budget_.limit - budget_.in_use) {
+    refusal = ResourceExhausted("out of memory: a request of {} bytes, the executor holds {} of {}", bytes, budget_.in_use, budget_.limit);
   }
   ++a.in_flight;
   a.bytes_in_flight += bytes;
@@ -113,7 +125,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
     ReplyStatus(s, *q, refusal);
     --a.in_flight;
     a.bytes_in_flight -= bytes;
-    spare_requests_.push_back(std::move(q));
+    Recycle(std::move(q));
     return;
   }
   if (const fb::Run* run = q->request->body_as_Run(); run && run->deadline_us() > 0) {
@@ -121,6 +133,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
     q->deadline = now + relative * kMicrosecond;
   }
   load_.queued.fetch_add(1, std::memory_order_relaxed);
+  budget_.in_use += bytes;
   s.queue.push_back(std::move(q));
   Settle(s);
 }
@@ -159,6 +172,7 @@ void Core::OnTick(Nanos now) {
     else if (!s->run.active()) s->store->segment().Trim();
   }
   for (Session* s : ended) EndSession(*s);
+  absl::erase_if(ended_, [](const auto& s) { return !s.second->waiting; });
   if (quiet) lanes_.Trim();
   load_.free_memory.store(budget_.limit - budget_.in_use, std::memory_order_relaxed);
 }
@@ -194,7 +208,9 @@ void Core::Process(Nanos now, Session& s) {
   const QueuedRequest& q = *s.queue.front();
   FreeTensors(s, *q.request);
   if (now >= q.deadline) {
-    ReplyStatus(s, q, DeadlineExceeded("the deadline passed before the run began"));
+    const Status late = DeadlineExceeded("the deadline passed before the run began");
+    FailResults(s, q, late);
+    ReplyStatus(s, q, late);
     return Pop(s);
   }
   Bytes bulk;
@@ -205,7 +221,7 @@ void Core::Process(Nanos now, Session& s) {
     case fb::Body::PutProgram: return ProcessProgram(s, q, *r.body_as_PutProgram());
     case fb::Body::Save: return ProcessSave(s, q, *r.body_as_Save());
     case fb::Body::Load: return ProcessLoad(s, q, *r.body_as_Load());
-    case fb::Body::Batch: ProcessBatch(now, s, q, *r.body_as_Batch()); break;
+    case fb::Body::Batch: return ProcessBatch(now, s, q, *r.body_as_Batch());
     case fb::Body::Put: ReplySmall(s, q, PutTensor(s, q, *r.body_as_Put())); break;
     case fb::Body::Seal: ReplySmall(s, q, SealTensor(s, *r.body_as_Seal())); break;
     case fb::Body::Get: {
@@ -214,7 +230,7 @@ void Core::Process(Nanos now, Session& s) {
       break;
     }
     case fb::Body::Rename: ReplySmall(s, q, RenameTensor(s, *r.body_as_Rename())); break;
-    case fb::Body::Copy: ReplySmall(s, q, CopyTensor(s, *r.body_as_Copy())); break;
+    case fb::Body::Copy: ReplySmall(s, q, CopyTensor(s, q, *r.body_as_Copy())); break;
     case fb::Body::List: ReplySmall(s, q, ListTensors(s)); break;
     case fb::Body::Print: ReplySmall(s, q, PrintTensor(s, *r.body_as_Print())); break;
     case fb::Body::Flush: ReplyStatus(s, q, absl::OkStatus()); break;
@@ -231,7 +247,11 @@ void Core::Process(Nanos now, Session& s) {
 void Core::FreeTensors(Session& s, const fb::Request& request) {
   if (!request.frees()) return;
   // Freeing what is not there is no error: a retry may free again.
-  for (const fb::TensorId* id : *request.frees()) s.store->Erase({id->attachment(), id->counter()});
+  for (const fb::TensorId* id : *request.frees()) {
+    const TensorKey key{id->attachment(), id->counter()};
+    if (const Tensor* t = s.store->FindAny(key); t && t->state == TensorState::kWritable) CloseFilling(s, *t);
+    s.store->Erase(key);
+  }
 }
 
 void Core::Pop(Session& s) {
@@ -242,7 +262,8 @@ void Core::Pop(Session& s) {
     --a->in_flight;
     a->bytes_in_flight -= static_cast<int64_t>(q->bytes());
   }
-  if (spare_requests_.size() < 256) spare_requests_.push_back(std::move(q));
+  budget_.in_use -= static_cast<int64_t>(q->bytes());
+  Recycle(std::move(q));
   Settle(s);
 }
 

@@ -101,7 +101,7 @@ class Core {
 
   // core.cc: messages and scheduling.
   void Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique_ptr<QueuedRequest> q);
-  void Attach(PeerId peer, const fb::Attach& attach, uint64_t seq);
+  void Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq);
   void Refuse(PeerId peer, uint64_t seq, const Status& status);
   void Process(Nanos now, Session& s);
   void Settle(Session& s);  // puts it among the ready ones, or takes it out
@@ -111,11 +111,14 @@ class Core {
   void ReplySmall(Session& s, const QueuedRequest& q, StatusOr<fb::ReplyT> reply, Bytes bulk = {});
   void Pop(Session& s);
   std::unique_ptr<QueuedRequest> NewRequest();
+  void Recycle(std::unique_ptr<QueuedRequest> q);
 
   // core_run.cc
   void ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run);
   void ContinueRun(Nanos now, Session& s);
   void ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch);
+  void FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why);
+  void FailResults(Session& s, const QueuedRequest& q, const Status& why);
   StatusOr<std::shared_ptr<const Program>> ProgramOf(const Session& s, const fb::Run& run) const;
 
   // core_program.cc
@@ -128,13 +131,15 @@ class Core {
   StatusOr<fb::ReplyT> SealTensor(Session& s, const fb::Seal& body);
   StatusOr<fb::ReplyT> GetTensor(Session& s, const fb::Get& body, Bytes& bulk);
   StatusOr<fb::ReplyT> RenameTensor(Session& s, const fb::Rename& body);
-  StatusOr<fb::ReplyT> CopyTensor(Session& s, const fb::Copy& body);
+  StatusOr<fb::ReplyT> CopyTensor(Session& s, const QueuedRequest& q, const fb::Copy& body);
   StatusOr<fb::ReplyT> ListTensors(Session& s);
   StatusOr<fb::ReplyT> PrintTensor(Session& s, const fb::Print& body);
   void ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body);
   void ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body);
   StatusOr<uint64_t> OpenTransfer(Session& s, const BufferRef& buffer, bool writable);
   void CloseTransfersOf(Session& s);
+  // Ends the transfer that fills a writable tensor.
+  void CloseFilling(Session& s, const Tensor& t);
 
   // core_control.cc
   StatusOr<std::string> Hello(Nanos now, uint64_t seq, const std::string& principal, const fb::Hello& hello);
@@ -161,6 +166,8 @@ class Core {
   CoreLoad load_;
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> sessions_;
+  // Ended while a worker was at it: their memory stays until the worker is done.
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> ended_;
   std::mutex token_mutex_;  // held to change tokens_, and to read it on other threads
   absl::flat_hash_map<std::string, Speaker> tokens_;
   absl::flat_hash_map<PeerId, Speaker> peers_;

@@ -195,10 +195,12 @@ void Core::EndSession(Session& s) {
   }
   CloseTransfersOf(s);
   load_.queued.fetch_sub(static_cast<uint32_t>(s.queue.size()), std::memory_order_relaxed);
+  for (const auto& q : s.queue) budget_.in_use -= static_cast<int64_t>(q->bytes());
   s.queue.clear();
-  s.waiting = false;
   Settle(s);
-  sessions_.erase(s.id);
+  const auto it = sessions_.find(s.id);
+  if (s.waiting) ended_[s.id] = std::move(it->second);
+  sessions_.erase(it);
   load_.sessions.store(static_cast<uint32_t>(sessions_.size()), std::memory_order_relaxed);
 }
 
@@ -216,7 +218,10 @@ Status Core::CancelQueued(const fb::Cancel& cancel) {
     const auto cancelled = std::move(*it);
     s.queue.erase(it);
     load_.queued.fetch_sub(1, std::memory_order_relaxed);
-    ReplyStatus(s, *cancelled, Cancelled("request {} was cancelled before it began", cancel.seq()));
+    budget_.in_use -= static_cast<int64_t>(cancelled->bytes());
+    const Status status = Cancelled("request {} was cancelled before it began", cancel.seq());
+    FailResults(s, *cancelled, status);
+    ReplyStatus(s, *cancelled, status);
     Attachment& a = *s.FindAttachment(cancelled->attachment);
     --a.in_flight;
     a.bytes_in_flight -= static_cast<int64_t>(cancelled->bytes());

@@ -9,7 +9,11 @@ void Core::SubmitFor(Session& s, std::function<void()> work, std::function<void(
   ++jobs_;
   shell_.Submit(std::move(work), [this, id = s.id, reply = std::move(reply)] {
     const auto it = sessions_.find(id);
-    if (it == sessions_.end()) return;  // it ended meanwhile
+    if (it == sessions_.end()) {
+      // It ended meanwhile. This closure may hold its memory, so the session goes with the next tick, when the closure is gone.
+      if (const auto ended = ended_.find(id); ended != ended_.end()) ended->second->waiting = false;
+      return;
+    }
     Session& session = *it->second;
     session.waiting = false;
     reply(session, *session.queue.front());

@@ -11,6 +11,26 @@ StatusOr<std::shared_ptr<const Program>> Core::ProgramOf(const Session& s, const
   return it->second;
 }
 
+// What is in flight behind a run that never began and names its results fails as it did.
+void Core::FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why) {
+  constexpr uint8_t kKept = 2;
+  if (!run.results()) return;
+  for (const fb::ResultSlot* slot : *run.results()) {
+    if (slot->kind() != kKept) continue;
+    Tensor t;
+    t.state = TensorState::kFailed;
+    t.error = why;
+    if (!s.store->Put({attachment, slot->counter()}, std::move(t)).ok()) return;
+  }
+}
+
+void Core::FailResults(Session& s, const QueuedRequest& q, const Status& why) {
+  if (const fb::Run* run = q.request->body_as_Run()) return FailResults(s, q.attachment, *run, why);
+  const fb::Batch* batch = q.request->body_as_Batch();
+  if (!batch || !batch->runs()) return;
+  for (const fb::Run* run : *batch->runs()) FailResults(s, q.attachment, *run, why);
+}
+
 void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run) {
   auto program = ProgramOf(s, run);
   Status status = program.status();
@@ -23,6 +43,7 @@ void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::R
   }
   if (!status.ok()) {
     load_.failed.fetch_add(1, std::memory_order_relaxed);
+    FailResults(s, q.attachment, run, status);
     ReplyStatus(s, q, status);
     return Pop(s);
   }
@@ -40,7 +61,7 @@ void Core::ContinueRun(Nanos now, Session& s) {
   if (outcome == Run::Outcome::kMore) return;
   const Status status = s.run.Finish(environment_, *s.store);
   if (status.ok()) {
-    const auto body = s.run.Reply(builder_, now - q.arrival);
+    const auto body = s.run.Reply(environment_, builder_, now - q.arrival);
     Reply(s, q, status, fb::ReplyBody::RunReply, body.Union());
   } else {
     load_.failed.fetch_add(1, std::memory_order_relaxed);
@@ -57,7 +78,8 @@ void Core::ContinueRun(Nanos now, Session& s) {
 void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch) {
   const size_t count = batch.runs() ? batch.runs()->size() : 0;
   if (static_cast<int64_t>(count) > options_.limits[LimitId::kBatchRuns]) {
-    return ReplyStatus(s, q, InvalidArgument("batch: expected at most {} runs, got {}", options_.limits[LimitId::kBatchRuns], count));
+    ReplyStatus(s, q, InvalidArgument("batch: expected at most {} runs, got {}", options_.limits[LimitId::kBatchRuns], count));
+    return Pop(s);
   }
   std::vector<flatbuffers::Offset<fb::RunReply>> replies;
   Status status;
@@ -65,15 +87,27 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
     const fb::Run& run = *batch.runs()->Get(static_cast<flatbuffers::uoffset_t>(i));
     auto program = ProgramOf(s, run);
     status = program.status();
+    // One run's share is left, so that the reply stays within a message.
+    if (builder_.GetSize() > kMaxFrameBytes - 4 * kInlineBytes) {
+      status = InvalidArgument("batch: the results of {} runs fill a message; keep them as tensors", i);
+    }
     bool wait = false;
     if (status.ok()) status = s.run.Begin(environment_, *s.store, q.attachment, *std::move(program), run, wait);
-    if (!status.ok()) break;
+    if (wait) {
+      // Each run gives its lane back, so only the first can meet none.
+      s.virtual_time = std::max(s.virtual_time, virtual_now_ + options_.slice);
+      return;
+    }
+    if (!status.ok()) {
+      for (size_t rest = i; rest < count; ++rest) FailResults(s, q.attachment, *batch.runs()->Get(static_cast<flatbuffers::uoffset_t>(rest)), status);
+      break;
+    }
     gate_.Enter({s.id, q.attachment, q.request->seq()}, now, q.deadline);
     s.run.Continue(environment_, kNever);
     gate_.Leave();
     s.device_time += s.run.ran();
     status = s.run.Finish(environment_, *s.store);
-    if (status.ok()) replies.push_back(s.run.Reply(builder_, now - q.arrival));
+    if (status.ok()) replies.push_back(s.run.Reply(environment_, builder_, now - q.arrival));
     s.run.End(environment_);
     ++s.runs;
     load_.runs.fetch_add(1, std::memory_order_relaxed);
@@ -81,6 +115,7 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
   if (!status.ok()) load_.failed.fetch_add(1, std::memory_order_relaxed);
   const auto body = fb::CreateBatchReply(builder_, builder_.CreateVector(replies)).Union();
   Reply(s, q, status, fb::ReplyBody::BatchReply, body);
+  Pop(s);
 }
 
 }  // namespace opwire

@@ -121,19 +121,22 @@ StatusOr<fb::ReplyT> Core::PutTensor(Session& s, const QueuedRequest& q, const f
   return TensorReplyFor(key, **put, ticket);
 }
 
+void Core::CloseFilling(Session& s, const Tensor& t) {
+  for (uint64_t ticket : s.tickets) {
+    const auto it = open_transfers_.find(ticket);
+    if (it == open_transfers_.end() || it->second->data() != t.buffer->data()) continue;
+    transfers_.Close(ticket);
+    open_transfers_.erase(it);
+    return;
+  }
+}
+
 StatusOr<fb::ReplyT> Core::SealTensor(Session& s, const fb::Seal& body) {
   const TensorKey key = KeyOf(body.id());
   Tensor* t = s.store->FindAny(key);
   if (!t) return NotFound("seal: tensor {} is not in the session", ToString(key));
   if (t->state != TensorState::kWritable) return FailedPrecondition("seal: tensor {} is not being filled", ToString(key));
-  // The transfer that filled it ends here.
-  for (uint64_t ticket : s.tickets) {
-    const auto it = open_transfers_.find(ticket);
-    if (it == open_transfers_.end() || it->second->data() != t->buffer->data()) continue;
-    transfers_.Close(ticket);
-    open_transfers_.erase(it);
-    break;
-  }
+  CloseFilling(s, *t);
   t->state = TensorState::kReady;
   return ReplyWith(fb::DoneT());
 }
@@ -158,7 +161,10 @@ StatusOr<fb::ReplyT> Core::RenameTensor(Session& s, const fb::Rename& body) {
 }
 
 // Both share their bytes until one of them is written.
-StatusOr<fb::ReplyT> Core::CopyTensor(Session& s, const fb::Copy& body) {
+StatusOr<fb::ReplyT> Core::CopyTensor(Session& s, const QueuedRequest& q, const fb::Copy& body) {
+  if (const TensorKey to = KeyOf(body.to()); to.attachment != q.attachment) {
+    return InvalidArgument("copy: tensor {} is not of this client's attachment {}", ToString(to), q.attachment);
+  }
   OPWIRE_ASSIGN_OR_RETURN(Tensor* const t, s.store->Find(KeyOf(body.from())));
   Tensor copy = *t;
   copy.name.clear();
@@ -169,10 +175,12 @@ StatusOr<fb::ReplyT> Core::CopyTensor(Session& s, const fb::Copy& body) {
 StatusOr<fb::ReplyT> Core::ListTensors(Session& s) {
   fb::ListReplyT list;
   // As many as one message holds, those with names first.
-  constexpr size_t kMost = 4096;
+  size_t bytes = 0;
   for (const bool named : {true, false}) {
     s.store->ForEach([&](const TensorKey& key, const Tensor& t) {
-      if (t.name.empty() != named && list.tensors.size() < kMost) list.tensors.push_back(Describe(key, t));
+      if (t.name.empty() == named || bytes > kMaxFrameBytes / 2) return;
+      bytes += t.name.size() + t.shape.span().size_bytes() + 192;  // with the tables around them
+      list.tensors.push_back(Describe(key, t));
     });
   }
   return ReplyWith(std::move(list));

@@ -15,9 +15,13 @@ constexpr Nanos kSpin = 50 * kMicrosecond;  // after ring traffic
 DeviceThread::DeviceThread(CoreOptions options, std::unique_ptr<Router> router, Device& device, const VariantTable& variants,
                            CrashRecord* crash, std::function<void(PeerId, std::string)> send_control)
     : router_(std::move(router)), send_control_(std::move(send_control)), slice_(options.slice),
-      core_(std::move(options), device, variants, crash, *this), workers_(2) {}
+      core_(std::move(options), device, variants, crash, *this), workers_(std::make_unique<Workers>(2)) {}
 
-DeviceThread::~DeviceThread() = default;
+DeviceThread::~DeviceThread() {
+  // What workers have done may hold sessions' memory: it is delivered before the core goes.
+  workers_.reset();
+  mailbox_.Drain();
+}
 
 Status DeviceThread::Send(PeerId peer, Bytes head, Bytes bulk) {
   if (peer & kRingBit) {
@@ -28,7 +32,7 @@ Status DeviceThread::Send(PeerId peer, Bytes head, Bytes bulk) {
 }
 
 void DeviceThread::Submit(std::function<void()> work, std::function<void()> done) {
-  workers_.Submit([this, work = std::move(work), done = std::move(done)]() mutable {
+  workers_->Submit([this, work = std::move(work), done = std::move(done)]() mutable {
     work();
     mailbox_.Post([this, done = std::move(done)] { core_.OnJobDone(MonotonicNow(), done); });
   });
@@ -79,15 +83,16 @@ void DeviceThread::Park() {
     sched_yield();
     return;
   }
-  TakeGone();
   bool quiet = true;
   for (auto& [peer, ring] : rings_) quiet = ring->Park() && quiet;
-  if (quiet && !router_->Pending()) {
-    fds_.assign({router_->fd(), router_->monitor_fd(), mailbox_.fd()});
+  uint64_t ready = 0;
+  if (quiet) {
+    fds_.assign({router_->monitor_fd(), router_->fd(), mailbox_.fd()});
     for (auto& [peer, ring] : rings_) fds_.push_back(ring->fd());
-    PollReadable(fds_, std::max<Nanos>(next_tick_ - MonotonicNow(), 0));
+    ready = PollReadable(fds_, std::max<Nanos>(next_tick_ - MonotonicNow(), 0));
   }
   for (auto& [peer, ring] : rings_) ring->Wake();
+  if (ready & 1) TakeGone();
 }
 
 void DeviceThread::Run() {

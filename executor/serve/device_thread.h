@@ -61,7 +61,7 @@ class DeviceThread : private Shell {
   Mailbox mailbox_;
   Nanos slice_;
   Core core_;
-  Workers workers_;
+  std::unique_ptr<Workers> workers_;
   absl::flat_hash_map<PeerId, std::unique_ptr<Ring>> rings_;
   std::vector<PeerId> dropped_rings_;
   std::vector<PeerId> gone_;

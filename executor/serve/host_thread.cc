@@ -144,13 +144,9 @@ void HostThread::OnTick(DeviceThread& device, Nanos now) {
 
 // A kernel that does not come back is a device fault: nothing can be saved but the reason.
 void HostThread::Watch(DeviceThread& device, Nanos now) {
-  const uint64_t steps = crash_->steps();
-  if (device.core().gate().busy_since() == 0 || steps != watched_steps_) {
-    watched_steps_ = steps;
-    watched_since_ = now;
-    return;
-  }
-  if (now - watched_since_ < options_.kernel_timeout) return;
+  // A slice ends within milliseconds unless a kernel holds it.
+  const Nanos since = device.core().gate().busy_since();
+  if (since == 0 || now - since < options_.kernel_timeout) return;
   Log(LogLevel::kError, "device fault: a kernel does not return", {{"kernel", crash_->label()}});
   _exit(kDeviceFault);
 }
@@ -178,7 +174,8 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
     control_->TakeGone(gone);
     for (PeerId peer : gone) principals_.erase(peer);
     Incoming message;
-    for (int i = 0; i < 64 && control_->Receive(message); ++i) OnControl(device, message);
+    int received = 0;
+    for (; received < 64 && control_->Receive(message); ++received) OnControl(device, message);
     door.Poll();
     const Nanos now = MonotonicNow();
     if (now >= next_tick) {
@@ -200,7 +197,7 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
       }
       device.Post([&device] { device.core().Drain(); });
     }
-    if (control_->Pending()) continue;
+    if (received == 64) continue;
     fds.assign({control_->fd(), control_->monitor_fd(), mailbox_.fd(), signal_fd});
     for (const Link& link : links_) {
       if (link.dealer) fds.push_back(link.dealer->fd());

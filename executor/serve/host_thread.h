@@ -61,8 +61,6 @@ class HostThread {
   AlignedBytes decode_;
   Nanos drain_until_ = 0;  // 0: not draining
   bool idle_ = false;      // as the device thread last said while draining
-  uint64_t watched_steps_ = 0;
-  Nanos watched_since_ = 0;
   int refused_ = 0;
 };
 

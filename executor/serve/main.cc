@@ -152,7 +152,9 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     host.ring_listener = *listener;
   }
   std::string died;
-  auto crash = CrashRecord::Open(fmt::format("{}/{}.crash", *directory, name), core.incarnation, died);
+  std::vector<std::string> labels;
+  for (const Variant& v : variants.variants()) labels.push_back(v.op + "@" + v.name);
+  auto crash = CrashRecord::Open(fmt::format("{}/{}.crash", *directory, name), core.incarnation, labels, died);
   if (!crash.ok()) return Fail(1, crash.status());
   if (!died.empty()) Log(LogLevel::kWarning, "the previous incarnation died in a kernel", {{"kernel", died}});
 

@@ -17,6 +17,16 @@ void ReplyWindow::Finish(uint64_t seq, Bytes head, Bytes bulk) {
   e.bulk.assign(reinterpret_cast<const char*>(bulk.data()), bulk.size());
 }
 
+void ReplyWindow::Acknowledge(uint64_t seq) {
+  // A number from the wire: never walk further than the window.
+  if (seq > acknowledged_ + entries_.size()) acknowledged_ = seq - entries_.size();
+  for (; acknowledged_ < seq; ++acknowledged_) {
+    Entry& e = At(acknowledged_);
+    if (e.seq != acknowledged_ || e.head.capacity() + e.bulk.capacity() <= 4096) continue;
+    e = Entry{};
+  }
+}
+
 const ReplyWindow::Entry& ReplyWindow::Find(uint64_t seq) const {
   static const Entry kForgotten;
   const Entry& e = entries_[seq % entries_.size()];

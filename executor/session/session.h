@@ -31,6 +31,8 @@ struct QueuedRequest {
   Nanos arrival = 0;
   Nanos deadline = kNever;
   size_t bytes() const { return head.size() + bulk.size(); }
+  // Worth keeping for another request.
+  bool Small() const { return head.capacity() + bulk.capacity() <= 64 << 10; }
 };
 
 // The last replies, so that a retry after a reconnect gets the answer of the first try.
@@ -49,9 +51,12 @@ class ReplyWindow {
   void Finish(uint64_t seq, Bytes head, Bytes bulk);
   // kUnknown: so long ago that it is forgotten.
   const Entry& Find(uint64_t seq) const;
+  // The client has the replies below `seq`: gives back what large ones hold.
+  void Acknowledge(uint64_t seq);
 
  private:
   Entry& At(uint64_t seq) { return entries_[seq % entries_.size()]; }
+  uint64_t acknowledged_ = 0;
   std::vector<Entry> entries_;
 };
 

@@ -1,45 +1,137 @@
-// Output and errors of the commands.
+// Output, errors, and how executors are reached.
 #include "frontend/cli/cli.h"
 
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/cord.h"
+#include "ir/text/text.h"
+#include "ir/wire/endpoint.h"
+#include "ir/wire/zmq_channel.h"
 
 namespace opwire::cli {
+namespace {
 
-std::string NextStep(const Status& status) {
-  const std::string message = MessageOf(status);
-  const auto says = [&](std::string_view part) { return message.find(part) != std::string::npos; };
-  if (says("no executor is registered")) return "start one: opwire-executor --device cpu";
-  if (says("no executor takes the session: ")) return "see what is there and why: opwire explain --placement";
-  if (absl::IsUnavailable(status)) return "start a registry and an executor: opwire up";
-  if (says("over quota")) return "free tensors, or open the session with a larger quota: opwire sessions shows what is held";
-  if (says("out of memory")) return "free tensors or end sessions: opwire sessions";
-  if (says("protocol:")) return "install the same release on both sides";
-  if (says("unknown op") || says("no op '")) return "list the ops: opwire ops";
-  return "";
-}
+constexpr const char* kUsagePayload = "opwire/usage";
+constexpr const char* kNextPayload = "opwire/next";
+constexpr Nanos kPingTimeout = 250 * kMillisecond;
+constexpr Nanos kAskTimeout = 30 * kSecond;
 
-int Report(const Common& common, const Status& status) {
-  int code = kRunFailed;
+int ExitCodeOf(const Status& status) {
+  if (status.GetPayload(kUsagePayload)) return kUsage;
   switch (status.code()) {
     case absl::StatusCode::kOk: return kDone;
-    case absl::StatusCode::kUnavailable: code = kNothingReachable; break;
+    case absl::StatusCode::kUnavailable: return kNothingReachable;
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kUnauthenticated: code = kRefused; break;
-    default: break;
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kUnauthenticated: return kRefused;
+    default: return kRunFailed;
   }
+}
+
+// What a user should do about this error; empty where the message says it.
+std::string NextStep(const Status& status) {
+  if (const auto next = status.GetPayload(kNextPayload)) return std::string(*next);
+  const std::string message = MessageOf(status);
+  const auto says = [&](std::string_view part) { return message.find(part) != std::string::npos; };
+  if (says("protocol:")) return "install the same release on both sides";
+  if (says("over quota")) return "free tensors, or ask for more with --memory; opwire sessions shows what is held";
+  if (says("out of memory")) return "run with smaller sizes, or end sessions: opwire sessions; opwire devices shows what is free";
+  if (says("sessions of")) return "end one: opwire sessions --end NAME";
+  if (says("unknown op")) return "list the ops: opwire ops";
+  if (says("is gone (")) return "run it again: it goes to an executor that lives, and starts anew; opwire devices shows them";
+  if (absl::IsUnavailable(status)) return "see what is there and why: opwire explain --placement";
+  if (absl::IsDeadlineExceeded(status)) return "allow it more time: --deadline-ms";
+  return "";
+}
+
+std::vector<std::string> RegistriesOf(const Common& common) {
+  if (!common.registries.empty()) return common.registries;
+  if (const char* env = std::getenv("OPWIRE_REGISTRY"); env && *env) return {env};
+  const auto own = DefaultRegistryEndpoint();
+  return own.ok() ? std::vector<std::string>{*own} : std::vector<std::string>();
+}
+
+// UNAVAILABLE when the only registry is one of this host and nobody listens: there is none, or it died and left its socket.
+Status CheckRegistry(const Common& common) {
+  const std::vector<std::string> registries = RegistriesOf(common);
+  if (registries.size() != 1 || !IsIpc(registries[0]) || Listens(registries[0])) return absl::OkStatus();
+  struct stat st;
+  const std::string path = IpcPath(registries[0]);
+  if (lstat(path.c_str(), &st) != 0) {
+    return WithNext(Unavailable("no registry: nothing is at {}", path), "start a registry and an executor: opwire up");
+  }
+  return WithNext(Unavailable("stale socket: {} is there, but nobody listens; its registry died", path),
+                  "start another, it takes the socket over: opwire up");
+}
+
+bool Matches(const ExecutorFacts& e, const std::string& device) {
+  return device.empty() || device == e.device || device == e.device.substr(0, e.device.find(':')) || device == e.id;
+}
+
+// Where "FILE:LINE:COLUMN: ..." points, as two lines with a mark; empty when it does not.
+std::string Excerpt(const std::string& message, const std::string& path, const std::string& text) {
+  if (message.compare(0, path.size() + 1, path + ":") != 0) return "";
+  const char *at = message.data() + path.size() + 1, *end = message.data() + message.size();
+  size_t line = 0, column = 0;
+  auto parsed = std::from_chars(at, end, line);
+  if (parsed.ec != std::errc() || parsed.ptr == end || *parsed.ptr != ':') return "";
+  parsed = std::from_chars(parsed.ptr + 1, end, column);
+  if (parsed.ec != std::errc() || line == 0 || column == 0) return "";
+  std::istringstream lines(text);
+  std::string shown;
+  for (size_t i = 0; i < line; ++i) {
+    if (!std::getline(lines, shown)) return "";
+  }
+  if (shown.size() > 200 || column > shown.size() + 1) return "";
+  return fmt::format("\n  {} | {}\n  {:>{}} | {:>{}}", line, shown, "", std::to_string(line).size(), "^", column);
+}
+
+}  // namespace
+
+// ---- Errors ------------------------------------------------------------------------------------------------------------------
+
+Status AsUsage(const Status& status) {
+  Status usage = status;
+  if (!usage.ok()) usage.SetPayload(kUsagePayload, absl::Cord("1"));
+  return usage;
+}
+
+Status WithNext(Status status, std::string_view next) {
+  if (!status.ok()) status.SetPayload(kNextPayload, absl::Cord(std::string(next)));
+  return status;
+}
+
+int Fail(const Common& common, const Status& status) {
+  if (status.ok()) return kDone;
   const std::string next = NextStep(status);
-  if (common.json) {
-    const nlohmann::json j = {{"error", {{"code", CodeName(status.code())}, {"message", MessageOf(status)}, {"next", next}}}};
-    fmt::print(stderr, "{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  const int code = ExitCodeOf(status);
+  if (!common.json) {
+    fmt::print(stderr, "opwire: {}: {}\n", CodeName(status.code()), MessageOf(status));
+    if (!next.empty()) fmt::print(stderr, "  next: {}\n", next);
     return code;
   }
-  fmt::print(stderr, "opwire: {}: {}\n", CodeName(status.code()), MessageOf(status));
-  if (!next.empty()) fmt::print(stderr, "  next: {}\n", next);
+  const ErrorSite site = SiteOf(status);
+  std::string where;
+  if (!site.program.empty() || site.node >= 0) {
+    where = fmt::format(",\"program\":{},\"node\":{},\"op\":{},\"location\":{}", Quote(site.program), site.node, Quote(site.op), Quote(site.location));
+  }
+  fmt::print(stderr, "{{\"error\":{{\"code\":{},\"message\":{}{},\"next\":{},\"exit\":{}}}}}\n", Quote(CodeName(status.code())),
+             Quote(MessageOf(status)), where, Quote(next), code);
   return code;
 }
+
+// ---- Output ------------------------------------------------------------------------------------------------------------------
 
 std::string Table::ToString() const {
   std::vector<size_t> width;
@@ -76,18 +168,102 @@ std::string HumanNanos(int64_t nanos) {
   return fmt::format("{:.2f} s", v / 1e9);
 }
 
+std::string Quote(std::string_view text) {
+  std::string out = "\"";
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += text[i];
+    } else if (c < 0x20) {
+      out += fmt::format("\\u{:04x}", c);
+    } else if (c < 0x80) {
+      out += text[i];
+    } else {
+      const size_t length = c >= 0xf0 && c <= 0xf4 ? 4 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xc2 && c < 0xe0 ? 2 : 1;
+      size_t good = 1;
+      while (good < length && i + good < text.size() && (static_cast<unsigned char>(text[i + good]) & 0xc0) == 0x80) ++good;
+      out += length > 1 && good == length ? text.substr(i, length) : std::string_view("\ufffd");
+      if (length > 1 && good == length) i += length - 1;
+    }
+  }
+  return out + "\"";
+}
+
+// ---- Reaching executors ------------------------------------------------------------------------------------------------------
+
+bool Listens(const std::string& endpoint) {
+  const std::string path = IpcPath(endpoint);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool listens = fd >= 0 && connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  if (fd >= 0) close(fd);
+  return listens;
+}
+
 StatusOr<Client> Connect(const Common& common) {
   ClientOptions options;
   options.registries = common.registries;
   options.name = "opwire";
-  return Client::Connect(options);
+  auto client = Client::Connect(options);
+  return client.ok() || !absl::IsInvalidArgument(client.status()) ? client : AsUsage(client.status());
 }
 
-StatusOr<Session> OpenAny(const Common& common, Client& client, const Module* program) {
-  SessionOptions options;
-  options.device = common.device;
-  options.program = program;
-  return client.Open(options);
+StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client, bool with_ops) {
+  OPWIRE_RETURN_IF_ERROR(CheckRegistry(common));
+  auto all = client.Executors(with_ops);
+  if (!all.ok()) return WithNext(all.status(), "check the address given by --registry or OPWIRE_REGISTRY, and that the registry runs");
+  std::string seen;
+  for (const ExecutorFacts& e : *all) {
+    if (!Matches(e, common.device)) seen += fmt::format("{}{} ({})", seen.empty() ? "" : ", ", e.id, e.device);
+  }
+  std::erase_if(*all, [&](const ExecutorFacts& e) { return !Matches(e, common.device); });
+  if (!all->empty()) return all;
+  if (seen.empty()) {
+    return WithNext(Unavailable("no executor is registered"),
+                    fmt::format("start one: opwire-executor --device {}", common.device.empty() ? "cpu" : common.device));
+  }
+  return WithNext(Unavailable("no executor is {}; there is {}", common.device, seen),
+                  "name one of these with --on, or start another: opwire-executor --device " + common.device);
+}
+
+StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic, std::string_view argument, DType dtype) {
+  ZmqContext context;
+  OPWIRE_ASSIGN_OR_RETURN(const auto dealer, Dealer::Connect(context, executor.control_endpoint));
+  // The first tells within a moment whether the executor lives, whatever runs there.
+  for (uint64_t seq : {1, 2}) {
+    fb::InfoT info;
+    info.topic = seq == 1 ? "ping" : topic;
+    info.argument = argument;
+    info.dtype = static_cast<uint8_t>(dtype);
+    OPWIRE_RETURN_IF_ERROR(dealer->Send(AsBytes(EncodeRequest(seq, std::move(info)))));
+    ClientChannel::Message message;
+    auto came = dealer->Receive(message, seq == 1 ? kPingTimeout : kAskTimeout);
+    if (!came.ok() || !*came) {
+      const std::string why = came.ok() ? std::string("it does not answer") : MessageOf(came.status());
+      return WithNext(Unavailable("executor {}: {}", executor.id, why), "opwire devices drops it from the list once it missed three beats");
+    }
+    AlignedBytes memory;
+    OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, DecodeReply(AsBytes(message.head), memory));
+    OPWIRE_RETURN_IF_ERROR(StatusOf(*reply));
+    if (const fb::InfoReply* body = reply->body_as_InfoReply(); body && body->json()) return body->json()->str();
+  }
+  return Internal("executor {} answered something else", executor.id);
+}
+
+StatusOr<Module> ReadProgram(const std::string& path) {
+  struct stat st;
+  std::ifstream file(path);
+  if (!file || stat(path.c_str(), &st) != 0 || S_ISDIR(st.st_mode)) {
+    return WithNext(Usage("file {} cannot be read", path), "give the path of a program in text form; docs/text-form.md says what that is");
+  }
+  std::stringstream text;
+  text << file.rdbuf();
+  auto module = Parse(text.str(), path);
+  if (module.ok()) return module;
+  return Status(module.status().code(), MessageOf(module.status()) + Excerpt(MessageOf(module.status()), path, text.str()));
 }
 
 }  // namespace opwire::cli

@@ -1,10 +1,9 @@
-// What the commands of `opwire` share: options, output, exit codes.
+// The commands of `opwire` as plain functions, and what they share: options, output, errors, exit codes. main.cc declares their options.
 #ifndef OPWIRE_FRONTEND_CLI_CLI_H_
 #define OPWIRE_FRONTEND_CLI_CLI_H_
 
-#include <CLI/CLI.hpp>
-
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "frontend/cpp/client.h"
@@ -14,18 +13,64 @@ namespace opwire::cli {
 
 enum ExitCode : int { kDone = 0, kRunFailed = 1, kUsage = 2, kNothingReachable = 3, kRefused = 4 };
 
+// ---- Commands ----------------------------------------------------------------------------------------------------------------
+
 struct Common {
   std::vector<std::string> registries;
   std::string device;
   bool json = false;
-  int exit_code = kDone;  // set by the command that ran
 };
 
-// Prints "opwire: MESSAGE" and a line on what to do next to standard error; as an object with --json. Gives the exit code: UNAVAILABLE
-// is 3, refusals (permission, quota, version) are 4, bad arguments 2, all else 1.
-int Report(const Common& common, const Status& status);
-// What a user should do about this error; empty where the message says it.
-std::string NextStep(const Status& status);
+struct ExplainArgs {
+  std::string op, dtype;
+  bool placement = false;
+};
+
+struct SessionsArgs {
+  std::string end;  // ends the session of this name
+};
+
+struct RunArgs {
+  std::string file;
+  std::vector<std::string> in, out, dims;
+  std::string session;
+  std::string memory;  // "64MiB"
+  int repeat = 1;
+  double deadline_ms = 0;
+  bool profile = false;
+};
+
+struct UpArgs {
+  std::vector<std::string> devices;
+  std::string data;
+  bool detach = false;
+};
+
+Status Devices(const Common& common);
+Status Ops(const Common& common, const std::string& op);
+Status Explain(const Common& common, const ExplainArgs& args);
+Status Placement(const Common& common, const std::string& file);
+Status ReportAll(const Common& common);
+Status Sessions(const Common& common, const SessionsArgs& args);
+Status Run(const Common& common, const RunArgs& args);
+Status Up(const Common& common, const UpArgs& args);
+
+// ---- Errors ------------------------------------------------------------------------------------------------------------------
+
+// What was typed is wrong: exit code 2.
+Status AsUsage(const Status& status);
+template <typename... Args>
+Status Usage(fmt::format_string<Args...> format, Args&&... args) {
+  return AsUsage(absl::InvalidArgumentError(fmt::format(format, std::forward<Args>(args)...)));
+}
+// The same error with this in place of what Fail would say to do next.
+Status WithNext(Status status, std::string_view next);
+
+// Prints "opwire: CODE: MESSAGE" and a line on what to do next to standard error; as one object with --json. Gives the exit code:
+// Usage is 2, UNAVAILABLE 3, refusals (permission, quota, memory, version) 4, all else 1.
+int Fail(const Common& common, const Status& status);
+
+// ---- Output ------------------------------------------------------------------------------------------------------------------
 
 // Columns as wide as their widest cell; the header in capitals.
 class Table {
@@ -38,21 +83,25 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-std::string HumanBytes(int64_t bytes);   // "1.5 GiB"
-std::string HumanNanos(int64_t nanos);   // "12.3 us"
+std::string HumanBytes(int64_t bytes);  // "1.5 GiB"
+std::string HumanNanos(int64_t nanos);  // "12.3 us"
+// As a JSON string, quotes included; bytes that are no UTF-8 become U+FFFD.
+std::string Quote(std::string_view text);
 
+// ---- Reaching executors ------------------------------------------------------------------------------------------------------
+
+// Whether a process listens at this ipc endpoint.
+bool Listens(const std::string& endpoint);
 StatusOr<Client> Connect(const Common& common);
-// An unnamed session on an executor that the common options allow.
-StatusOr<Session> OpenAny(const Common& common, Client& client, const Module* program = nullptr);
+// Those registered that --on allows. UNAVAILABLE, saying what there is, when there is none.
+StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client, bool with_ops = false);
+// Facts as JSON ("report", "ops", "explain", "sessions"), from the control socket, without opening a session.
+StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid);
+// The id of the executor that holds this user's session of that name; empty: none does.
+StatusOr<std::string> HolderOf(const std::vector<ExecutorFacts>& executors, const std::string& session);
 
-// Each adds its command to the app and sets common.exit_code when it ran.
-void AddDevices(CLI::App& app, Common& common);
-void AddOps(CLI::App& app, Common& common);
-void AddExplain(CLI::App& app, Common& common);
-void AddReport(CLI::App& app, Common& common);
-void AddSessions(CLI::App& app, Common& common);
-void AddRun(CLI::App& app, Common& common);
-void AddUp(CLI::App& app, Common& common);
+// A program's file. Errors show the line that they name.
+StatusOr<Module> ReadProgram(const std::string& path);
 
 }  // namespace opwire::cli
 

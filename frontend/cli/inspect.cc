@@ -1,48 +1,109 @@
-// devices, ops, explain, report, sessions: what runs where and why.
+// devices, ops, explain, report, sessions: what runs where and why. The only file of the command line that reads JSON.
 #include <fmt/format.h>
 
-#include <fstream>
-#include <sstream>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
 #include "frontend/cli/cli.h"
-#include "ir/text/text.h"
+#include "ir/ops/names.h"
 
 namespace opwire::cli {
 namespace {
 
 using nlohmann::json;
 
-// Runs `f`, which gives the exit code or a status.
-template <typename F>
-void Run(Common& common, F f) {
-  const Status status = f();
-  common.exit_code = status.ok() ? kDone : Report(common, status);
+std::string Text(const json& j) { return j.get<std::string>(); }
+int64_t Count(const json& j) { return j.get<int64_t>(); }
+
+void PrintJson(const json& j) { fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace)); }
+
+StatusOr<json> AskJson(const ExecutorFacts& executor, std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid) {
+  OPWIRE_ASSIGN_OR_RETURN(const std::string text, Ask(executor, topic, argument, dtype));
+  json j = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (j.is_discarded()) return Internal("executor {} answered {} with no JSON", executor.id, topic);
+  return j;
 }
 
-StatusOr<json> AskAny(const Common& common, std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid) {
+// Of the executor that a session would go to.
+StatusOr<json> AskBest(const Common& common, std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid) {
   OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
-  OPWIRE_ASSIGN_OR_RETURN(Session session, OpenAny(common, client));
-  OPWIRE_ASSIGN_OR_RETURN(const std::string text, session.Info(topic, argument, dtype));
-  return json::parse(text);
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors, Executors(common, client));
+  return AskJson(*Place(executors, {}).front().executor, topic, argument, dtype);
+}
+
+// "f64, f32, f16, bf16, i64, i32, i16, i8" as "float int".
+std::string Classes(const std::string& dtypes) {
+  static const std::vector<std::pair<std::string, std::string>> kClasses = {{"float", "f64, f32, f16, bf16"},
+                                                                            {"f8", "f8e4m3, f8e5m2"},
+                                                                            {"int", "i64, i32, i16, i8"},
+                                                                            {"uint", "u64, u32, u16, u8"}};
+  std::string out = dtypes;
+  for (const auto& [name, members] : kClasses) {
+    if (const size_t at = out.find(members); at != std::string::npos) out.replace(at, members.size(), name);
+  }
+  return out;
+}
+
+constexpr const char* kClassesNote = "float: f64 f32 f16 bf16 · f8: f8e4m3 f8e5m2 · int: i64 i32 i16 i8 · uint: u64 u32 u16 u8";
+
+Status NoOp(const std::string& op) {
+  const std::string nearest = DidYouMean(Catalogue().Nearest(op));
+  return WithNext(Usage("unknown op '{}'{}", Clip(op), nearest), "list the ops: opwire ops");
+}
+
+std::string JoinTexts(const json& list, std::string_view separator) {
+  std::vector<std::string> texts;
+  for (const json& j : list) texts.push_back(Text(j));
+  return fmt::format("{}", fmt::join(texts, separator));
+}
+
+void PrintOp(const json& op) {
+  fmt::print("{}\n  {}\n\n  dtypes:   {}\n  variants: {}\n  version:  {}\n  effects:  {}\n", Text(op["signature"]), Text(op["doc"]), Text(op["dtypes"]),
+             JoinTexts(op["variants"], ", "), Count(op["version"]), Text(op["effects"]));
+  const OpRow* row = Catalogue().Find(Text(op["op"]));
+  if (!row) return;
+  std::string aliases;
+  for (const OpAlias& a : Catalogue().aliases()) {
+    if (a.name == row->name) aliases += fmt::format("{}{}", aliases.empty() ? "" : ", ", a.alias);
+  }
+  if (!aliases.empty()) fmt::print("  aliases:  {}\n", aliases);
+  if (row->attrs.empty()) return;
+  fmt::print("\n");
+  Table table({"ATTRIBUTE", "KIND", "GIVEN", "MEANING"});
+  for (const AttrSpec& a : row->attrs) table.Add({a.name, std::string(AttrKindName(a.kind)), a.fallback ? "optional" : "required", a.doc});
+  fmt::print("{}", table.ToString());
+}
+
+}  // namespace
+
+StatusOr<std::string> HolderOf(const std::vector<ExecutorFacts>& executors, const std::string& session) {
+  for (const ExecutorFacts& e : executors) {
+    const auto sessions = AskJson(e, "sessions");
+    if (!sessions.ok()) continue;  // one that died is still listed for a moment
+    for (const json& s : *sessions) {
+      if (s["name"] == session) return e.id;
+    }
+  }
+  return std::string();
 }
 
 Status Devices(const Common& common) {
   OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
-  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors, client.Executors());
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors, Executors(common, client));
   if (common.json) {
     json out = json::array();
     for (const ExecutorFacts& e : executors) {
+      json facts = json::object();
+      for (const auto& [key, value] : e.facts) facts[key] = value;
       out.push_back({{"id", e.id}, {"device", e.device}, {"name", e.device_name}, {"arch", e.arch}, {"memory_bytes", e.memory_bytes},
                      {"free_memory", e.free_memory}, {"compute_units", e.compute_units}, {"labels", e.labels}, {"sessions", e.sessions},
                      {"queued", e.queued}, {"busy_ms", e.busy_ms}, {"running", e.running}, {"insecure", e.insecure},
-                     {"endpoint", e.control_endpoint}, {"facts", json(e.facts)}});
+                     {"endpoint", e.control_endpoint}, {"facts", facts}});
     }
-    fmt::print("{}\n", out.dump(2));
+    PrintJson(out);
     return absl::OkStatus();
   }
-  if (executors.empty()) return Unavailable("no executor is registered");
   Table table({"ID", "DEVICE", "NAME", "UNITS", "MEMORY", "FREE", "SESSIONS", "STATE", "TRUST"});
   for (const ExecutorFacts& e : executors) {
     table.Add({e.id, e.device, e.device_name, std::to_string(e.compute_units), HumanBytes(e.memory_bytes), HumanBytes(e.free_memory),
@@ -53,82 +114,83 @@ Status Devices(const Common& common) {
 }
 
 Status Ops(const Common& common, const std::string& name) {
-  OPWIRE_ASSIGN_OR_RETURN(json ops, AskAny(common, "ops"));
+  OPWIRE_ASSIGN_OR_RETURN(json ops, AskBest(common, "ops"));
   if (!name.empty()) {
     const OpAlias* alias = Catalogue().FindAlias(name);
-    const std::string canonical = alias ? alias->name : name;
     json found = json::array();
     for (const json& op : ops) {
-      if (op["op"] == canonical) found.push_back(op);
+      if (op["op"] == (alias ? alias->name : name)) found.push_back(op);
     }
-    if (found.empty()) return NotFound("no op '{}'; the nearest are: {}", name, fmt::join(Catalogue().Nearest(name), ", "));
-    ops = found;
+    if (found.empty()) return NoOp(name);
+    ops = std::move(found);
   }
   if (common.json) {
-    fmt::print("{}\n", ops.dump(2));
-    return absl::OkStatus();
+    PrintJson(ops);
+  } else if (!name.empty()) {
+    PrintOp(ops[0]);
+  } else {
+    Table table({"OP", "DTYPES", "VARIANTS", "WHAT IT DOES"});
+    for (const json& op : ops) table.Add({op["op"], Classes(Text(op["dtypes"])), JoinTexts(op["variants"], " "), op["doc"]});
+    fmt::print("{}\n{}\n", table.ToString(), kClassesNote);
   }
-  if (!name.empty()) {
-    const json& op = ops[0];
-    fmt::print("{}\n  {}\n  dtypes:   {}\n  variants: {}\n  version:  {}\n  effects:  {}\n", op["signature"].get<std::string>(),
-               op["doc"].get<std::string>(), op["dtypes"].get<std::string>(), fmt::join(op["variants"].get<std::vector<std::string>>(), ", "),
-               op["version"].get<int>(), op["effects"].get<std::string>());
-    if (const OpRow* row = Catalogue().Find(op["op"].get<std::string>())) {
-      for (const AttrSpec& a : row->attrs) fmt::print("  {} ({}{}): {}\n", a.name, AttrKindName(a.kind), a.fallback ? "" : ", required", a.doc);
-    }
-    return absl::OkStatus();
-  }
-  Table table({"OP", "DTYPES", "VARIANTS", "WHAT IT DOES"});
-  for (const json& op : ops) {
-    table.Add({op["op"], op["dtypes"], fmt::format("{}", fmt::join(op["variants"].get<std::vector<std::string>>(), " ")), op["doc"]});
-  }
-  fmt::print("{}", table.ToString());
   return absl::OkStatus();
 }
 
-Status Explain(const Common& common, const std::string& op, const std::string& dtype_name) {
+Status Explain(const Common& common, const ExplainArgs& args) {
+  if (args.op.empty()) return WithNext(Usage("opwire explain: expected an op, or --placement"), "opwire explain matmul f32");
   DType dtype = DType::kInvalid;
-  if (!dtype_name.empty()) {
-    const auto parsed = ParseDType(dtype_name);
-    if (!parsed) return InvalidArgument("expected an element type such as f32, got '{}'", dtype_name);
+  if (!args.dtype.empty()) {
+    const auto parsed = ParseDType(args.dtype);
+    if (!parsed) {
+      std::vector<std::string_view> names;
+      for (int i = 1; i < kDTypeCount; ++i) names.push_back(DTypeName(static_cast<DType>(i)));
+      return Usage("expected an element type, got '{}'; there are {}", Clip(args.dtype), fmt::join(names, ", "));
+    }
     dtype = *parsed;
   }
-  OPWIRE_ASSIGN_OR_RETURN(const json explained, AskAny(common, "explain", op, dtype));
+  if (!Catalogue().Find(args.op) && !Catalogue().FindAlias(args.op)) return NoOp(args.op);
+  auto explained = AskBest(common, "explain", args.op, dtype);
+  if (absl::IsInvalidArgument(explained.status())) return AsUsage(explained.status());
+  if (!explained.ok()) return explained.status();
   if (common.json) {
-    fmt::print("{}\n", explained.dump(2));
+    PrintJson(*explained);
     return absl::OkStatus();
   }
-  fmt::print("{}\n", explained["signature"].get<std::string>());
-  Table table({"DTYPE", "VARIANT", "TIER", "SOURCE", "CHOSEN", "WHY"});
-  for (const json& c : explained["candidates"]) {
-    table.Add({c["dtype"], c["variant"], c["tier"], c["source"], c["chosen"] ? "yes" : "no", c["reason"]});
+  fmt::print("{}\n  {}\n\n", Text((*explained)["signature"]), Text((*explained)["doc"]));
+  const json& candidates = (*explained)["candidates"];
+  if (dtype == DType::kInvalid && candidates[0]["dtype"] != candidates.back()["dtype"]) {
+    Table table({"DTYPE", "CHOSEN", "TIER", "SOURCE"});
+    for (const json& c : candidates) {
+      if (c["chosen"]) table.Add({c["dtype"], c["variant"], c["tier"], c["source"]});
+    }
+    fmt::print("{}\nevery candidate and why: opwire explain {} {}\n", table.ToString(), args.op, Text(candidates[0]["dtype"]));
+    return absl::OkStatus();
   }
+  Table table({"DTYPE", "VARIANT", "TIER", "SOURCE", "CHOSEN", "WHY"});
+  for (const json& c : candidates) table.Add({c["dtype"], c["variant"], c["tier"], c["source"], c["chosen"] ? "yes" : "no", c["reason"]});
   fmt::print("{}", table.ToString());
   return absl::OkStatus();
 }
 
 Status Placement(const Common& common, const std::string& file) {
-  OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
   std::optional<Module> program;
   if (!file.empty()) {
-    std::ifstream in(file);
-    if (!in) return NotFound("file {} cannot be read", file);
-    std::stringstream text;
-    text << in.rdbuf();
-    OPWIRE_ASSIGN_OR_RETURN(program, Parse(text.str(), file));
+    OPWIRE_ASSIGN_OR_RETURN(program, ReadProgram(file));
   }
-  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors, client.Executors(program.has_value()));
+  OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
+  Common all = common;  // those that --on excludes are shown, with the reason
+  all.device.clear();
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors, Executors(all, client, program.has_value()));
   SessionOptions options;
   options.device = common.device;
   options.program = program ? &*program : nullptr;
   const std::vector<PlacementCandidate> candidates = Place(executors, options);
   if (common.json) {
     json out = json::array();
-    for (const PlacementCandidate& c : candidates) out.push_back({{"id", c.executor->id}, {"fits", c.fits}, {"reason", c.reason}});
-    fmt::print("{}\n", out.dump(2));
+    for (const PlacementCandidate& c : candidates) out.push_back({{"id", c.executor->id}, {"device", c.executor->device}, {"fits", c.fits}, {"reason", c.reason}});
+    PrintJson(out);
     return absl::OkStatus();
   }
-  if (candidates.empty()) return Unavailable("no executor is registered");
   Table table({"EXECUTOR", "DEVICE", "TAKES IT", "WHY"});
   for (const PlacementCandidate& c : candidates) table.Add({c.executor->id, c.executor->device, c.fits ? "yes" : "no", c.reason});
   fmt::print("{}", table.ToString());
@@ -136,101 +198,76 @@ Status Placement(const Common& common, const std::string& file) {
 }
 
 Status ReportAll(const Common& common) {
-  OPWIRE_ASSIGN_OR_RETURN(const json r, AskAny(common, "report"));
+  OPWIRE_ASSIGN_OR_RETURN(const json r, AskBest(common, "report"));
   if (common.json) {
-    fmt::print("{}\n", r.dump(2));
+    PrintJson(r);
     return absl::OkStatus();
   }
   const json& d = r["device"];
-  fmt::print("executor  {} (protocol {})\n", r["executor"].get<std::string>(), r["protocol"].get<std::string>());
-  fmt::print("device    {} {}: {}, {} units, {}\n", d["kind"].get<std::string>(), d["name"].get<std::string>(), d["arch"].get<std::string>(),
-             d["compute_units"].get<int>(), HumanBytes(d["memory_bytes"].get<int64_t>()));
-  for (const auto& [key, value] : d["facts"].items()) fmt::print("          {}: {}\n", key, value.get<std::string>());
+  fmt::print("executor  {} (protocol {})\n", Text(r["executor"]), Text(r["protocol"]));
+  fmt::print("device    {}: {}, {}, {} units, {}\n", Text(d["kind"]), Text(d["name"]), Text(d["arch"]), Count(d["compute_units"]),
+             HumanBytes(Count(d["memory_bytes"])));
+  for (const auto& [key, value] : d["facts"].items()) {
+    // Facts are an object of strings, or a list of pairs.
+    if (value.is_string()) fmt::print("          {}: {}\n", key, Text(value));
+    else if (value.is_array() && value.size() == 2) fmt::print("          {}: {}\n", Text(value[0]), Text(value[1]));
+  }
   fmt::print("memory    {} in use, peak {}, limit {}\n", HumanBytes(r["memory"]["in_use"]), HumanBytes(r["memory"]["peak"]), HumanBytes(r["memory"]["limit"]));
-  fmt::print("\n");
+  fmt::print("limits   ");
+  for (const auto& [name, value] : r["limits"].items()) fmt::print(" {}={}", name, Count(value));
+  fmt::print("\n\n");
   Table table({"OP", "VARIANT", "TIER", "STATE", "DTYPES", "WHY NOT"});
   for (const json& op : r["ops"]) {
-    for (const json& v : op["variants"]) table.Add({op["op"], v["name"], v["tier"], v["state"], v["dtypes"], v["reason"]});
+    for (const json& v : op["variants"]) table.Add({op["op"], v["name"], v["tier"], v["state"], Classes(Text(v["dtypes"])), v["reason"]});
   }
-  fmt::print("{}", table.ToString());
+  fmt::print("{}\n{}\n", table.ToString(), kClassesNote);
   return absl::OkStatus();
 }
 
-Status Sessions(const Common& common) {
+Status Sessions(const Common& common, const SessionsArgs& args) {
   OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
-  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors, client.Executors());
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors, Executors(common, client));
+  if (!args.end.empty()) {
+    SessionOptions options;
+    options.name = args.end;
+    options.ring = false;
+    OPWIRE_ASSIGN_OR_RETURN(options.device, HolderOf(executors, args.end));
+    if (options.device.empty()) return WithNext(NotFound("no executor holds a session '{}'", args.end), "list yours: opwire sessions");
+    OPWIRE_ASSIGN_OR_RETURN(Session session, client.Open(options));
+    OPWIRE_RETURN_IF_ERROR(session.Close(/*free=*/true));
+    if (common.json) PrintJson({{"ended", args.end}, {"executor", options.device}});
+    else fmt::print("ended session {} on {}\n", args.end, options.device);
+    return absl::OkStatus();
+  }
   json all = json::array();
   for (const ExecutorFacts& e : executors) {
-    SessionOptions options;
-    options.device = e.id;
-    auto session = client.Open(options);
-    if (!session.ok()) continue;  // it left meanwhile, or is full: it is listed by devices
-    auto text = session->Info("sessions");
-    if (!text.ok()) continue;
-    for (json s : json::parse(*text)) {
-      if (s["clients"].size() == 1 && s["clients"][0]["client"] == "opwire" && s["programs"] == 0 && s["name"] == "") continue;  // this one
+    auto sessions = AskJson(e, "sessions");
+    if (absl::IsUnavailable(sessions.status()) && executors.size() > 1) continue;  // it left meanwhile
+    if (!sessions.ok()) return sessions.status();
+    for (json s : *sessions) {
       s["executor"] = e.id;
       all.push_back(std::move(s));
     }
   }
   if (common.json) {
-    fmt::print("{}\n", all.dump(2));
+    PrintJson(all);
+    return absl::OkStatus();
+  }
+  if (all.empty()) {
+    fmt::print("no sessions\n");
     return absl::OkStatus();
   }
   Table table({"EXECUTOR", "ID", "NAME", "CLIENTS", "TENSORS", "HELD", "QUOTA", "QUEUED", "RUNS", "DEVICE TIME"});
   for (const json& s : all) {
-    table.Add({s["executor"], std::to_string(s["id"].get<int64_t>()), s["name"] == "" ? "-" : s["name"].get<std::string>(),
-               std::to_string(s["clients"].size()), std::to_string(s["tensors"].get<int64_t>()), HumanBytes(s["bytes"]), HumanBytes(s["quota"]),
-               std::to_string(s["queued"].get<int64_t>()), std::to_string(s["runs"].get<int64_t>()),
+    std::vector<std::string> clients;
+    for (const json& c : s["clients"]) clients.push_back(Text(c["client"]) + (c["connected"] ? "" : " (lost)"));
+    table.Add({s["executor"], std::to_string(Count(s["id"])), s["name"] == "" ? "-" : Text(s["name"]),
+               clients.empty() ? "none" : fmt::format("{}", fmt::join(clients, ", ")), std::to_string(Count(s["tensors"])), HumanBytes(s["bytes"]),
+               HumanBytes(s["quota"]), std::to_string(Count(s["queued"])), std::to_string(Count(s["runs"])),
                HumanNanos(static_cast<int64_t>(s["device_ms"].get<double>() * 1e6))});
   }
   fmt::print("{}", table.ToString());
   return absl::OkStatus();
-}
-
-}  // namespace
-
-void AddDevices(CLI::App& app, Common& common) {
-  app.add_subcommand("devices", "Who is registered, and how busy\n\nExample:\n  opwire devices")->callback([&] {
-    Run(common, [&] { return Devices(common); });
-  });
-}
-
-void AddOps(CLI::App& app, Common& common) {
-  CLI::App* command = app.add_subcommand("ops", "The ops that an executor can run\n\nExample:\n  opwire ops\n  opwire ops matmul");
-  auto name = std::make_shared<std::string>();
-  command->add_option("op", *name, "One op, with its attributes");
-  command->callback([&common, name] { Run(common, [&] { return Ops(common, *name); }); });
-}
-
-void AddExplain(CLI::App& app, Common& common) {
-  CLI::App* command = app.add_subcommand("explain",
-                                         "Which variant runs an op, and why; or where a session would go\n\nExample:\n  opwire explain matmul f32\n  "
-                                         "opwire explain --placement mlp.opw");
-  struct Args {
-    std::string op, dtype;
-    bool placement = false;
-  };
-  auto args = std::make_shared<Args>();
-  command->add_option("op", args->op, "An op (with --placement: a program's file)");
-  command->add_option("dtype", args->dtype, "An element type: f32, bf16, ...");
-  command->add_flag("--placement", args->placement, "Rank the executors for a session");
-  command->callback([&common, args] {
-    if (!args->placement && args->op.empty()) throw CLI::RequiredError("op");
-    Run(common, [&] { return args->placement ? Placement(common, args->op) : Explain(common, args->op, args->dtype); });
-  });
-}
-
-void AddReport(CLI::App& app, Common& common) {
-  app.add_subcommand("report", "Every variant of every op: there, or why not\n\nExample:\n  opwire report")->callback([&] {
-    Run(common, [&] { return ReportAll(common); });
-  });
-}
-
-void AddSessions(CLI::App& app, Common& common) {
-  app.add_subcommand("sessions", "Your sessions and what they hold\n\nExample:\n  opwire sessions")->callback([&] {
-    Run(common, [&] { return Sessions(common); });
-  });
 }
 
 }  // namespace opwire::cli

@@ -1,29 +1,128 @@
-// opwire: the command line.
+// opwire: the command line. The only file that knows CLI11.
+#include <CLI/CLI.hpp>
+
+#include <fmt/format.h>
+
+#include <functional>
+
 #include "frontend/cli/cli.h"
+#include "ir/ops/names.h"
+
+namespace {
+
+using namespace opwire::cli;
+
+// A command: one line for the list, examples for its own help.
+CLI::App* Command(CLI::App& app, const std::string& name, const std::string& does, const std::string& examples) {
+  CLI::App* command = app.add_subcommand(name, does);
+  command->footer("Examples:\n" + examples + "\nOptions of every command, before or after its name: --registry, --on, --json; see opwire --help.");
+  return command;
+}
+
+// What is wrong with the words, in ours rather than the parser's.
+opwire::Status UsageOf(const CLI::App& app, const CLI::ParseError& e) {
+  const auto chosen = app.get_subcommands();
+  if (!chosen.empty()) {
+    return WithNext(Usage("opwire {}: {}", chosen[0]->get_name(), e.what()), fmt::format("opwire {} --help", chosen[0]->get_name()));
+  }
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  for (const std::string& word : app.remaining()) {
+    if (word.starts_with("-")) continue;
+    const std::string nearest = opwire::DidYouMean(opwire::NearestNames(word, {names.begin(), names.end()}));
+    return WithNext(Usage("no command '{}'{}", opwire::Clip(word), nearest.empty() ? fmt::format("; expected {}", fmt::join(names, ", ")) : nearest),
+                    "opwire --help");
+  }
+  return WithNext(Usage("{}", e.what()), "opwire --help");
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
-  using namespace opwire::cli;
-  CLI::App app(
-      "Runs IR programs on accelerators in other processes.\n\nExample:\n  opwire up\n  opwire devices\n  opwire run mlp.opw --in x=digits.npy --out "
-      "y=probs.npy\n\nExit codes: 0 done, 1 the run failed, 2 usage, 3 nothing reachable, 4 refused.",
-      "opwire");
+  CLI::App app("Runs IR programs on accelerators in other processes.", "opwire");
+  app.footer(
+      "Examples:\n  opwire up\n  opwire devices\n  opwire run mlp.opw --in images=digits.npy --out probabilities=probs.npy\n\n"
+      "Exit codes: 0 done, 1 the run failed, 2 usage, 3 nothing reachable, 4 refused.\n`opwire COMMAND --help` has examples of each.");
+  app.get_formatter()->column_width(30);
   Common common;
+  std::function<opwire::Status()> chosen;
   app.require_subcommand(1);
   app.fallthrough();
-  app.add_option("--registry", common.registries, "A registry to ask; may be given again (default: OPWIRE_REGISTRY, else your own)");
-  app.add_option("--on", common.device, "Only on this device or executor: cpu, cuda:1, an id");
-  app.add_flag("--json", common.json, "Print JSON");
-  AddUp(app, common);
-  AddDevices(app, common);
-  AddOps(app, common);
-  AddExplain(app, common);
-  AddReport(app, common);
-  AddRun(app, common);
-  AddSessions(app, common);
+  app.add_option("--registry", common.registries, "A registry to ask; may be given again (default: OPWIRE_REGISTRY, else your own)")
+      ->type_name("ADDRESS")
+      ->allow_extra_args(false);
+  app.add_option("--on", common.device, "Only on this device or executor: cpu, cuda:1, an executor's id")->type_name("DEVICE");
+  app.add_flag("--json", common.json, "Print JSON, errors too");
+
+  UpArgs up;
+  CLI::App* command = Command(app, "up", "Start a registry and executors of your own, until Ctrl-C",
+                              "  opwire up\n  opwire up --device cpu --data ./tensors\n  opwire up --detach\n");
+  command->add_option("--device", up.devices, "An executor for this device; may be given again (default: cpu)")->type_name("DEVICE")->allow_extra_args(false);
+  command->add_option("--data", up.data, "Directory for save and load (default: none)")->type_name("DIRECTORY");
+  command->add_flag("--detach", up.detach, "Return once they are ready, and leave them running");
+  command->callback([&] { chosen = [&] { return Up(common, up); }; });
+
+  Command(app, "devices", "Who is registered, and how busy", "  opwire devices\n  opwire devices --json\n")->callback([&] {
+    chosen = [&] { return Devices(common); };
+  });
+
+  std::string op;
+  command = Command(app, "ops", "The ops that an executor can run", "  opwire ops\n  opwire ops matmul\n");
+  command->add_option("op", op, "One op, with its attributes")->type_name("");
+  command->callback([&] { chosen = [&] { return Ops(common, op); }; });
+
+  ExplainArgs explain;
+  command = Command(app, "explain", "Which variant runs an op, and why; or where a session would go",
+                    "  opwire explain matmul\n  opwire explain matmul f32\n  opwire explain --placement\n  opwire explain --placement mlp.opw\n");
+  command->add_option("op", explain.op, "An op (with --placement: a program's file, or nothing)")->type_name("");
+  command->add_option("dtype", explain.dtype, "An element type: f32, bf16, ...")->type_name("");
+  command->add_flag("--placement", explain.placement, "Rank the executors for a session");
+  command->callback([&] { chosen = [&] { return explain.placement ? Placement(common, explain.op) : Explain(common, explain); }; });
+
+  Command(app, "report", "Every variant of every op: there, or why not", "  opwire report\n  opwire report --on cpu-0 --json\n")->callback([&] {
+    chosen = [&] { return ReportAll(common); };
+  });
+
+  RunArgs run;
+  command = Command(app, "run", "Run a program's file; without inputs, print its signature",
+                    "  opwire run mlp.opw\n  opwire run mlp.opw --in images=digits.npy --out probabilities=probs.npy\n"
+                    "  opwire run mlp.opw --in images=random:7 --dim b=32\n"
+                    "  opwire run step.opw --session train --in w=@w --in x=x.npy --out loss=@loss\n");
+  command->add_option("file", run.file, "A program in text form (.opw)")->required()->type_name("");
+  command->add_option("--in", run.in, "For each parameter: NAME=FILE.npy, NAME=random:SEED, NAME=NUMBER for a scalar or dimension, or "
+                                      "NAME=@TENSOR for a tensor of the session")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+  command->add_option("--out", run.out, "For each result to keep: NAME=FILE.npy, or NAME=@TENSOR to leave it in the session")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+  command->add_option("--dim", run.dims, "The value of a dimension ?NAME of random inputs")->type_name("NAME=NUMBER")->allow_extra_args(false);
+  command->add_option("--session", run.session, "Run in the session of this name, which stays when the command ends; made where there is none")
+      ->type_name("NAME");
+  command->add_option("--memory", run.memory, "The most that the session may hold: 4096, 64MiB, 2GiB (default: what the executor allows)")->type_name("BYTES");
+  command->add_option("--repeat", run.repeat, "Runs; the shortest time is printed (default: 1)")->check(CLI::Range(1, 1'000'000).description(""))->type_name("N");
+  command->add_option("--deadline-ms", run.deadline_ms, "Give up after this time (default: never)")
+      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->type_name("MS");
+  command->add_flag("--profile", run.profile, "Print what each node took");
+  command->callback([&] { chosen = [&] { return Run(common, run); }; });
+
+  SessionsArgs sessions;
+  command = Command(app, "sessions", "Your sessions and what they hold", "  opwire sessions\n  opwire sessions --end train\n");
+  command->add_option("--end", sessions.end, "End the session of this name; what it holds is freed")->type_name("NAME");
+  command->callback([&] { chosen = [&] { return Sessions(common, sessions); }; });
+
+  if (argc == 1) {
+    fmt::print(stderr, "{}", app.help());
+    return kUsage;
+  }
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kDone : kUsage;
+    for (int i = 1; i < argc; ++i) common.json = common.json || std::string_view(argv[i]) == "--json";
+    return Fail(common, UsageOf(app, e));
   }
-  return common.exit_code;
+  return Fail(common, chosen());
 }

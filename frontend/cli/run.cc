@@ -1,252 +1,362 @@
 // opwire run: a program's file, arrays in, arrays out.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
-#include <fstream>
+#include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <sstream>
+#include <optional>
 
 #include "frontend/cli/cli.h"
-#include "ir/base/float.h"
-#include "ir/text/text.h"
+#include "frontend/cli/elements.h"
+#include "ir/ops/names.h"
 #include "ir/verify/verify.h"
 
 namespace opwire::cli {
 namespace {
 
-using nlohmann::json;
+constexpr int64_t kMostRandomBytes = int64_t{1} << 34;
 
-struct RunArgs {
-  std::string file;
-  std::vector<std::string> in, out, dims;
-  int repeat = 1;
-  double deadline_ms = 0;
-};
+using Pairs = std::map<std::string, std::string>;
 
-StatusOr<std::map<std::string, std::string>> Pairs(const std::vector<std::string>& list, std::string_view flag) {
-  std::map<std::string, std::string> out;
+StatusOr<Pairs> PairsOf(const std::vector<std::string>& list, std::string_view flag) {
+  Pairs out;
   for (const std::string& s : list) {
     const size_t eq = s.find('=');
-    if (eq == std::string::npos || eq == 0) return InvalidArgument("{} {}: expected NAME=VALUE", flag, s);
-    if (!out.emplace(s.substr(0, eq), s.substr(eq + 1)).second) return InvalidArgument("{} {}: given twice", flag, s.substr(0, eq));
+    if (eq == std::string::npos || eq == 0 || eq + 1 == s.size()) return Usage("{} {}: expected NAME=VALUE", flag, s);
+    if (!out.emplace(s.substr(0, eq), s.substr(eq + 1)).second) return Usage("{} {}: given twice", flag, s.substr(0, eq));
   }
   return out;
-}
-
-std::string SignatureOf(const Module& m, const Function& f, const ValueTypes& types) {
-  std::string out = fmt::format("@{}(", f.name);
-  for (size_t i = 0; i < f.params.size(); ++i) {
-    const Param& p = f.params[i];
-    out += fmt::format("{}\n  {}{}: {}", i ? "," : "", p.mode == ParamMode::kInout ? "inout " : "", p.name,
-                       p.mode == ParamMode::kDim ? "dimension" : ToString(p.type, m.dims));
-  }
-  out += "\n) -> (";
-  for (size_t i = 0; i < f.results.size(); ++i) {
-    out += fmt::format("{}\n  {}: {}", i ? "," : "", f.results[i].name, ToString(*types.types[static_cast<size_t>(f.results[i].value)], m.dims));
-  }
-  return out + "\n)";
 }
 
 StatusOr<int64_t> Number(std::string_view text, std::string_view what) {
   int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size()) return InvalidArgument("{}: expected a number, got '{}'", what, text);
+  if (error != std::errc() || end != text.data() + text.size()) return Usage("{}: expected a whole number, got '{}'", what, text);
   return n;
 }
 
-double ElementOf(const Array& a, int64_t i) {
-  switch (a.dtype()) {
-    case DType::kF64: return a.values<double>()[i];
-    case DType::kF32: return a.values<float>()[i];
-    case DType::kF16: return F16ToFloat(a.values<uint16_t>()[i]);
-    case DType::kBF16: return BF16ToFloat(a.values<uint16_t>()[i]);
-    case DType::kF8E4M3: return F8E4M3ToFloat(a.bytes()[i]);
-    case DType::kF8E5M2: return F8E5M2ToFloat(a.bytes()[i]);
-    case DType::kI64: return static_cast<double>(a.values<int64_t>()[i]);
-    case DType::kI32: return a.values<int32_t>()[i];
-    case DType::kI16: return a.values<int16_t>()[i];
-    case DType::kI8: return a.values<int8_t>()[i];
-    case DType::kU64: return static_cast<double>(a.values<uint64_t>()[i]);
-    case DType::kU32: return a.values<uint32_t>()[i];
-    case DType::kU16: return a.values<uint16_t>()[i];
-    default: return a.bytes()[i];
+// "4096", "64MiB", "2G".
+StatusOr<int64_t> BytesOf(std::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  std::string unit(text.substr(digits));
+  for (const std::string_view end : {"iB", "B"}) {
+    if (unit.ends_with(end)) unit.resize(unit.size() - end.size());
   }
+  const size_t power = std::string_view("KMGT").find(unit);
+  const auto n = Number(text.substr(0, digits), "--memory");
+  if (!n.ok() || *n == 0 || unit.size() > 1 || power == std::string_view::npos) return Usage("--memory: expected bytes such as 4096, 64MiB or 2GiB, got '{}'", text);
+  const int shift = unit.empty() ? 0 : 10 * static_cast<int>(power + 1);
+  return *n > (int64_t{1} << 62) >> shift ? int64_t{1} << 62 : *n << shift;
 }
 
-// The first elements and the extremes, on one line.
-std::string Summary(const Array& a) {
-  const int64_t n = a.elements();
-  std::string out = fmt::format("{}{}", DTypeName(a.dtype()), ShapeToString(a.shape()));
-  if (n == 0) return out;
-  double low = ElementOf(a, 0), high = low, sum = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const double v = ElementOf(a, i);
-    low = std::min(low, v);
-    high = std::max(high, v);
-    sum += v;
+std::string TypeOf(const Module& m, const Param& p) { return p.mode == ParamMode::kDim ? "dimension " + m.dims.ToString(p.dim) : ToString(p.type, m.dims); }
+
+struct Signature {
+  const Module& module;
+  const Function& function;
+  ValueTypes types;
+
+  explicit Signature(const Module& m) : module(m), function(m.functions[0]), types(m.functions[0]) {}
+
+  std::string TypeOfResult(const Result& r) const { return opwire::ToString(*types.types[static_cast<size_t>(r.value)], module.dims); }
+
+  std::string ToText() const {
+    std::string out = fmt::format("@{}(", function.name);
+    for (const Param& p : function.params) {
+      out += fmt::format("\n  {}{}: {}", p.mode == ParamMode::kInout ? "inout " : "", p.name, TypeOf(module, p));
+    }
+    out += "\n) -> (";
+    for (const Result& r : function.results) out += fmt::format("\n  {}: {}", r.name, TypeOfResult(r));
+    return out + "\n)\n";
   }
-  out += " =";
-  for (int64_t i = 0; i < std::min<int64_t>(n, 6); ++i) out += fmt::format(" {:.6g}", ElementOf(a, i));
-  if (n > 6) out += fmt::format(" ...  min {:.6g} max {:.6g} mean {:.6g}", low, high, sum / static_cast<double>(n));
+
+  std::string ToJson() const {
+    std::vector<std::string> params, results;
+    for (const Param& p : function.params) {
+      const char* mode = p.mode == ParamMode::kInout ? "inout" : p.mode == ParamMode::kDim ? "dim" : "in";
+      params.push_back(fmt::format("{{\"name\":{},\"mode\":\"{}\",\"type\":{}}}", Quote(p.name), mode, Quote(TypeOf(module, p))));
+    }
+    for (const Result& r : function.results) results.push_back(fmt::format("{{\"name\":{},\"type\":{}}}", Quote(r.name), Quote(TypeOfResult(r))));
+    return fmt::format("{{\"program\":{},\"parameters\":[{}],\"results\":[{}]}}\n", Quote(function.name), fmt::join(params, ","), fmt::join(results, ","));
+  }
+};
+
+// Every name is one of `known`; all else is a slip of the keyboard.
+Status CheckNames(const Pairs& given, std::string_view flag, const std::vector<std::string_view>& known, std::string_view what) {
+  for (const auto& [name, value] : given) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string nearest = DidYouMean(NearestNames(name, known));
+    return Usage("{} {}: the program has no {} {}{}", flag, name, what, name,
+                 !nearest.empty() ? nearest : known.empty() ? std::string("; it has none") : fmt::format("; it has {}", fmt::join(known, ", ")));
+  }
+  return absl::OkStatus();
+}
+
+struct Input {
+  enum class Kind { kArray, kScalar, kDim, kRandom, kTensor };
+  Kind kind = Kind::kArray;
+  Array array;          // kArray; kRandom once its shape is known
+  double scalar = 0;
+  int64_t number = 0;   // kDim: the value; kRandom: the seed
+  std::string name;     // kTensor
+  Tensor tensor;        // once it is on the executor
+};
+
+// What can be told without an executor.
+StatusOr<Input> ReadInput(const Module& m, const Param& p, const std::string& value) {
+  Input in;
+  if (p.mode == ParamMode::kDim) {
+    in.kind = Input::Kind::kDim;
+    OPWIRE_ASSIGN_OR_RETURN(in.number, Number(value, "--in " + p.name));
+  } else if (value == "random" || value.starts_with("random:")) {
+    in.kind = Input::Kind::kRandom;
+    if (value.size() > 7) {
+      OPWIRE_ASSIGN_OR_RETURN(in.number, Number(std::string_view(value).substr(7), "--in " + p.name));
+    }
+  } else if (value.starts_with("@")) {
+    in.kind = Input::Kind::kTensor;
+    in.name = value.substr(1);
+  } else if (p.type.rank() == 0 && !value.ends_with(".npy")) {
+    char* end = nullptr;
+    in.kind = Input::Kind::kScalar;
+    in.scalar = std::strtod(value.c_str(), &end);
+    if (*end) return Usage("--in {}: expected a number, FILE.npy, random:SEED or @TENSOR, got '{}'", p.name, value);
+  } else {
+    auto array = Array::ReadNpy(value);
+    if (!array.ok()) return absl::IsNotFound(array.status()) ? Usage("--in {}: {}", p.name, MessageOf(array.status())) : array.status();
+    in.array = *std::move(array);
+    const bool fits = in.array.dtype() == p.type.dtype && static_cast<int>(in.array.shape().size()) == p.type.rank();
+    bool equal = fits;
+    for (size_t a = 0; fits && a < in.array.shape().size(); ++a) {
+      const Dim d = p.type.shape[a];
+      equal = equal && (!m.dims.IsConstant(d) || m.dims.ConstantValue(d) == in.array.shape()[a]);
+    }
+    if (!equal) {
+      return InvalidArgument("--in {}: expected {}, got {}{} from {}", p.name, ToString(p.type, m.dims), DTypeName(in.array.dtype()),
+                             ShapeToString(in.array.shape()), value);
+    }
+  }
+  return in;
+}
+
+// The value of each symbol of the program for random inputs: --dim, else as the other inputs have it, else the least that it may be,
+// but not zero.
+StatusOr<std::vector<int64_t>> SymbolsOf(const Module& m, const Function& f, const std::vector<Input>& inputs, const Pairs& dims) {
+  std::vector<int64_t> out;
+  for (size_t s = 0; s < m.dims.symbols().size(); ++s) {
+    const DimSymbol& symbol = m.dims.symbols()[s];
+    int64_t value = std::max({symbol.lower, symbol.multiple, int64_t{1}});
+    const auto is_symbol = [&](Dim d) { return m.dims.node(d).kind == DimKind::kSymbol && static_cast<size_t>(m.dims.node(d).value) == s; };
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Param& p = f.params[i];
+      if (inputs[i].kind == Input::Kind::kDim && is_symbol(p.dim)) value = inputs[i].number;
+      const std::vector<int64_t>* shape = inputs[i].kind == Input::Kind::kArray    ? &inputs[i].array.shape()
+                                          : inputs[i].kind == Input::Kind::kTensor ? &inputs[i].tensor.shape()
+                                                                                   : nullptr;
+      for (size_t a = 0; shape && a < std::min(shape->size(), p.type.shape.size()); ++a) {
+        if (is_symbol(p.type.shape[a])) value = (*shape)[a];
+      }
+    }
+    if (const auto given = dims.find(symbol.name); given != dims.end()) {
+      OPWIRE_ASSIGN_OR_RETURN(value, Number(given->second, "--dim " + symbol.name));
+    }
+    if (Status status = m.dims.CheckSymbol(s, value); !status.ok()) return AsUsage(status);
+    out.push_back(value);
+  }
   return out;
 }
 
-// The extents of a parameter of random contents: constants and --dim values.
-StatusOr<std::vector<int64_t>> ShapeFor(const Module& m, const Param& p, const std::map<std::string, std::string>& dims) {
-  std::vector<int64_t> symbols;
-  for (const DimSymbol& s : m.dims.symbols()) {
-    const auto given = dims.find(s.name);
-    int64_t value = std::max<int64_t>(s.lower, s.multiple);
-    if (given != dims.end()) {
-      OPWIRE_ASSIGN_OR_RETURN(value, Number(given->second, "--dim " + s.name));
-    }
-    symbols.push_back(value);
-  }
-  const DimValues values(m.dims, symbols);
+Status MakeRandom(const Param& p, const DimValues& values, Input& in) {
   std::vector<int64_t> shape;
   for (Dim d : p.type.shape) {
     OPWIRE_ASSIGN_OR_RETURN(const int64_t extent, values.Get(d));
     shape.push_back(extent);
   }
-  return shape;
-}
-
-struct Input {
-  Array array;
-  std::optional<double> scalar;
-  std::optional<int64_t> dim;
-};
-
-StatusOr<Input> ReadInput(const Module& m, const Param& p, const std::string& value, const std::map<std::string, std::string>& dims) {
-  Input in;
-  if (p.mode == ParamMode::kDim) {
-    OPWIRE_ASSIGN_OR_RETURN(in.dim, Number(value, "--in " + p.name));
-    return in;
+  const auto bytes = TensorBytes(p.type.dtype, Encoding::kDense, shape);
+  if (!bytes || *bytes > kMostRandomBytes) {
+    return ResourceExhausted("--in {}: a random {}{} is too large", p.name, DTypeName(p.type.dtype), ShapeToString(shape));
   }
-  if (value.starts_with("random:") || value == "random") {
-    uint64_t seed = 0;
-    if (value.size() > 7) {
-      OPWIRE_ASSIGN_OR_RETURN(const int64_t n, Number(std::string_view(value).substr(7), "--in " + p.name));
-      seed = static_cast<uint64_t>(n);
-    }
-    OPWIRE_ASSIGN_OR_RETURN(std::vector<int64_t> shape, ShapeFor(m, p, dims));
-    const auto bytes = TensorBytes(p.type.dtype, Encoding::kDense, shape);
-    if (!bytes || *bytes > int64_t{1} << 34) return ResourceExhausted("--in {}: a random {}{} is too large", p.name, DTypeName(p.type.dtype), ShapeToString(shape));
-    in.array = Array::Random(p.type.dtype, std::move(shape), seed);
-    return in;
-  }
-  if (p.type.rank() == 0 && !value.ends_with(".npy")) {
-    char* end = nullptr;
-    in.scalar = std::strtod(value.c_str(), &end);
-    if (value.empty() || *end) return InvalidArgument("--in {}: expected a number, a .npy file or random:SEED, got '{}'", p.name, value);
-    return in;
-  }
-  OPWIRE_ASSIGN_OR_RETURN(in.array, Array::ReadNpy(value));
-  if (in.array.dtype() != p.type.dtype) {
-    return InvalidArgument("--in {}: expected {}, {} holds {}{}", p.name, ToString(p.type, m.dims), value, DTypeName(in.array.dtype()),
-                           ShapeToString(in.array.shape()));
-  }
-  return in;
-}
-
-Status RunFile(const Common& common, const RunArgs& args) {
-  std::ifstream file(args.file);
-  if (!file) return NotFound("file {} cannot be read", args.file);
-  std::stringstream text;
-  text << file.rdbuf();
-  OPWIRE_ASSIGN_OR_RETURN(Module module, Parse(text.str(), args.file));
-  OPWIRE_RETURN_IF_ERROR(VerifyModule(module).status());
-  const Function f = module.functions[0];
-  const ValueTypes types(module.functions[0]);
-  OPWIRE_ASSIGN_OR_RETURN(const auto in, Pairs(args.in, "--in"));
-  OPWIRE_ASSIGN_OR_RETURN(const auto out, Pairs(args.out, "--out"));
-  OPWIRE_ASSIGN_OR_RETURN(const auto dims, Pairs(args.dims, "--dim"));
-  const std::string signature = SignatureOf(module, f, types);
-  if (in.empty() && !f.params.empty()) {
-    fmt::print("{}\n", signature);
-    return absl::OkStatus();
-  }
-  for (const auto& [name, value] : in) {
-    if (std::none_of(f.params.begin(), f.params.end(), [&](const Param& p) { return p.name == name; })) {
-      return InvalidArgument("--in {}: no such parameter in {}", name, signature);
-    }
-  }
-  for (const auto& [name, value] : out) {
-    if (std::none_of(f.results.begin(), f.results.end(), [&](const Result& r) { return r.name == name; })) {
-      return InvalidArgument("--out {}: no such result in {}", name, signature);
-    }
-  }
-  std::vector<Input> inputs;
-  for (const Param& p : f.params) {
-    const auto given = in.find(p.name);
-    if (given == in.end()) return InvalidArgument("parameter {} has no value: pass --in {}=FILE.npy or --in {}=random:SEED\n{}", p.name, p.name, p.name, signature);
-    OPWIRE_ASSIGN_OR_RETURN(Input input, ReadInput(module, p, given->second, dims));
-    inputs.push_back(std::move(input));
-  }
-
-  OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
-  OPWIRE_ASSIGN_OR_RETURN(Session session, OpenAny(common, client, &module));
-  OPWIRE_ASSIGN_OR_RETURN(Program program, session.Load(module));
-  std::vector<Arg> run_args;
-  std::map<std::string, Tensor> inouts;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Param& p = f.params[i];
-    if (inputs[i].dim) {
-      run_args.emplace_back(*inputs[i].dim);
-    } else if (p.mode == ParamMode::kInout) {
-      Array a = inputs[i].scalar ? Array(p.type.dtype, {}) : std::move(inputs[i].array);
-      OPWIRE_ASSIGN_OR_RETURN(Tensor t, session.Put(a.view()));
-      inouts.emplace(p.name, t);
-      run_args.emplace_back(t);
-    } else if (inputs[i].scalar) {
-      run_args.emplace_back(*inputs[i].scalar);
-    } else {
-      run_args.emplace_back(inputs[i].array);
-    }
-  }
-  RunOptions options;
-  options.deadline_us = static_cast<int64_t>(args.deadline_ms * 1000);
-  RunResult result;
-  int64_t best = INT64_MAX;
-  for (int i = 0; i < args.repeat; ++i) {
-    OPWIRE_ASSIGN_OR_RETURN(result, program.Run(run_args, options));
-    best = std::min(best, result.run_ns);
-  }
-  json printed = json::object();
-  for (size_t r = 0; r < f.results.size(); ++r) {
-    const std::string& name = f.results[r].name;
-    const Tensor& t = inouts.contains(name) ? inouts.at(name) : result.outputs[r].tensor;
-    OPWIRE_ASSIGN_OR_RETURN(const Array array, session.Fetch(t));
-    if (const auto path = out.find(name); path != out.end()) OPWIRE_RETURN_IF_ERROR(array.WriteNpy(path->second));
-    printed[name] = Summary(array);
-  }
-  if (common.json) {
-    fmt::print("{}\n", json({{"executor", session.executor()}, {"run_ns", best}, {"divided_by_zero", result.divided_by_zero}, {"results", printed}}).dump(2));
-    return absl::OkStatus();
-  }
-  for (const Result& r : f.results) fmt::print("{}: {}\n", r.name, printed[r.name].get<std::string>());
-  fmt::print("ran on {} in {}{}\n", session.executor(), HumanNanos(best), result.divided_by_zero ? "; an integer was divided by zero" : "");
+  in.array = Array::Random(p.type.dtype, std::move(shape), static_cast<uint64_t>(in.number));
   return absl::OkStatus();
+}
+
+StatusOr<Session> OpenFor(const Common& common, const RunArgs& args, const Module& m, Client& client, bool needs_tensors) {
+  SessionOptions options;
+  options.device = common.device;
+  options.name = args.session;
+  if (!args.memory.empty()) {
+    OPWIRE_ASSIGN_OR_RETURN(options.memory_bytes, BytesOf(args.memory));
+  }
+  options.program = &m;
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors, Executors(common, client));
+  if (!args.session.empty()) {
+    OPWIRE_ASSIGN_OR_RETURN(const std::string holder, HolderOf(executors, args.session));
+    if (!holder.empty()) options.device = holder;
+    if (holder.empty() && needs_tensors) {
+      return WithNext(NotFound("lost session: no executor holds a session '{}'; it was ended, its time to live passed, or its executor was restarted",
+                               args.session),
+                      "make its tensors anew, from files: --in NAME=FILE.npy");
+    }
+  }
+  return client.Open(options);
+}
+
+// Tensors that are on the executor or go there, in the order of the parameters.
+Status Place(const Module& m, const Function& f, const Pairs& dims, Session& session, const std::string& name, std::vector<Input>& inputs) {
+  for (Input& in : inputs) {
+    if (in.kind != Input::Kind::kTensor) continue;
+    auto tensor = session.Find(in.name);
+    if (absl::IsNotFound(tensor.status())) {
+      OPWIRE_ASSIGN_OR_RETURN(const std::vector<TensorFacts> all, session.List());
+      std::vector<std::string> names;
+      for (const TensorFacts& t : all) names.push_back(t.name.empty() ? t.id : t.name);
+      return NotFound("session '{}' on {} has no tensor '{}'; it has {}", name, session.executor(), in.name,
+                      names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", ")));
+    }
+    if (!tensor.ok()) return tensor.status();
+    in.tensor = *std::move(tensor);
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<int64_t> symbols, SymbolsOf(m, f, inputs, dims));
+  const DimValues values(m.dims, symbols);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Input& in = inputs[i];
+    const Param& p = f.params[i];
+    if (in.kind == Input::Kind::kRandom) OPWIRE_RETURN_IF_ERROR(MakeRandom(p, values, in));
+    if (in.kind == Input::Kind::kScalar && p.mode == ParamMode::kInout) in.array = ScalarArray(p.type.dtype, in.scalar);
+    else if (in.kind != Input::Kind::kArray && in.kind != Input::Kind::kRandom) continue;
+    OPWIRE_ASSIGN_OR_RETURN(in.tensor, session.Put(in.array.view()));
+  }
+  return absl::OkStatus();
+}
+
+// Names under which results are to stay are free, or their own tensors'.
+Status CheckKept(Session& session, const std::string& name, const Pairs& out, const std::map<std::string, Tensor>& inouts) {
+  for (const auto& [result, to] : out) {
+    if (!to.starts_with("@")) continue;
+    const auto held = session.Find(to.substr(1));
+    const auto own = inouts.find(result);
+    if (!held.ok() || (own != inouts.end() && own->second.id() == held->id())) continue;
+    return WithNext(AlreadyExists("--out {}: session '{}' has a tensor '{}' already", result, name, to.substr(1)), "keep the result under another name");
+  }
+  return absl::OkStatus();
+}
+
+void PrintProfile(const Common& common, const Function& f, const std::vector<StepCost>& profile) {
+  if (common.json || profile.empty()) return;
+  Table table({"NODE", "OP@VARIANT", "TIME"});
+  for (const StepCost& c : profile) {
+    const bool node = c.node >= 0 && c.node < static_cast<int>(f.nodes.size());
+    table.Add({node ? std::to_string(c.node) : "result", c.label, HumanNanos(c.ns)});
+  }
+  fmt::print("{}", table.ToString());
 }
 
 }  // namespace
 
-void AddRun(CLI::App& app, Common& common) {
-  CLI::App* command = app.add_subcommand("run",
-                                         "Run a program's file; without inputs, print its signature\n\nExample:\n  opwire run mlp.opw\n  opwire run mlp.opw "
-                                         "--in x=digits.npy --in w=random:7 --out y=probs.npy");
-  auto args = std::make_shared<RunArgs>();
-  command->add_option("file", args->file, "A program in text form (.opw)")->required();
-  command->add_option("--in", args->in, "NAME=FILE.npy, NAME=random:SEED, or NAME=NUMBER for a scalar or dimension; once for each parameter");
-  command->add_option("--out", args->out, "NAME=FILE.npy; once for each result to keep");
-  command->add_option("--dim", args->dims, "NAME=NUMBER: the value of a dimension ?NAME for random inputs");
-  command->add_option("--repeat", args->repeat, "Runs; the shortest time is printed")->check(CLI::Range(1, 1'000'000))->capture_default_str();
-  command->add_option("--deadline-ms", args->deadline_ms, "Give up after this time; 0: never")->check(CLI::Range(0.0, 1e9))->capture_default_str();
-  command->callback([&common, args] {
-    const Status status = RunFile(common, *args);
-    common.exit_code = status.ok() ? kDone : Report(common, status);
-  });
+Status Run(const Common& common, const RunArgs& args) {
+  OPWIRE_ASSIGN_OR_RETURN(Module module, ReadProgram(args.file));
+  OPWIRE_RETURN_IF_ERROR(VerifyModule(module).status());
+  const Signature signature(module);
+  const Function& f = signature.function;
+  OPWIRE_ASSIGN_OR_RETURN(const Pairs in, PairsOf(args.in, "--in"));
+  OPWIRE_ASSIGN_OR_RETURN(const Pairs out, PairsOf(args.out, "--out"));
+  OPWIRE_ASSIGN_OR_RETURN(const Pairs dims, PairsOf(args.dims, "--dim"));
+  std::vector<std::string_view> params, results, symbols;
+  for (const Param& p : f.params) params.push_back(p.name);
+  for (const Result& r : f.results) results.push_back(r.name);
+  for (const DimSymbol& s : module.dims.symbols()) symbols.push_back(s.name);
+  OPWIRE_RETURN_IF_ERROR(CheckNames(in, "--in", params, "parameter"));
+  OPWIRE_RETURN_IF_ERROR(CheckNames(out, "--out", results, "result"));
+  OPWIRE_RETURN_IF_ERROR(CheckNames(dims, "--dim", symbols, "dimension"));
+  if (in.empty() && !f.params.empty()) {
+    fmt::print("{}", common.json ? signature.ToJson() : signature.ToText());
+    return absl::OkStatus();
+  }
+  std::vector<Input> inputs;
+  bool needs_tensors = false;
+  for (const Param& p : f.params) {
+    const auto given = in.find(p.name);
+    if (given == in.end()) {
+      return WithNext(Usage("parameter {}: {} has no value", p.name, TypeOf(module, p)),
+                      p.mode == ParamMode::kDim ? fmt::format("pass --in {}=NUMBER", p.name)
+                                                : fmt::format("pass --in {}=FILE.npy or --in {}=random:SEED", p.name, p.name));
+    }
+    OPWIRE_ASSIGN_OR_RETURN(Input input, ReadInput(module, p, given->second));
+    needs_tensors |= input.kind == Input::Kind::kTensor;
+    inputs.push_back(std::move(input));
+  }
+  bool keeps = false;
+  for (const auto& [name, value] : out) {
+    const std::filesystem::path folder = std::filesystem::path(value).parent_path();
+    std::error_code error;
+    if (value.starts_with("@")) keeps = true;
+    else if (!folder.empty() && !std::filesystem::is_directory(folder, error)) return Usage("--out {}: there is no directory {}", name, folder.string());
+  }
+  if (args.session.empty() && (needs_tensors || keeps)) {
+    return WithNext(Usage("@TENSOR: a tensor stays in a session with a name, and none is given"), "pass --session NAME");
+  }
+
+  OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
+  OPWIRE_ASSIGN_OR_RETURN(Session session, OpenFor(common, args, module, client, needs_tensors));
+  OPWIRE_RETURN_IF_ERROR(Place(module, f, dims, session, args.session, inputs));
+  OPWIRE_ASSIGN_OR_RETURN(Program program, session.Load(module));
+  std::vector<Arg> run_args;
+  std::map<std::string, Tensor> inouts;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].kind == Input::Kind::kDim) run_args.emplace_back(inputs[i].number);
+    else if (inputs[i].tensor.valid()) run_args.emplace_back(inputs[i].tensor);
+    else run_args.emplace_back(inputs[i].scalar);
+    if (f.params[i].mode == ParamMode::kInout) inouts.emplace(f.params[i].name, inputs[i].tensor);
+  }
+  OPWIRE_RETURN_IF_ERROR(CheckKept(session, args.session, out, inouts));
+  RunOptions options;
+  options.deadline_us = static_cast<int64_t>(args.deadline_ms * 1000);
+  options.profile = args.profile;
+  RunResult result;
+  int64_t best = INT64_MAX;
+  for (int i = 0; i < args.repeat; ++i) {
+    result = {};
+    OPWIRE_ASSIGN_OR_RETURN(result, program.Run(run_args, options));
+    best = std::min(best, result.run_ns);
+  }
+
+  std::vector<std::string> lines;
+  for (size_t r = 0; r < f.results.size(); ++r) {
+    const std::string& name = f.results[r].name;
+    Tensor t = inouts.contains(name) ? inouts.at(name) : result.outputs[r].tensor;
+    OPWIRE_ASSIGN_OR_RETURN(const Array array, session.Fetch(t));
+    if (const auto to = out.find(name); to != out.end()) {
+      if (to->second.starts_with("@")) {
+        OPWIRE_RETURN_IF_ERROR(session.Rename(t, to->second.substr(1)));
+        t.Leave();
+      } else {
+        OPWIRE_RETURN_IF_ERROR(array.WriteNpy(to->second));
+      }
+    }
+    if (common.json) {
+      lines.push_back(fmt::format("{{\"name\":{},\"dtype\":\"{}\",\"shape\":[{}],\"summary\":{}}}", Quote(name), DTypeName(array.dtype()),
+                                  fmt::join(array.shape(), ","), Quote(Summary(array))));
+    } else {
+      fmt::print("{}: {}\n", name, Summary(array));
+    }
+  }
+  PrintProfile(common, f, result.profile);
+  if (common.json) {
+    std::vector<std::string> steps;
+    for (const StepCost& c : result.profile) steps.push_back(fmt::format("{{\"node\":{},\"label\":{},\"ns\":{}}}", c.node, Quote(c.label), c.ns));
+    fmt::print("{{\"executor\":{},\"run_ns\":{},\"divided_by_zero\":{},\"results\":[{}],\"profile\":[{}]}}\n", Quote(session.executor()), best,
+               result.divided_by_zero, fmt::join(lines, ","), fmt::join(steps, ","));
+  } else {
+    fmt::print("ran on {} in {}{}\n", session.executor(), HumanNanos(best), result.divided_by_zero ? "; an integer was divided by zero" : "");
+  }
+  if (args.session.empty()) return absl::OkStatus();
+  // What this command made and does not keep is freed with the next message, and a session with a name outlives it: send one.
+  result = {};
+  inouts.clear();
+  run_args.clear();
+  inputs.clear();
+  return session.List().status();
 }
 
 }  // namespace opwire::cli

@@ -4,9 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <thread>
+#include <fstream>
 
 #include "frontend/cli/cli.h"
 #include "ir/wire/endpoint.h"
@@ -16,11 +17,7 @@
 namespace opwire::cli {
 namespace {
 
-struct UpArgs {
-  std::vector<std::string> devices;
-  std::string data;
-  bool detach = false;
-};
+constexpr Nanos kReadyWithin = 20 * kSecond;
 
 struct Child {
   std::string program;
@@ -37,7 +34,7 @@ std::string Locate(const std::string& program) {
   const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
   for (const std::filesystem::path& p : {here / program, here / ".." / "executor" / program, here / ".." / "registry" / program,
                                          here / ".." / ".." / "executor" / program, here / ".." / ".." / "registry" / program}) {
-    if (std::filesystem::exists(p, error)) return p.lexically_normal().string();
+    if (std::filesystem::is_regular_file(p, error)) return p.lexically_normal().string();
   }
   return program;
 }
@@ -59,27 +56,84 @@ void Start(Child& c, Nanos now) {
   _exit(127);
 }
 
-// True once every executor answers.
-bool Ready(const Common& common, size_t executors) {
-  auto client = Connect(common);
+// True once every executor is registered.
+bool Ready(const std::string& registry, size_t executors) {
+  auto client = Client::Connect({.registries = {registry}, .name = "opwire up"});
   if (!client.ok()) return false;
   auto there = client->Executors();
   return there.ok() && there->size() >= executors;
 }
 
-Status Supervise(const Common& common, const UpArgs& args) {
-  TerminationSignals signals;
-  OPWIRE_ASSIGN_OR_RETURN(const std::string registry, DefaultRegistryEndpoint());
-  OPWIRE_RETURN_IF_ERROR(ClearStaleSocket(registry));
-  std::vector<Child> children;
-  children.push_back({Locate("opwire-registry"), {"--log-level", "warning"}, -1, 0, 0, 0});
-  for (const std::string& device : args.devices) {
-    Child c{Locate("opwire-executor"), {"--device", device, "--log-level", "warning"}, -1, 0, 0, 0};
-    if (!args.data.empty()) c.args.insert(c.args.end(), {"--data", args.data});
-    children.push_back(std::move(c));
+// Where the registry listens: --registry, else the user's own place; OPWIRE_REGISTRY names somebody else's.
+StatusOr<std::string> Place(const Common& common) {
+  if (common.registries.empty()) return DefaultRegistryEndpoint();
+  if (common.registries.size() > 1 || !IsIpc(common.registries[0])) {
+    return WithNext(Usage("opwire up: expected one --registry ipc://PATH"), "for tcp start the programs by hand: opwire-registry --help, opwire-executor --help");
   }
-  for (Child& c : children) Start(c, MonotonicNow());
+  OPWIRE_RETURN_IF_ERROR(CheckEndpoint(common.registries[0], false));
+  return common.registries[0];
+}
+
+std::vector<Child> Children(const UpArgs& args, const std::string& registry) {
+  std::vector<Child> out;
+  out.push_back({Locate("opwire-registry"), {"--listen", registry, "--log-level", "warning"}, -1, 0, 0, 0});
+  for (size_t i = 0; i < args.devices.size(); ++i) {
+    // A name that stays the same from start to start: what died in which kernel is kept under it.
+    std::string name = fmt::format("{}-{}", args.devices[i], i);
+    std::replace(name.begin(), name.end(), ':', '-');
+    Child c{Locate("opwire-executor"), {"--device", args.devices[i], "--name", name, "--registry", registry, "--log-level", "warning"}, -1, 0, 0, 0};
+    if (!args.data.empty()) c.args.insert(c.args.end(), {"--data", args.data});
+    out.push_back(std::move(c));
+  }
+  return out;
+}
+
+// Executors first, so that they can say goodbye.
+void StopAll(std::vector<Child>& children) {
+  for (size_t i = children.size(); i-- > 0;) {
+    if (children[i].pid <= 0) continue;
+    kill(children[i].pid, SIGTERM);
+    int status;
+    while (waitpid(children[i].pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    children[i].pid = -1;
+  }
+}
+
+// Takes note of a child that ended. An error when it would not start the next time either.
+Status OnEnd(Child& c, int status, Nanos now) {
+  c.pid = -1;
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  const std::string name = std::filesystem::path(c.program).filename();
+  if (code == 127) return NotFound("opwire up: {} cannot be started; it belongs beside opwire", c.program);
+  if (code == 2 || code == 3) {
+    return WithNext(FailedPrecondition("opwire up: {} ended with code {}; its message stands above", name, code), "name a device that it calls usable: --device");
+  }
+  c.backoff = now - c.started > 60 * kSecond ? 0 : std::min(std::max<Nanos>(2 * c.backoff, 100 * kMillisecond), 32 * kSecond);
+  c.restart_at = now + c.backoff;
+  fmt::print(stderr, "opwire up: {} ended with code {}; it starts again in {}\n", name, code, HumanNanos(c.backoff));
+  return absl::OkStatus();
+}
+
+void SayReady(const Common& common, const UpArgs& args, const std::string& registry, Nanos took, pid_t pid) {
+  const size_t n = args.devices.size();
+  if (common.json) {
+    fmt::print("{{\"ready_ns\":{},\"executors\":{},\"registry\":{},\"pid\":{}}}\n", took, n, Quote(registry), pid);
+  } else {
+    fmt::print("ready after {}: {} executor{} at {}\n", HumanNanos(took), n, n == 1 ? "" : "s", registry);
+    if (args.detach) fmt::print("stop with: kill {}\n", pid);
+    fmt::print("next: opwire devices\n");
+  }
+  std::fflush(stdout);
+}
+
+Status Supervise(const Common& common, const UpArgs& args, const std::string& registry, TerminationSignals& signals) {
+  std::vector<Child> children = Children(args, registry);
   const Nanos begun = MonotonicNow();
+  // The registry first: an executor that finds none tries again only a second later.
+  Start(children[0], begun);
+  while (!Listens(registry) && MonotonicNow() - begun < kSecond) PollReadable({}, kMillisecond);
+  for (size_t i = 1; i < children.size(); ++i) Start(children[i], MonotonicNow());
   bool ready = false;
   const int fds[] = {signals.fd()};
   while (signals.Take() == 0) {
@@ -87,79 +141,72 @@ Status Supervise(const Common& common, const UpArgs& args) {
     for (Child& c : children) {
       int status = 0;
       if (c.pid > 0 && waitpid(c.pid, &status, WNOHANG) == c.pid) {
-        c.pid = -1;
-        const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        // What cannot start will not start the next time either.
-        if (WIFEXITED(status) && (code == 2 || code == 3 || code == 127)) {
-          for (const Child& other : children) {
-            if (other.pid > 0) kill(other.pid, SIGTERM);
-          }
-          return FailedPrecondition("{} ended with code {}; see its message above", c.program, code);
+        if (Status end = OnEnd(c, status, now); !end.ok()) {
+          StopAll(children);
+          return end;
         }
-        c.backoff = now - c.started > 60 * kSecond ? 0 : std::min(std::max<Nanos>(2 * c.backoff, 100 * kMillisecond), 32 * kSecond);
-        c.restart_at = now + c.backoff;
-        fmt::print(stderr, "opwire up: {} ended with code {}; it starts again in {}\n", c.program, code, HumanNanos(c.backoff));
       }
       if (c.pid < 0 && now >= c.restart_at) Start(c, now);
     }
-    if (!ready && Ready(common, args.devices.size())) {
+    if (!ready && Ready(registry, args.devices.size())) {
       ready = true;
-      fmt::print("ready after {}: {} executor{} at {}\nnext: opwire devices\n", HumanNanos(MonotonicNow() - begun), args.devices.size(),
-                 args.devices.size() == 1 ? "" : "s", registry);
-      std::fflush(stdout);
+      if (!args.detach) SayReady(common, args, registry, MonotonicNow() - begun, getpid());
     }
     PollReadable(fds, ready ? 200 * kMillisecond : 5 * kMillisecond);
   }
-  // Executors first, so that they can say goodbye.
-  for (size_t i = children.size(); i-- > 0;) {
-    if (children[i].pid <= 0) continue;
-    kill(children[i].pid, SIGTERM);
-    int status;
-    while (waitpid(children[i].pid, &status, 0) < 0 && errno == EINTR) {
-    }
-  }
-  fmt::print("stopped\n");
+  StopAll(children);
+  if (!common.json && !args.detach) fmt::print("stopped\n");
   return absl::OkStatus();
 }
 
-Status Up(const Common& common, const UpArgs& args) {
-  if (!args.detach) return Supervise(common, args);
+// The supervisor goes on in a session of its own; what it and its children say goes to a file.
+Status Detach(const Common& common, const UpArgs& args, const std::string& registry) {
+  OPWIRE_ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());
+  const std::string log = directory + "/up.log";
+  const Nanos begun = MonotonicNow();
   const pid_t pid = fork();
   if (pid < 0) return Unavailable("opwire up: it cannot fork");
   if (pid == 0) {
     setsid();
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int to = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     dup2(null, 0);
-    dup2(null, 1);
-    dup2(null, 2);
-    const Status status = Supervise(common, args);
-    _exit(status.ok() ? 0 : 1);
+    dup2(to < 0 ? null : to, 1);
+    dup2(to < 0 ? null : to, 2);
+    TerminationSignals signals;
+    const Status status = Supervise(common, args, registry, signals);
+    _exit(Fail(common, status));
   }
-  const Nanos deadline = MonotonicNow() + 10 * kSecond;
-  while (MonotonicNow() < deadline) {
-    if (Ready(common, args.devices.size())) {
-      fmt::print("up, as process {}; stop it with: kill {}\n", pid, pid);
+  while (MonotonicNow() - begun < kReadyWithin) {
+    if (Ready(registry, args.devices.size())) {
+      SayReady(common, args, registry, MonotonicNow() - begun, pid);
       return absl::OkStatus();
     }
     int status;
-    if (waitpid(pid, &status, WNOHANG) == pid) return FailedPrecondition("opwire up ended; run it without --detach to see why");
+    if (waitpid(pid, &status, WNOHANG) == pid) {
+      std::ifstream said(log);
+      std::string line;
+      std::getline(said, line);
+      return WithNext(FailedPrecondition("opwire up ended: {}", line), "what it said: " + log);
+    }
     PollReadable({}, 10 * kMillisecond);
   }
-  return Unavailable("opwire up: no executor is ready after 10 s");
+  kill(pid, SIGTERM);
+  return Unavailable("opwire up: no executor is ready after {}; {} says why", HumanNanos(kReadyWithin), log);
 }
 
 }  // namespace
 
-void AddUp(CLI::App& app, Common& common) {
-  CLI::App* command = app.add_subcommand("up", "Start a registry and executors of your own, until Ctrl-C\n\nExample:\n  opwire up\n  opwire up --device cpu --detach");
-  auto args = std::make_shared<UpArgs>();
-  command->add_option("--device", args->devices, "An executor for this device; may be given again")->default_val(std::vector<std::string>{"cpu"});
-  command->add_option("--data", args->data, "Directory for save and load")->check(CLI::ExistingDirectory);
-  command->add_flag("--detach", args->detach, "Return once they are ready");
-  command->callback([&common, args] {
-    const Status status = Up(common, *args);
-    common.exit_code = status.ok() ? kDone : Report(common, status);
-  });
+Status Up(const Common& common, const UpArgs& given) {
+  UpArgs args = given;
+  if (args.devices.empty()) args.devices = {common.device.empty() ? "cpu" : common.device};
+  std::error_code error;
+  if (!args.data.empty() && !std::filesystem::is_directory(args.data, error)) return Usage("--data {}: expected a directory that exists", args.data);
+  OPWIRE_ASSIGN_OR_RETURN(const std::string registry, Place(common));
+  if (Status status = ClearStaleSocket(registry); !status.ok()) return WithNext(status, "a registry runs already: opwire devices");
+  if (args.detach) return Detach(common, args, registry);
+  TerminationSignals signals;
+  return Supervise(common, args, registry, signals);
 }
 
 }  // namespace opwire::cli

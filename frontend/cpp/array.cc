@@ -19,7 +19,7 @@ StatusOr<Array> Array::ReadNpy(const std::string& path) {
   in.read(reinterpret_cast<char*>(head.data()), static_cast<std::streamsize>(head.size()));
   auto header = ParseNpyHeader(head, size);
   if (!header.ok()) return Status(header.status().code(), fmt::format("file {}: {}", path, MessageOf(header.status())));
-  Array a(header->dtype, header->shape);
+  Array a = Uninitialised(header->dtype, header->shape);
   in.seekg(header->data_offset);
   in.read(reinterpret_cast<char*>(a.bytes_.data()), static_cast<std::streamsize>(a.bytes_.size()));
   if (!in) return InvalidArgument("file {}: it ends early", path);

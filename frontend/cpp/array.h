@@ -3,6 +3,7 @@
 #define OPWIRE_FRONTEND_CPP_ARRAY_H_
 
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,15 +21,40 @@ struct ArrayView {
   int64_t bytes = 0;
 };
 
+// Leaves new elements as they are: what is about to be filled need not be zeroed first.
+template <typename T>
+struct NoInitAllocator : std::allocator<T> {
+  template <typename U>
+  struct rebind {
+    using other = NoInitAllocator<U>;
+  };
+  template <typename U>
+  void construct(U* p) {
+    ::new (static_cast<void*>(p)) U;
+  }
+  template <typename U, typename... Args>
+  void construct(U* p, Args&&... args) {
+    ::new (static_cast<void*>(p)) U(std::forward<Args>(args)...);
+  }
+};
+
 class Array {
  public:
   Array() = default;
   // Zeros. REQUIRES: the byte count does not overflow.
-  Array(DType dtype, std::vector<int64_t> shape)
-      : dtype_(dtype), shape_(std::move(shape)), bytes_(static_cast<size_t>(TensorBytes(dtype_, Encoding::kDense, shape_).value_or(0))) {}
+  Array(DType dtype, std::vector<int64_t> shape) : Array(Uninitialised(dtype, std::move(shape))) {
+    if (!bytes_.empty()) std::memset(bytes_.data(), 0, bytes_.size());
+  }
+  static Array Uninitialised(DType dtype, std::vector<int64_t> shape) {
+    Array a;
+    a.dtype_ = dtype;
+    a.shape_ = std::move(shape);
+    a.bytes_.resize(static_cast<size_t>(TensorBytes(dtype, Encoding::kDense, a.shape_).value_or(0)));
+    return a;
+  }
   template <typename T>
   static Array Of(DType dtype, std::vector<int64_t> shape, std::span<const T> values) {
-    Array a(dtype, std::move(shape));
+    Array a = Uninitialised(dtype, std::move(shape));
     std::memcpy(a.bytes_.data(), values.data(), std::min(a.bytes_.size(), values.size_bytes()));
     return a;
   }
@@ -58,7 +84,7 @@ class Array {
  private:
   DType dtype_ = DType::kInvalid;
   std::vector<int64_t> shape_;
-  std::vector<uint8_t> bytes_;
+  std::vector<uint8_t, NoInitAllocator<uint8_t>> bytes_;
 };
 
 }  // namespace opwire

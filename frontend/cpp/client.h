@@ -155,6 +155,8 @@ class Session {
   StatusOr<Writable> Alloc(DType dtype, const std::vector<int64_t>& shape);
   Status Seal(const Writable& w);
   StatusOr<Array> Fetch(const Tensor& t);
+  // Into the caller's own memory, of exactly the tensor's bytes.
+  Status FetchInto(const Tensor& t, std::span<uint8_t> into);
   // The tensor's bytes in place, without a copy, where client and executor share memory; valid until the tensor is freed or written.
   // FAILED_PRECONDITION elsewhere.
   StatusOr<std::span<const uint8_t>> View(const Tensor& t);

@@ -22,6 +22,11 @@ uint64_t Flight::Sent(Bytes head, Bytes bulk) {
   return next_++;
 }
 
+uint64_t Flight::acked() const {
+  while (oldest_ < next_ && !waiting_.contains(oldest_)) ++oldest_;
+  return oldest_ > base_ ? oldest_ - base_ : 1;
+}
+
 void Flight::End(uint64_t ticket) {
   const auto it = waiting_.find(ticket);
   --in_flight_;
@@ -30,23 +35,43 @@ void Flight::End(uint64_t ticket) {
   waiting_.erase(it);
 }
 
-StatusOr<bool> Flight::OnMessage(ClientChannel::Message& message) {
-  OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, DecodeReply(AsBytes(message.head), decode_));
-  const uint64_t ticket = reply->seq() + base_;
+std::unique_ptr<Flight::Reply> Flight::NewReply() {
+  if (spare_replies_.empty()) return std::make_unique<Reply>();
+  auto r = std::move(spare_replies_.back());
+  spare_replies_.pop_back();
+  r->failed = absl::OkStatus();
+  return r;
+}
+
+StatusOr<bool> Flight::OnMessage(const ClientChannel::Message& message, Status& stray) {
+  auto r = NewReply();
+  OPWIRE_ASSIGN_OR_RETURN(r->reply, DecodeReply(AsBytes(message.head), r->head));
+  const uint64_t ticket = r->reply->seq() + base_;
   const auto it = waiting_.find(ticket);
-  if (it == waiting_.end()) return false;
+  if (it == waiting_.end()) {
+    stray = StatusOf(*r->reply);
+    spare_replies_.push_back(std::move(r));
+    return false;
+  }
   const bool abandoned = it->second.abandoned;
   End(ticket);
-  if (!abandoned) ended_.emplace(ticket, std::move(message));
+  if (abandoned) {
+    spare_replies_.push_back(std::move(r));
+  } else {
+    r->bulk = message.bulk;
+    ended_.emplace(ticket, std::move(r));
+  }
   return true;
 }
 
-StatusOr<ClientChannel::Message> Flight::Take(uint64_t ticket) {
+StatusOr<Flight::Answer> Flight::Take(uint64_t ticket) {
   const auto it = ended_.find(ticket);
   if (it == ended_.end()) return Internal("request {} has no reply to take", ticket);
-  StatusOr<ClientChannel::Message> message = std::move(it->second);
+  if (taken_ && spare_replies_.size() < 64) spare_replies_.push_back(std::move(taken_));
+  taken_ = std::move(it->second);
   ended_.erase(it);
-  return message;
+  if (!taken_->failed.ok()) return taken_->failed;
+  return Answer{taken_->reply, &taken_->bulk};
 }
 
 void Flight::Abandon(uint64_t ticket) {
@@ -69,7 +94,10 @@ void Flight::FailAll(const Status& why) {
   for (uint64_t ticket : all) {
     const bool abandoned = waiting_.at(ticket).abandoned;
     End(ticket);
-    if (!abandoned) ended_.emplace(ticket, why);
+    if (abandoned) continue;
+    auto r = NewReply();
+    r->failed = why;
+    ended_.emplace(ticket, std::move(r));
   }
 }
 

@@ -4,6 +4,7 @@
 #define OPWIRE_FRONTEND_CPP_FLIGHT_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,17 +28,24 @@ class Flight {
 
   // The sequence number that the next request must carry.
   uint64_t next_seq() const { return next_ - base_; }
+  // The replies to all requests below this number have arrived.
+  uint64_t acked() const;
   // Keeps a request until its reply; the ticket names it from here on, across sessions. REQUIRES: it carries next_seq().
   uint64_t Sent(Bytes head, Bytes bulk);
 
-  // A reply from the wire. False when nothing waits for it (a repetition). Bytes that are no reply are INVALID_ARGUMENT.
-  StatusOr<bool> OnMessage(ClientChannel::Message& message);
+  // A reply from the wire. False when nothing waits for it: a repetition, or one that is for nobody, whose status is in `stray`. Bytes
+  // that are no reply are INVALID_ARGUMENT.
+  StatusOr<bool> OnMessage(const ClientChannel::Message& message, Status& stray);
 
   // Whether the request has ended, well or not.
   bool Ended(uint64_t ticket) const { return !waiting_.contains(ticket); }
   bool idle() const { return in_flight_ == 0; }
-  // Takes the reply of a request that ended; the message is verified. Nothing where it was failed: see FailAll.
-  StatusOr<ClientChannel::Message> Take(uint64_t ticket);
+  // Takes the reply of a request that ended, or the status that FailAll gave it. The pointer is valid until the next Take.
+  struct Answer {
+    const fb::Reply* reply;
+    std::string* bulk;
+  };
+  StatusOr<Answer> Take(uint64_t ticket);
   // Nobody will take its reply.
   void Abandon(uint64_t ticket);
 
@@ -60,14 +68,23 @@ class Flight {
 
   uint64_t next_ = 1;  // ticket; the sequence number is that less base_
   uint64_t base_ = 0;
+  mutable uint64_t oldest_ = 1;  // no ticket below it waits
   uint32_t credit_requests_ = 1;
   uint64_t credit_bytes_ = 0;
   size_t in_flight_ = 0;
   uint64_t bytes_in_flight_ = 0;
   absl::flat_hash_map<uint64_t, Request> waiting_;
-  absl::flat_hash_map<uint64_t, StatusOr<ClientChannel::Message>> ended_;
+  struct Reply {
+    AlignedBytes head;
+    std::string bulk;
+    const fb::Reply* reply = nullptr;  // in head
+    Status failed;
+  };
+  std::unique_ptr<Reply> NewReply();
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Reply>> ended_;
   std::vector<std::string> spare_;
-  AlignedBytes decode_;
+  std::vector<std::unique_ptr<Reply>> spare_replies_;
+  std::unique_ptr<Reply> taken_;
 };
 
 }  // namespace opwire

@@ -5,7 +5,7 @@ namespace opwire {
 
 StatusOr<uint64_t> SessionState::SendBuilt(fb::Body type, flatbuffers::Offset<void> body, Bytes bulk) {
   const auto frees_at = frees.empty() ? flatbuffers::Offset<flatbuffers::Vector<const fb::TensorId*>>() : builder.CreateVectorOfStructs(frees);
-  builder.Finish(fb::CreateRequest(builder, flight.next_seq(), frees_at, type, body));
+  builder.Finish(fb::CreateRequest(builder, flight.next_seq(), frees_at, type, body, flight.acked()));
   const Bytes head = AsBytes(builder);
   if (head.size() > kMaxFrameBytes) {
     return InvalidArgument("request: {} bytes are more than a message's {}; put large arrays as tensors", head.size(), kMaxFrameBytes);
@@ -39,13 +39,11 @@ StatusOr<bool> SessionState::Pump(uint64_t ticket, Nanos timeout) {
       continue;
     }
     if (!*came) return false;
-    auto known = flight.OnMessage(incoming);
+    Status stray;
+    const auto known = flight.OnMessage(incoming, stray);
+    // "Attach first" comes so, when the executor dropped a client that did not read.
     if (!known.ok()) OnLost(known.status());
-    else if (!*known) {
-      // A reply to no request of ours: "attach first" comes so, when the executor dropped a client that did not read.
-      auto reply = DecodeReply(AsBytes(incoming.head), decoded);
-      if (reply.ok() && absl::IsAborted(StatusOf(**reply))) OnLost(StatusOf(**reply));
-    }
+    else if (!*known && absl::IsAborted(stray)) OnLost(stray);
     if (ticket == 0) return true;
   }
   return true;
@@ -53,11 +51,10 @@ StatusOr<bool> SessionState::Pump(uint64_t ticket, Nanos timeout) {
 
 StatusOr<const fb::Reply*> SessionState::Wait(uint64_t ticket, std::string* bulk) {
   OPWIRE_RETURN_IF_ERROR(Pump(ticket, kNever).status());
-  OPWIRE_ASSIGN_OR_RETURN(ClientChannel::Message message, flight.Take(ticket));
-  OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, DecodeReply(AsBytes(message.head), decoded));
-  if (bulk) *bulk = std::move(message.bulk);
-  OPWIRE_RETURN_IF_ERROR(StatusOf(*reply));
-  return reply;
+  OPWIRE_ASSIGN_OR_RETURN(const Flight::Answer answer, flight.Take(ticket));
+  OPWIRE_RETURN_IF_ERROR(StatusOf(*answer.reply));
+  if (bulk) *bulk = std::move(*answer.bulk);
+  return answer.reply;
 }
 
 }  // namespace opwire

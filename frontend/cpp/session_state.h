@@ -64,7 +64,6 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   std::vector<std::weak_ptr<Program::State>> programs;
   flatbuffers::FlatBufferBuilder builder{1024};
   ClientChannel::Message incoming;
-  AlignedBytes decoded;
   Nanos retry_at = 0;                 // no new session before
   Nanos backoff = 0;
   Status lost;                        // why there is no connection
@@ -97,7 +96,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   }
   // Receives until the request ended or the deadline passed; true when it ended.
   StatusOr<bool> Pump(uint64_t ticket, Nanos timeout);
-  // The reply, verified, in `decoded`; errors of the executor as status. Waits without end: losses are noticed.
+  // The reply, valid until the next Wait; errors of the executor as status. Waits without end: losses are noticed.
   StatusOr<const fb::Reply*> Wait(uint64_t ticket, std::string* bulk = nullptr);
   template <typename BodyT>
   StatusOr<const fb::Reply*> Ask(BodyT body, std::string* bulk_out = nullptr, Bytes bulk = {}) {
@@ -111,6 +110,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Status Upload(uint64_t ticket, Bytes bytes);
   Status Download(uint64_t ticket, std::span<uint8_t> into);
   StatusOr<Array> Fetch(const Tensor::State& t);
+  Status FetchInto(const Tensor::State& t, std::span<uint8_t> into);
 
   // ---- programs (session_programs.cc)
   Status EnsureUploaded(Program::State& p);

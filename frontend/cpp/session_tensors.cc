@@ -163,40 +163,47 @@ Status Session::Seal(const Writable& w) {
   return s.Ask(std::move(seal)).status();
 }
 
-StatusOr<Array> SessionState::Fetch(const Tensor::State& t) {
+Status SessionState::FetchInto(const Tensor::State& t, std::span<uint8_t> into) {
   OPWIRE_RETURN_IF_ERROR(Check(t));
+  if (static_cast<int64_t>(into.size()) != t.bytes) {
+    return InvalidArgument("fetch: tensor {}:{} has {} bytes, the memory {}", t.attachment, t.counter, t.bytes, into.size());
+  }
   fb::GetT get;
   get.id = std::make_unique<fb::TensorId>(IdOf(t.attachment, t.counter));
   std::string bulk;
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, Ask(std::move(get), &bulk));
   const fb::TensorReply* body = reply->body_as_TensorReply();
   if (!body || !body->info()) return Internal("executor {} answered something else", executor_id);
-  Array out(t.dtype, t.shape);
-  if (body->info()->bytes() != out.bytes().size()) {
-    return Internal("tensor {}:{} has {} bytes, expected {}", t.attachment, t.counter, body->info()->bytes(), out.bytes().size());
+  if (body->info()->bytes() != into.size()) {
+    return Internal("tensor {}:{} has {} bytes, expected {}", t.attachment, t.counter, body->info()->bytes(), into.size());
   }
   const uint64_t ticket = body->ticket();
   const int64_t offset = body->info()->offset();
   if (ticket == 0) {
-    if (bulk.size() != out.bytes().size()) return Internal("tensor {}:{}: {} bytes came of {}", t.attachment, t.counter, bulk.size(), out.bytes().size());
-    if (!bulk.empty()) std::memcpy(out.bytes().data(), bulk.data(), bulk.size());
-    return out;
+    if (bulk.size() != into.size()) return Internal("tensor {}:{}: {} bytes came of {}", t.attachment, t.counter, bulk.size(), into.size());
+    if (!bulk.empty()) std::memcpy(into.data(), bulk.data(), bulk.size());
+    return absl::OkStatus();
   }
-  if (connection->segment() && offset >= 0 && offset <= connection->segment_bytes() - static_cast<int64_t>(out.bytes().size())) {
-    std::memcpy(out.bytes().data(), connection->segment() + offset, out.bytes().size());
+  if (!connection) return lost;
+  if (connection->segment() && offset >= 0 && offset <= connection->segment_bytes() - static_cast<int64_t>(into.size())) {
+    std::memcpy(into.data(), connection->segment() + offset, into.size());
     fb::CloseTransferT close;
     close.ticket = ticket;
-    OPWIRE_RETURN_IF_ERROR(connection->Control(std::move(close)).status());
-    return out;
+    return connection->Control(std::move(close)).status();
   }
-  if (Status status = Download(ticket, out.bytes()); !status.ok()) {
-    if (absl::IsUnavailable(status) && connection) OnLost(status);
-    return status;
-  }
+  const Status status = Download(ticket, into);
+  if (absl::IsUnavailable(status) && connection) OnLost(status);
+  return status;
+}
+
+StatusOr<Array> SessionState::Fetch(const Tensor::State& t) {
+  Array out = Array::Uninitialised(t.dtype, t.shape);
+  OPWIRE_RETURN_IF_ERROR(FetchInto(t, out.bytes()));
   return out;
 }
 
 StatusOr<Array> Session::Fetch(const Tensor& t) { return state_->Fetch(*t.state_); }
+Status Session::FetchInto(const Tensor& t, std::span<uint8_t> into) { return state_->FetchInto(*t.state_, into); }
 
 StatusOr<std::span<const uint8_t>> Session::View(const Tensor& t) {
   OPWIRE_RETURN_IF_ERROR(state_->Check(*t.state_));

@@ -36,6 +36,7 @@ class AlignedBytes {
   void Clear() { size_ = 0; }
   Bytes view() const { return {reinterpret_cast<const uint8_t*>(words_.data()), size_}; }
   size_t size() const { return size_; }
+  size_t capacity() const { return words_.capacity() * sizeof(uint64_t); }
 
  private:
   std::vector<uint64_t> words_;

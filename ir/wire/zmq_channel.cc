@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <zmq.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -66,6 +67,7 @@ class Monitor {
     pair_ = zmq_socket(context.get(), ZMQ_PAIR);
     SetInt(pair_, ZMQ_LINGER, 0);
     zmq_connect(pair_, address.c_str());
+    fd_ = GetInt(pair_, ZMQ_FD);
   }
   ~Monitor() { zmq_close(pair_); }
 
@@ -84,11 +86,11 @@ class Monitor {
     while (frame.more()) zmq_msg_recv(frame.get(), pair_, 0);  // the address
     return true;
   }
-  int fd() const { return GetInt(pair_, ZMQ_FD); }
-  bool Pending() const { return (GetInt(pair_, ZMQ_EVENTS) & ZMQ_POLLIN) != 0; }
+  int fd() const { return fd_; }
 
  private:
   void* pair_;
+  int fd_;
 };
 
 Status SendFrame(void* socket, Bytes bytes, int flags) {
@@ -218,7 +220,6 @@ void Router::TakeGone(std::vector<PeerId>& gone) {
 
 int Router::fd() const { return s_->fd; }
 int Router::monitor_fd() const { return s_->monitor->fd(); }
-bool Router::Pending() const { return (GetInt(s_->socket, ZMQ_EVENTS) & ZMQ_POLLIN) != 0 || s_->monitor->Pending(); }
 const std::string& Router::endpoint() const { return s_->endpoint; }
 
 struct Dealer::State {
@@ -282,30 +283,28 @@ StatusOr<bool> Dealer::Receive(Message& m, Nanos timeout) {
       return true;
     }
     if (!s.lost.empty()) return Unavailable("{}", s.lost);
+    Nanos left = timeout;
+    if (timeout != kNever && timeout != 0) {
+      const Nanos now = MonotonicNow();
+      if (deadline == 0) deadline = now + timeout;
+      left = std::max<Nanos>(deadline - now, 0);
+    }
+    const int fds[] = {s.fd, s.monitor_fd};
+    const uint64_t ready = PollReadable(fds, left);
     int event, value;
-    if (s.monitor->Next(event, value)) {
+    if ((ready & 2) && s.monitor->Next(event, value)) {
       // What arrived before the loss is still delivered by the next turn.
       s.lost = fmt::format("no connection to {}{}", s.endpoint,
                            event == ZMQ_EVENT_DISCONNECTED ? ": it was lost" : ": nobody answers there");
       continue;
     }
-    if (timeout == 0) return false;
-    if ((GetInt(s.socket, ZMQ_EVENTS) & ZMQ_POLLIN) || s.monitor->Pending()) continue;
-    Nanos left = kNever;
-    if (timeout != kNever) {
-      const Nanos now = MonotonicNow();
-      if (deadline == 0) deadline = now + timeout;
-      left = deadline - now;
-      if (left <= 0) return false;
-    }
-    const int fds[] = {s.fd, s.monitor_fd};
-    PollReadable(fds, left);
+    if (ready == 0 && left == 0) return false;
   }
 }
 
 int Dealer::fd() const { return s_->fd; }
 
-bool PollReadable(std::span<const int> fds, Nanos timeout) {
+uint64_t PollReadable(std::span<const int> fds, Nanos timeout) {
   pollfd polled[8 + 1];
   std::vector<pollfd> many;
   pollfd* p = polled;
@@ -315,7 +314,10 @@ bool PollReadable(std::span<const int> fds, Nanos timeout) {
   }
   for (size_t i = 0; i < fds.size(); ++i) p[i] = {fds[i], POLLIN, 0};
   timespec ts{timeout / kSecond, timeout % kSecond};
-  return ppoll(p, fds.size(), timeout == kNever ? nullptr : &ts, nullptr) > 0;
+  if (ppoll(p, fds.size(), timeout == kNever ? nullptr : &ts, nullptr) <= 0) return 0;
+  uint64_t ready = 0;
+  for (size_t i = 0; i < fds.size() && i < 64; ++i) ready |= p[i].revents ? uint64_t{1} << i : 0;
+  return ready;
 }
 
 }  // namespace opwire

@@ -52,11 +52,9 @@ class Router : public ServerChannel {
   // Peers whose connection ended since the last call, among those that sent something.
   void TakeGone(std::vector<PeerId>& gone);
 
-  // Readable when Receive or TakeGone may have something; edge-triggered, so drain both before polling.
+  // Readable when Receive, or TakeGone, may have something. Edge-triggered: poll only after Receive said false, with no Send since then.
   int fd() const;
   int monitor_fd() const;
-  // True when a message waits although fd() may not say so.
-  bool Pending() const;
   const std::string& endpoint() const;
 
  private:
@@ -82,8 +80,8 @@ class Dealer : public ClientChannel {
   std::unique_ptr<State> s_;
 };
 
-// Waits until one of the descriptors is readable, up to `timeout` (kNever: without end). True when one is.
-bool PollReadable(std::span<const int> fds, Nanos timeout);
+// Waits until one of the descriptors is readable, up to `timeout` (kNever: without end). Which of the first 64 are, as bits; 0: none.
+uint64_t PollReadable(std::span<const int> fds, Nanos timeout);
 
 }  // namespace opwire
 

@@ -26,9 +26,10 @@ void RegistryServer::Run(int stop_fd) {
     router_->TakeGone(gone);
     for (PeerId peer : gone) state_.OnPeerGone(peer);
     Incoming message;
-    for (int i = 0; i < 256 && router_->Receive(message); ++i) SendAll(state_.OnMessage(MonotonicNow(), message.peer, message.head));
     SendAll(state_.OnTick(MonotonicNow()));
-    if (router_->Pending()) continue;
+    int received = 0;
+    for (; received < 256 && router_->Receive(message); ++received) SendAll(state_.OnMessage(MonotonicNow(), message.peer, message.head));
+    if (received == 256) continue;
     const int fds[] = {router_->fd(), router_->monitor_fd(), stop_fd};
     const Nanos next = state_.NextDeadline();
     PollReadable(fds, next == kNever ? kNever : std::max<Nanos>(next - MonotonicNow(), kMillisecond));

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "tests/registry/fixture.h"
+#include "tests/system/seed.h"
 
 namespace opwire {
 namespace {
@@ -86,9 +87,8 @@ TEST(Announcer, AbsurdPacesAreBounded) {
 
 // Drops in both directions and a registry that forgets: once the line is good, both agree within four beats.
 TEST_F(RegistryTest, AnnouncersConvergeOverALossyLine) {
-  const uint64_t seed = static_cast<uint64_t>(::testing::UnitTest::GetInstance()->random_seed());
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  OPWIRE_TRACE_SEED();
+  std::mt19937_64 random(Seed());
   std::vector<Announcer> all;
   for (int i = 0; i < 3; ++i) {
     all.emplace_back(MakeInfo("e" + std::to_string(i)));

@@ -2,6 +2,7 @@
 #include <random>
 
 #include "tests/registry/fixture.h"
+#include "tests/system/seed.h"
 
 namespace opwire {
 namespace {
@@ -35,9 +36,7 @@ std::vector<std::string> RealMessages() {
 
 class RegistryHostile : public RegistryTest {
  protected:
-  RegistryHostile() : seed_(static_cast<uint64_t>(::testing::UnitTest::GetInstance()->random_seed())), random_(seed_) {
-    RecordProperty("seed", std::to_string(seed_));
-  }
+  RegistryHostile() : trace_(__FILE__, __LINE__, testing::Message() << "repeat with OPWIRE_SEED=" << Seed()), random_(Seed()) {}
   void Feed(const std::string& bytes) {
     // Whatever comes back is a message of the protocol.
     Unpack(state_->OnMessage(now_, random_() % 50, AsBytes(bytes)));
@@ -45,12 +44,12 @@ class RegistryHostile : public RegistryTest {
     Unpack(state_->OnTick(now_));
   }
   void StillWorks() {
-    EXPECT_TRUE(Register(1, MakeInfo("after", 1)).status.ok()) << "seed " << seed_;
+    EXPECT_TRUE(Register(1, MakeInfo("after", 1)).status.ok());
     fb::QueryT query;
     query.device = "after";
-    EXPECT_EQ(Ids(query), std::vector<std::string>{"after"}) << "seed " << seed_;
+    EXPECT_EQ(Ids(query), std::vector<std::string>{"after"});
   }
-  const uint64_t seed_;
+  const testing::ScopedTrace trace_;
   std::mt19937_64 random_;
 };
 

@@ -2,6 +2,8 @@
 #include "registry/server/server.h"
 
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -9,6 +11,7 @@
 #include <thread>
 
 #include "ir/wire/endpoint.h"
+#include "ir/wire/ring.h"
 #include "registry/client/announcer.h"
 #include "registry/client/directory.h"
 #include "tests/registry/fixture.h"
@@ -104,7 +107,13 @@ TEST_F(ServerTest, TheEndpointIsTakenOnceAndStaleOnesAreCleared) {
   EXPECT_EQ(RegistryServer::Start(endpoint_, {}).status().code(), absl::StatusCode::kAlreadyExists);
   Stop();
   // A socket that nobody listens on, as kill -9 leaves it.
-  ASSERT_EQ(std::system(fmt::format("python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('{}/registry')\"", directory_).c_str()), 0);
+  const std::string path = IpcPath(endpoint_);
+  unlink(path.c_str());
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const OwnedFd left(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(left.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   Start();
   EXPECT_TRUE(Becomes(0));
 }

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "tests/registry/fixture.h"
+#include "tests/system/seed.h"
 
 namespace opwire {
 namespace {
@@ -36,7 +37,9 @@ TEST_F(RegistryTest, ThreeMissedBeatsRemove) {
   for (int i = 0; i < 10; ++i) {
     Tick(kSecond);
     EXPECT_FALSE(Beat(1, "e1", 1).reply.body.AsBeat()->again);
-    if (i == 1) EXPECT_EQ(Ids(), (Names{"e1", "e2"}));  // two were missed
+    if (i == 1) {
+      EXPECT_EQ(Ids(), (Names{"e1", "e2"}));  // two were missed
+    }
   }
   EXPECT_EQ(Ids(), Names{"e1"});
   // The one that was away is told to register again, and does.
@@ -205,9 +208,8 @@ TEST_F(RegistryTest, WatchersThatAreSilentOrGoneAreForgotten) {
 
 // A watcher that follows the changes has what a query says, whatever happens in between.
 TEST_F(RegistryTest, WatchConvergesWithQueries) {
-  const uint64_t seed = ::testing::UnitTest::GetInstance()->random_seed();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  OPWIRE_TRACE_SEED();
+  std::mt19937_64 random(Seed());
   std::set<std::string> view;
   const auto apply = [&](const std::vector<Got>& all) {
     for (const Got& g : all) {

@@ -1,0 +1,224 @@
+// The harness of the executor's tests.
+#include "tests/executor/fixture.h"
+
+#include <sodium.h>
+
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "ir/program/serialise.h"
+#include "ir/text/text.h"
+
+namespace opwire {
+
+Nanos CoreTest::now_ = 0;
+
+Status FakeShell::Send(PeerId peer, Bytes head, Bytes bulk) {
+  if (deaf.contains(peer)) return ResourceExhausted("the peer does not read its messages");
+  if (discard) return absl::OkStatus();
+  // What no carrier takes must never be sent.
+  EXPECT_LE(head.size(), kMaxFrameBytes);
+  EXPECT_LE(bulk.size(), kMaxFrameBytes);
+  sent.push_back({peer, std::string(reinterpret_cast<const char*>(head.data()), head.size()),
+                  std::string(reinterpret_cast<const char*>(bulk.data()), bulk.size()), false});
+  return absl::OkStatus();
+}
+
+std::vector<float> Answer::Floats(size_t result) const {
+  const fb::RunReplyT* r = reply.body.AsRunReply();
+  if (!r || result >= r->results.size() || r->results[result].offset() < 0) {
+    ADD_FAILURE() << "result " << result << " is not inline: " << status;
+    return {};
+  }
+  std::vector<float> out(r->results[result].size() / sizeof(float));
+  std::memcpy(out.data(), r->payload.data() + r->results[result].offset(), out.size() * sizeof(float));
+  return out;
+}
+
+std::vector<float> Answer::BulkFloats() const {
+  std::vector<float> out(bulk.size() / sizeof(float));
+  std::memcpy(out.data(), bulk.data(), out.size() * sizeof(float));
+  return out;
+}
+
+RunOf& RunOf::Scalar(float value) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(value));
+  return Bind(1, static_cast<uint8_t>(DType::kF32), 0, 0, bits, 0);
+}
+
+RunOf& RunOf::Array(const std::vector<float>& values, const std::vector<int64_t>& shape) {
+  const size_t at = run.payload.size(), bytes = values.size() * sizeof(float);
+  run.payload.resize(at + bytes);
+  if (bytes) std::memcpy(run.payload.data() + at, values.data(), bytes);
+  run.shapes.insert(run.shapes.end(), shape.begin(), shape.end());
+  return Bind(3, static_cast<uint8_t>(DType::kF32), static_cast<uint8_t>(shape.size()), 0, at, bytes);
+}
+
+CoreTest::CoreTest() {
+  EXPECT_GE(sodium_init(), 0);
+  auto device = OpenDevice("cpu", {});
+  EXPECT_TRUE(device.ok()) << device.status();
+  device_ = *std::move(device);
+  variants_ = BuildVariantTable(*device_);
+  options_.executor_id = "e1";
+  options_.incarnation = 7;
+  options_.run_endpoint = "ipc:///nowhere";
+  options_.clock = &Clock;
+  Restart();
+}
+
+CoreTest::~CoreTest() { core_.reset(); }
+
+void CoreTest::Restart() {
+  core_.reset();
+  shell_ = FakeShell();
+  core_ = std::make_unique<Core>(options_, *device_, variants_, nullptr, shell_);
+}
+
+Answer CoreTest::TryHello(fb::HelloT hello, const std::string& principal) {
+  if (hello.major == 0) hello.major = kProtocolMajor;
+  return Control(std::move(hello), principal);
+}
+
+Client CoreTest::Hello(const std::string& name, const std::string& principal, uint64_t memory_bytes) {
+  fb::HelloT hello;
+  hello.session = name;
+  hello.client = "test";
+  hello.memory_bytes = memory_bytes;
+  const Answer a = TryHello(std::move(hello), principal);
+  EXPECT_TRUE(a.ok()) << a.status;
+  Client c;
+  const fb::HelloReplyT* reply = a.reply.body.AsHelloReply();
+  if (!reply) return c;
+  c.peer = next_peer_++;
+  c.token = reply->token;
+  c.attachment = reply->attachment;
+  c.session = reply->session;
+  Attach(c);
+  return c;
+}
+
+void CoreTest::Attach(const Client& c) {
+  fb::AttachT attach;
+  attach.token = c.token;
+  attach.attachment = c.attachment;
+  const std::string head = EncodeRequest(0, std::move(attach));
+  core_->OnMessage(now_, c.peer, AsBytes(head), {});
+  const Answer a = Take(c.peer, 0);
+  EXPECT_TRUE(a.ok()) << a.status;
+}
+
+uint64_t CoreTest::Send(Client& c, fb::RequestT request, const std::string& bulk) {
+  const uint64_t seq = c.next_seq++;
+  SendAs(c, seq, std::move(request), bulk);
+  return seq;
+}
+
+void CoreTest::SendAs(const Client& c, uint64_t seq, fb::RequestT request, const std::string& bulk) {
+  request.seq = seq;
+  const std::string head = EncodeRequest(request);
+  core_->OnMessage(now_, c.peer, AsBytes(head), AsBytes(bulk));
+}
+
+bool CoreTest::WorkOnce() {
+  if (!core_->HasWork()) return false;
+  core_->Work(Clock());
+  return true;
+}
+
+void CoreTest::FinishJobs() {
+  while (!shell_.jobs.empty()) {
+    FakeShell::Job job = std::move(shell_.jobs.front());
+    shell_.jobs.pop_front();
+    job.work();
+    core_->OnJobDone(now_, job.done);
+  }
+}
+
+void CoreTest::WorkAll() {
+  for (int i = 0; core_->HasWork() || !shell_.jobs.empty(); ++i) {
+    ASSERT_LT(i, 100'000) << "the core never comes to rest";
+    WorkOnce();
+    FinishJobs();
+  }
+}
+
+Answer CoreTest::Take(PeerId peer, uint64_t seq) {
+  for (auto it = shell_.sent.begin(); it != shell_.sent.end(); ++it) {
+    if (it->peer != peer) continue;
+    AlignedBytes memory;
+    auto reply = DecodeReply(AsBytes(it->head), memory);
+    if (!reply.ok()) {
+      ADD_FAILURE() << reply.status();
+      return {};
+    }
+    if ((*reply)->seq() != seq) continue;
+    Answer a;
+    a.came = true;
+    a.status = StatusOf(**reply);
+    (*reply)->UnPackTo(&a.reply);
+    a.bulk = it->bulk;
+    shell_.sent.erase(it);
+    return a;
+  }
+  return {};
+}
+
+Answer CoreTest::Load(Client& c, uint32_t slot, const std::string& text) {
+  auto module = Parse(text, "test.opw");
+  EXPECT_TRUE(module.ok()) << module.status();
+  if (!module.ok()) return {};
+  fb::PutProgramT put;
+  put.slot = slot;
+  return Ask(c, std::move(put), Serialise(*module));
+}
+
+Answer CoreTest::PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape, const std::string& bytes) {
+  fb::PutT put;
+  put.id = IdPtr(c, counter);
+  put.type = std::make_unique<fb::TensorTypeT>();
+  put.type->dtype = static_cast<uint8_t>(dtype);
+  put.type->shape = std::move(shape);
+  put.bytes_follow = true;
+  return Ask(c, std::move(put), bytes);
+}
+
+Answer CoreTest::Put(Client& c, uint64_t counter, const std::vector<float>& values, std::vector<int64_t> shape) {
+  if (shape == std::vector<int64_t>{-1}) shape = {static_cast<int64_t>(values.size())};
+  return PutTyped(c, counter, DType::kF32, std::move(shape), std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+}
+
+Answer CoreTest::Get(Client& c, uint64_t counter) {
+  fb::GetT get;
+  get.id = IdPtr(c, counter);
+  return Ask(c, std::move(get));
+}
+
+Answer CoreTest::Free(Client& c, std::vector<uint64_t> counters) {
+  fb::RequestT r;
+  for (uint64_t n : counters) r.frees.push_back(Id(c, n));
+  r.body.Set(fb::FlushT());
+  const uint64_t seq = Send(c, std::move(r));
+  WorkAll();
+  return Take(c.peer, seq);
+}
+
+std::string CoreTest::Info(const std::string& topic, const std::string& principal) {
+  fb::InfoT info;
+  info.topic = topic;
+  const Answer a = Control(std::move(info), principal);
+  EXPECT_TRUE(a.ok()) << a.status;
+  return a.ok() ? a.reply.body.AsInfoReply()->json : "{}";
+}
+
+int64_t CoreTest::InUse() {
+  int64_t bytes = 0;
+  for (const char* principal : {"uid:1", "uid:2"}) {
+    for (const auto& s : nlohmann::json::parse(Info("sessions", principal))) bytes += s["bytes"].get<int64_t>();
+  }
+  return bytes;
+}
+
+}  // namespace opwire

@@ -1,0 +1,245 @@
+// The allocator of a segment, the store above it, and the planner of scratch memory, each against a plain model.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "executor/plan/scratch.h"
+#include "executor/run/lane.h"
+#include "executor/store/store.h"
+#include "tests/system/seed.h"
+
+namespace opwire {
+namespace {
+
+// Live ranges; no two may overlap.
+class Ranges {
+ public:
+  ::testing::AssertionResult Add(int64_t offset, int64_t bytes) {
+    const auto next = live_.lower_bound(offset);
+    if (next != live_.end() && next->first < offset + bytes) return ::testing::AssertionFailure() << "overlaps the range at " << next->first;
+    if (next != live_.begin() && std::prev(next)->first + std::prev(next)->second > offset) {
+      return ::testing::AssertionFailure() << "overlaps the range at " << std::prev(next)->first;
+    }
+    live_[offset] = bytes;
+    return ::testing::AssertionSuccess();
+  }
+  void Remove(int64_t offset) { live_.erase(offset); }
+
+ private:
+  std::map<int64_t, int64_t> live_;
+};
+
+int64_t RandomSize(std::mt19937_64& random, int most_bits) {
+  return static_cast<int64_t>(random() % (uint64_t{1} << (1 + random() % static_cast<uint64_t>(most_bits))));
+}
+
+TEST(Segment, RoundingWastesAtMostAnEighth) {
+  std::mt19937_64 random(Seed());
+  for (int i = 0; i < 100'000; ++i) {
+    const int64_t bytes = RandomSize(random, 40), rounded = Segment::Rounded(bytes);
+    ASSERT_GE(rounded, bytes);
+    ASSERT_EQ(rounded % 64, 0);
+    ASSERT_EQ(Segment::Rounded(rounded), rounded) << bytes;
+    ASSERT_LE(rounded - bytes, std::max<int64_t>(4096, bytes / 8)) << bytes;
+  }
+}
+
+TEST(Segment, RandomUseNeverOverlaps) {
+  std::mt19937_64 random(Seed());
+  OPWIRE_TRACE_SEED();
+  auto segment = Segment::Create(8 << 20);
+  ASSERT_TRUE(segment.ok()) << segment.status();
+  Ranges ranges;
+  std::vector<std::pair<int64_t, int64_t>> live;
+  int refused = 0;
+  for (int i = 0; i < 60'000; ++i) {
+    if (random() % 100 < 52 || live.empty()) {
+      const int64_t bytes = RandomSize(random, 19);
+      auto offset = (*segment)->Allocate(bytes);
+      if (!offset.ok()) {
+        ASSERT_EQ(offset.status().code(), absl::StatusCode::kResourceExhausted);
+        ++refused;
+        continue;
+      }
+      ASSERT_EQ(*offset % 64, 0);
+      ASSERT_GE(*offset, 0);
+      ASSERT_LE(*offset + Segment::Rounded(bytes), (*segment)->capacity());
+      ASSERT_TRUE(ranges.Add(*offset, Segment::Rounded(bytes))) << "step " << i << ": " << bytes << " bytes at " << *offset;
+      // The memory is there.
+      (*segment)->base()[*offset] = 1;
+      live.push_back({*offset, bytes});
+    } else {
+      const size_t at = random() % live.size();
+      ranges.Remove(live[at].first);
+      (*segment)->Free(live[at].first, live[at].second);
+      live[at] = live.back();
+      live.pop_back();
+    }
+    if (random() % 1000 == 0) (*segment)->Trim();
+  }
+  EXPECT_GT(refused, 0) << "the segment never was full";
+  for (const auto& [offset, bytes] : live) (*segment)->Free(offset, bytes);
+  // All of it together again.
+  EXPECT_TRUE((*segment)->Allocate(7 << 20).ok());
+}
+
+TEST(Segment, FreedBlocksAreReusedAndCoalesced) {
+  auto segment = *Segment::Create(1 << 20);
+  const int64_t first = *segment->Allocate(1000);
+  segment->Free(first, 1000);
+  EXPECT_EQ(*segment->Allocate(1000), first);
+  segment->Free(first, 1000);
+  // Small blocks fill it; freed, one large block takes their place.
+  std::vector<int64_t> small;
+  while (true) {
+    auto offset = segment->Allocate(4096);
+    if (!offset.ok()) break;
+    small.push_back(*offset);
+  }
+  EXPECT_GE(small.size(), 255u);
+  EXPECT_FALSE(segment->Allocate(8192).ok());
+  for (int64_t offset : small) segment->Free(offset, 4096);
+  EXPECT_TRUE(segment->Allocate((1 << 20) - 8192).ok());
+  EXPECT_FALSE(segment->Allocate(1 << 21).ok());
+  EXPECT_FALSE(segment->Allocate(INT64_MAX / 2).ok());
+}
+
+TEST(Segment, TrimKeepsWhatIsLiveAndZeroesWhatIsNot) {
+  auto segment = *Segment::Create(1 << 20);
+  const int64_t a = *segment->Allocate(64 << 10), b = *segment->Allocate(64 << 10);
+  std::memset(segment->base() + a, 7, 64 << 10);
+  std::memset(segment->base() + b, 9, 64 << 10);
+  segment->Free(a, 64 << 10);
+  segment->Trim();
+  EXPECT_EQ(segment->base()[b], 9);
+  EXPECT_EQ(segment->base()[b + (64 << 10) - 1], 9);
+  EXPECT_EQ(segment->base()[a], 0);
+}
+
+TEST(Store, QuotaAndBudgetHoldExactly) {
+  MemoryBudget budget{1 << 20, 0, 0};
+  auto a = *Store::Create(512 << 10, 100, &budget), b = *Store::Create(1 << 20, 100, &budget);
+  auto first = a->Allocate(512 << 10);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const Status over = a->Allocate(1).status();
+  EXPECT_EQ(over.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(MessageOf(over).find("quota"), std::string::npos) << over;
+  auto second = b->Allocate(512 << 10);
+  ASSERT_TRUE(second.ok()) << second.status();
+  const Status memory = b->Allocate(1).status();
+  EXPECT_EQ(memory.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(MessageOf(memory).find("out of memory"), std::string::npos) << memory;
+  EXPECT_EQ(budget.in_use, 1 << 20);
+  *first = BufferRef();
+  EXPECT_EQ(a->in_use(), 0);
+  EXPECT_TRUE(b->Allocate(1).ok());
+  *second = BufferRef();
+  EXPECT_EQ(budget.in_use, 0);
+  EXPECT_EQ(budget.peak, 1 << 20);
+}
+
+TEST(Store, StatesAndKeys) {
+  MemoryBudget budget{1 << 20, 0, 0};
+  auto store = *Store::Create(1 << 20, 2, &budget);
+  EXPECT_EQ(store->Find({1, 1}).status().code(), absl::StatusCode::kNotFound);
+  const auto make = [&](TensorState state, Status error = absl::OkStatus()) {
+    Tensor t;
+    t.dtype = DType::kU8;
+    t.state = state;
+    t.error = std::move(error);
+    t.buffer = *store->Allocate(100);
+    return t;
+  };
+  EXPECT_EQ(store->Put({0, 1}, make(TensorState::kReady)).status().code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(store->Put({1, 1}, make(TensorState::kReady)).ok());
+  ASSERT_TRUE(store->Put({2, 1}, make(TensorState::kWritable)).ok());
+  EXPECT_TRUE(store->Find({1, 1}).ok());
+  EXPECT_EQ(store->Find({2, 1}).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store->Put({1, 2}, make(TensorState::kReady)).status().code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(store->Put({2, 1}, make(TensorState::kPoisoned, DataLoss("by run 3"))).ok()) << "replacing takes no more room";
+  EXPECT_EQ(store->Find({2, 1}).status(), DataLoss("by run 3"));
+  ASSERT_TRUE(store->Put({2, 1}, make(TensorState::kFailed, OutOfRange("x"))).ok());
+  EXPECT_EQ(store->Find({2, 1}).status(), OutOfRange("x"));
+  (*store->Find({1, 1}))->pinned_by_run = true;
+  EXPECT_FALSE(store->Erase({1, 1}));
+  EXPECT_EQ(store->Put({1, 1}, make(TensorState::kReady)).status().code(), absl::StatusCode::kFailedPrecondition);
+  (*store->Find({1, 1}))->pinned_by_run = false;
+  EXPECT_TRUE(store->Erase({1, 1}));
+  EXPECT_FALSE(store->Erase({1, 1}));
+  store->EraseAttachment(2);
+  EXPECT_EQ(store->count(), 0);
+  EXPECT_EQ(budget.in_use, 0);
+}
+
+TEST(Scratch, LiveValuesNeverOverlap) {
+  std::mt19937_64 random(Seed());
+  OPWIRE_TRACE_SEED();
+  for (int round = 0; round < 50; ++round) {
+    ScratchPlanner planner;
+    Ranges ranges;
+    std::vector<std::pair<int64_t, int64_t>> live;
+    int64_t live_bytes = 0, most = 0;
+    for (int i = 0; i < 1000; ++i) {
+      if (random() % 100 < 52 || live.empty()) {
+        const int64_t bytes = RandomSize(random, 16);
+        const auto offset = planner.Take(bytes);
+        ASSERT_TRUE(offset);
+        ASSERT_EQ(*offset % 64, 0);
+        ASSERT_TRUE(ranges.Add(*offset, std::max<int64_t>(bytes, 1))) << "round " << round << " step " << i;
+        ASSERT_LE(*offset + bytes, planner.peak());
+        live.push_back({*offset, bytes});
+        most = std::max(most, live_bytes += bytes);
+      } else {
+        const size_t at = random() % live.size();
+        ranges.Remove(live[at].first);
+        planner.Give(live[at].first, live[at].second);
+        live_bytes -= live[at].second;
+        live[at] = live.back();
+        live.pop_back();
+      }
+    }
+    EXPECT_LE(planner.peak(), 4 * most + 64'000) << "it does not reuse";
+    for (const auto& [offset, bytes] : live) planner.Give(offset, bytes);
+    // One free range from 0 to the top.
+    const int64_t peak = planner.peak();
+    EXPECT_EQ(planner.Take(peak), 0);
+    EXPECT_EQ(planner.peak(), peak);
+  }
+}
+
+TEST(Scratch, OverflowIsRefused) {
+  ScratchPlanner planner;
+  EXPECT_FALSE(planner.Take(INT64_MAX));
+  ASSERT_TRUE(planner.Take(INT64_MAX - 200));
+  EXPECT_FALSE(planner.Take(INT64_MAX - 200));
+}
+
+TEST(Lanes, CountInTheBudgetAndGoBack) {
+  MemoryBudget budget{1 << 20, 0, 0};
+  Lanes lanes(1 << 20, &budget);
+  std::vector<Lane*> held;
+  for (int i = 0; i < Lanes::kMaxLanes; ++i) {
+    auto lane = lanes.Acquire(4096);
+    ASSERT_TRUE(lane.ok() && *lane);
+    (*lane)->base[4095] = 1;
+    held.push_back(*lane);
+  }
+  EXPECT_EQ(budget.in_use, Lanes::kMaxLanes * 4096);
+  auto none = lanes.Acquire(1);
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(*none, nullptr);
+  lanes.Release(held[3]);
+  EXPECT_EQ(lanes.Acquire(2 << 20).status().code(), absl::StatusCode::kResourceExhausted);
+  auto again = lanes.Acquire(8192);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(*again, held[3]);
+  for (Lane* lane : held) lanes.Release(lane);
+  lanes.Trim();
+  EXPECT_EQ(budget.in_use, 0);
+}
+
+}  // namespace
+}  // namespace opwire
