@@ -90,6 +90,11 @@ void Core::Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq
   (void)shell_.Send(peer, AsBytes(EncodeReply(seq, fb::DoneT())), {});
 }
 
+// Whether a request that the window no longer knows is still to be answered.
+bool Core::Waits(const Session& s, const Attachment& a, uint64_t seq) const {
+  return std::any_of(s.queue.begin(), s.queue.end(), [&](const auto& q) { return q->attachment == a.id && q->request->seq() == seq; });
+}
+
 void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique_ptr<QueuedRequest> q) {
   const uint64_t seq = q->request->seq();
   q->attachment = a.id;
@@ -100,7 +105,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
       Refuse(peer, seq, FailedPrecondition("sequence: expected request {}, got {}; those between were lost", a.next_seq, seq));
     } else if (const ReplyWindow::Entry& known = a.replies.Find(seq); known.state == ReplyWindow::State::kDone) {
       (void)shell_.Send(peer, AsBytes(known.head), AsBytes(known.bulk));
-    } else if (known.state == ReplyWindow::State::kUnknown) {
+    } else if (known.state == ReplyWindow::State::kUnknown && !Waits(s, a, seq)) {
       Refuse(peer, seq, Aborted("sequence: request {} was done long before {}; its reply is forgotten", seq, a.next_seq));
     }
     Recycle(std::move(q));

@@ -101,6 +101,7 @@ class Core {
 
   // core.cc: messages and scheduling.
   void Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique_ptr<QueuedRequest> q);
+  bool Waits(const Session& s, const Attachment& a, uint64_t seq) const;
   void Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq);
   void Refuse(PeerId peer, uint64_t seq, const Status& status);
   void Process(Nanos now, Session& s);

@@ -206,13 +206,13 @@ void Core::ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body)
     return Pop(s);
   }
   auto result = std::make_shared<Status>();
+  auto work = [directory = options_.data_directory, principal = s.principal, path = body.path() ? body.path()->str() : "",
+               dtype = tensor->dtype, extents = tensor->shape, data = tensor->buffer->data(), bytes = tensor->buffer->bytes(), result] {
+    *result = SaveNpy(directory, principal, path, dtype, extents.span(), {data, static_cast<size_t>(bytes)});
+  };
   // The reply's closure holds the tensor, so its bytes outlive the worker's look at them and end on this thread.
   SubmitFor(
-      s,
-      [directory = options_.data_directory, principal = s.principal, path = body.path() ? body.path()->str() : "", dtype = tensor->dtype,
-       extents = tensor->shape, data = tensor->buffer->data(), bytes = tensor->buffer->bytes(), result] {
-        *result = SaveNpy(directory, principal, path, dtype, extents.span(), {data, static_cast<size_t>(bytes)});
-      },
+      s, std::move(work),
       [this, result, held = *std::move(tensor)](Session& session, const QueuedRequest& request) { ReplyStatus(session, request, *result); });
 }
 

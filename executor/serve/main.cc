@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <thread>
 
@@ -135,9 +136,8 @@ int Serve(const Flags& f, TerminationSignals& signals) {
 
   CoreOptions core;
   core.executor_id = name;
-  randombytes_buf(&core.incarnation, sizeof(core.incarnation));
-  // Later incarnations compare greater: the clock leads.
-  core.incarnation = (static_cast<uint64_t>(time(nullptr)) << 20) | (core.incarnation & 0xfffff);
+  // Later incarnations compare greater, however soon one follows another.
+  core.incarnation = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
   core.run_endpoint = (*run)->endpoint();
   core.limits = f.limits;
   core.share = f.share;

@@ -11,6 +11,7 @@ void ReplyWindow::Begin(uint64_t seq) {
 
 void ReplyWindow::Finish(uint64_t seq, Bytes head, Bytes bulk) {
   Entry& e = At(seq);
+  if (e.seq > seq) return;  // others came and ended while it ran: its place is theirs
   e.seq = seq;
   e.state = State::kDone;
   e.head.assign(reinterpret_cast<const char*>(head.data()), head.size());

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +32,38 @@ struct QueuedRequest {
   size_t bytes() const { return head.size() + bulk.size(); }
   // Worth keeping for another request.
   bool Small() const { return head.capacity() + bulk.capacity() <= 64 << 10; }
+};
+
+// Requests in order. Unlike a deque it takes no memory once it is warm.
+class RequestQueue {
+ public:
+  using Item = std::unique_ptr<QueuedRequest>;
+  void push_back(Item item) {
+    if (head_ >= 64 && 2 * head_ >= items_.size()) {
+      items_.erase(items_.begin(), begin());
+      head_ = 0;
+    }
+    items_.push_back(std::move(item));
+  }
+  Item& front() { return items_[head_]; }
+  void pop_front() {
+    if (++head_ == items_.size()) clear();
+  }
+  std::vector<Item>::iterator begin() { return items_.begin() + static_cast<ptrdiff_t>(head_); }
+  std::vector<Item>::iterator end() { return items_.end(); }
+  std::vector<Item>::const_iterator begin() const { return items_.begin() + static_cast<ptrdiff_t>(head_); }
+  std::vector<Item>::const_iterator end() const { return items_.end(); }
+  void erase(std::vector<Item>::iterator it) { items_.erase(it); }
+  bool empty() const { return head_ == items_.size(); }
+  size_t size() const { return items_.size() - head_; }
+  void clear() {
+    items_.clear();
+    head_ = 0;
+  }
+
+ private:
+  std::vector<Item> items_;
+  size_t head_ = 0;  // those before it were taken
 };
 
 // The last replies, so that a retry after a reconnect gets the answer of the first try.
@@ -84,7 +115,7 @@ struct Session {
   std::unique_ptr<Store> store;
   absl::flat_hash_map<uint32_t, std::shared_ptr<const Program>> slots;
 
-  std::deque<std::unique_ptr<QueuedRequest>> queue;
+  RequestQueue queue;
   bool waiting = false;       // its head waits for a worker
   bool in_ready_list = false;
   Nanos device_time = 0;      // that it has used, for fairness

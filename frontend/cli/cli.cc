@@ -71,7 +71,7 @@ Status CheckRegistry(const Common& common) {
   if (lstat(path.c_str(), &st) != 0) {
     return WithNext(Unavailable("no registry: nothing is at {}", path), "start a registry and an executor: opwire up");
   }
-  return WithNext(Unavailable("stale socket: {} is there, but nobody listens; its registry died", path),
+  return WithNext(Unavailable("stale socket: {} is there, but nobody listens: its registry is gone", path),
                   "start another, it takes the socket over: opwire up");
 }
 

@@ -211,6 +211,7 @@ Status Place(const Module& m, const Function& f, const Pairs& dims, Session& ses
       OPWIRE_ASSIGN_OR_RETURN(const std::vector<TensorFacts> all, session.List());
       std::vector<std::string> names;
       for (const TensorFacts& t : all) names.push_back(t.name.empty() ? t.id : t.name);
+      std::sort(names.begin(), names.end());
       return NotFound("session '{}' on {} has no tensor '{}'; it has {}", name, session.executor(), in.name,
                       names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", ")));
     }

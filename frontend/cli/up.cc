@@ -58,6 +58,7 @@ void Start(Child& c, Nanos now) {
 
 // True once every executor is registered.
 bool Ready(const std::string& registry, size_t executors) {
+  if (!Listens(registry)) return false;
   auto client = Client::Connect({.registries = {registry}, .name = "opwire up"});
   if (!client.ok()) return false;
   auto there = client->Executors();
@@ -155,6 +156,7 @@ Status Supervise(const Common& common, const UpArgs& args, const std::string& re
     PollReadable(fds, ready ? 200 * kMillisecond : 5 * kMillisecond);
   }
   StopAll(children);
+  (void)ClearStaleSocket(registry);
   if (!common.json && !args.detach) fmt::print("stopped\n");
   return absl::OkStatus();
 }

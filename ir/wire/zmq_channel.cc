@@ -68,6 +68,9 @@ class Monitor {
     SetInt(pair_, ZMQ_LINGER, 0);
     zmq_connect(pair_, address.c_str());
     fd_ = GetInt(pair_, ZMQ_FD);
+    // A reader counts as awake until it found nothing once; only then does a writer signal the descriptor.
+    int event, value;
+    Next(event, value);
   }
   ~Monitor() { zmq_close(pair_); }
 

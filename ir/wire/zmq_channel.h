@@ -25,8 +25,8 @@ class ZmqContext {
 };
 
 struct ZmqOptions {
-  Nanos heartbeat = 200 * kMillisecond;          // silence after which ZeroMQ itself asks the other side
-  Nanos heartbeat_timeout = 500 * kMillisecond;  // silence after which a connection counts as lost
+  Nanos heartbeat = 150 * kMillisecond;          // silence after which ZeroMQ itself asks the other side
+  Nanos heartbeat_timeout = 350 * kMillisecond;  // silence after which a connection counts as lost
   int max_connections = 512;                     // a server's; more are shut down as they come
 };
 

@@ -1,0 +1,174 @@
+// Every command as a first-time user meets it: help with examples, JSON, exit codes, sessions with names, `opwire up`.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <csignal>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/house.h"
+#include "tests/cli/transcript.h"
+
+namespace opwire {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kCount =
+    "program @count(inout %total: f32[4], %x: f32[4]) -> (total: f32[4], twice: f32[4]) {\n"
+    "  %0 = add(%total, %x)\n"
+    "  %1 = add(%x, %x)\n"
+    "  return %0, %1\n"
+    "}\n";
+
+bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+class Commands : public testing::Test {
+ protected:
+  void StartBoth() {
+    house_.StartRegistry();
+    house_.StartExecutor();
+    house_.Write("count.opw", kCount);
+  }
+  // The command ends with this code, and its error says this.
+  void Expect(const std::string& command, int code, const std::string& part) {
+    const House::Result r = house_.Run(command);
+    EXPECT_EQ(r.code, code) << command << "\n" << r.output;
+    EXPECT_TRUE(Has(r.output, part)) << command << "\n" << r.output << "lacks: " << part;
+  }
+  json Json(const std::string& command, int code = 0) {
+    const House::Result r = house_.Run(command);
+    EXPECT_EQ(r.code, code) << command << "\n" << r.output;
+    json j = json::parse(r.output, nullptr, false);
+    EXPECT_FALSE(j.is_discarded()) << command << "\n" << r.output;
+    return j;
+  }
+  House house_;
+};
+
+TEST_F(Commands, HelpHasAnExample) {
+  for (const char* command : {"up", "devices", "ops", "explain", "report", "run", "sessions"}) {
+    const House::Result r = house_.Run(fmt::format("opwire {} --help", command));
+    EXPECT_EQ(r.code, 0);
+    EXPECT_TRUE(Has(r.output, fmt::format("Examples:\n  opwire {}", command))) << r.output;
+  }
+  Expect("opwire --help", 0, "Exit codes: 0 done, 1 the run failed, 2 usage, 3 nothing reachable, 4 refused.");
+  Expect("opwire", 2, "Examples:");
+}
+
+TEST_F(Commands, WrongUsageIsTwo) {
+  house_.Write("count.opw", kCount);
+  Expect("opwire device", 2, "no command 'device', did you mean devices?");
+  Expect("opwire frobnicate", 2, "expected up, devices, ops, explain, report, run, sessions");
+  Expect("opwire run", 2, "opwire run --help");
+  Expect("opwire run nofile.opw", 2, "nofile.opw cannot be read");
+  Expect("opwire run count.opw --in x", 2, "expected NAME=VALUE");
+  Expect("opwire run count.opw --in x=1.npy --in x=2.npy", 2, "given twice");
+  Expect("opwire run count.opw --in totl=random", 2, "did you mean total?");
+  Expect("opwire run count.opw --in total=random", 2, "pass --in x=FILE.npy or --in x=random:SEED");
+  Expect("opwire run count.opw --in total=random:a --in x=random", 2, "expected a whole number, got 'a'");
+  Expect("opwire run count.opw --in total=nofile.npy --in x=random", 2, "nofile.npy");
+  Expect("opwire run count.opw --in total=random --in x=random --out y=y.npy", 2, "no result y");
+  Expect("opwire run count.opw --in total=random --in x=random --out twice=no/y.npy", 2, "no directory no");
+  Expect("opwire run count.opw --in total=random --in x=random --dim b=3", 2, "no dimension b");
+  Expect("opwire run count.opw --in total=@w --in x=random", 2, "pass --session NAME");
+  Expect("opwire run count.opw --in total=random --in x=random --memory 1x", 2, "expected bytes such as");
+  Expect("opwire run count.opw --repeat 0", 2, "--repeat");
+  Expect("opwire explain", 2, "expected an op");
+  Expect("opwire explain matmull f32", 2, "did you mean matmul?");
+  Expect("opwire explain matmul f33", 2, "expected an element type");
+  Expect("opwire devices --registry here", 2, "expected ipc://PATH or tcp://HOST:PORT");
+  Expect("opwire up --data nowhere", 2, "expected a directory that exists");
+  EXPECT_EQ(Json("opwire frobnicate --json", 2)["error"]["exit"], 2);
+  EXPECT_EQ(Json("opwire run nofile.opw --json", 2)["error"]["code"], "INVALID_ARGUMENT");
+}
+
+TEST_F(Commands, EveryCommandSpeaksJson) {
+  EXPECT_EQ(Json("opwire devices --json", 3)["error"]["code"], "UNAVAILABLE");
+  StartBoth();
+  EXPECT_EQ(Json("opwire devices --json")[0]["id"], "cpu-0");
+  EXPECT_GT(Json("opwire --json ops").size(), 50u);
+  EXPECT_EQ(Json("opwire ops matmul --json")[0]["op"], "matmul");
+  EXPECT_EQ(Json("opwire explain matmul f32 --json")["candidates"][0]["chosen"], true);
+  EXPECT_EQ(Json("opwire explain --placement count.opw --json")[0]["fits"], true);
+  EXPECT_EQ(Json("opwire report --json")["executor"], "cpu-0");
+  EXPECT_EQ(Json("opwire sessions --json").size(), 0u);
+  EXPECT_EQ(Json("opwire run count.opw --json")["parameters"][0]["mode"], "inout");
+  const json ran = Json("opwire run count.opw --in total=random:1 --in x=random:2 --json --profile");
+  EXPECT_EQ(ran["results"][1]["shape"], json({4}));
+  EXPECT_EQ(ran["profile"].size(), 2u);
+}
+
+TEST_F(Commands, TablesForPeople) {
+  StartBoth();
+  Expect("opwire devices", 0, "cpu-0  cpu");
+  Expect("opwire ops", 0, "\nsoftmax ");
+  Expect("opwire ops matmul", 0, "transpose_x");
+  Expect("opwire ops addscalar", 0, "add(x: ");  // an alias
+  Expect("opwire explain matmul", 0, "every candidate and why: opwire explain matmul");
+  Expect("opwire explain matmul f32", 0, "reference");
+  Expect("opwire explain relu bool", 2, "not bool");
+  Expect("opwire explain --placement --on cuda:1", 0, "it is cpu, not cuda:1");
+  Expect("opwire report", 0, "limits");
+  Expect("opwire run count.opw", 0, "  inout total: f32[4]\n  x: f32[4]\n");
+  Expect("opwire run count.opw --in total=random --in x=random --profile", 0, "add@");
+  Expect("opwire sessions", 0, "no sessions");
+}
+
+TEST_F(Commands, RandomInputsTakeTheSizesOfTheOthers) {
+  StartBoth();
+  house_.Write("sum.opw", "program @sum(%x: f32[?n], %y: f32[?n]) -> (z: f32[?n]) {\n  %0 = add(%x, %y)\n  return %0\n}\n");
+  Expect("opwire run sum.opw --in x=random:1 --in y=random:2 --dim n=5 --out z=five.npy", 0, "z: f32[5]");
+  Expect("opwire run sum.opw --in x=five.npy --in y=random:2", 0, "z: f32[5]");
+}
+
+TEST_F(Commands, SessionsWithNamesOutliveCommands) {
+  StartBoth();
+  Expect("opwire run count.opw --session s --in total=random:1 --in x=random:2 --out total=@total --out twice=@twice", 0, "ran on cpu-0");
+  Expect("opwire run count.opw --session s --in total=@total --in x=@twice", 0, "ran on cpu-0");
+  const json held = Json("opwire sessions --json");
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_EQ(held[0]["name"], "s");
+  EXPECT_EQ(held[0]["tensors"], 2);  // what the commands made and did not keep is freed
+  EXPECT_EQ(held[0]["runs"], 2);
+  Expect("opwire run count.opw --session s --in total=@totl --in x=@twice", 1, "it has total, twice");
+  Expect("opwire run count.opw --session s --in total=@total --in x=@twice --out twice=@twice", 4, "has a tensor 'twice' already");
+  Expect("opwire sessions --end t", 1, "no executor holds a session 't'");
+  Expect("opwire sessions --end s", 0, "ended session s on cpu-0");
+  Expect("opwire sessions", 0, "no sessions");
+}
+
+TEST_F(Commands, ScalarsReachInoutParameters) {
+  StartBoth();
+  house_.Write("next.opw", "program @next(inout %n: f32[], %by: f32[]) -> (n: f32[]) {\n  %1 = add(%n, %by)\n  return %1\n}\n");
+  Expect("opwire run next.opw --in n=41 --in by=1", 0, "n: f32[] = 42");
+}
+
+TEST_F(Commands, UpStartsAndStops) {
+  const json up = Json("opwire up --detach --json");
+  ASSERT_TRUE(up.contains("pid"));
+  Expect("opwire devices", 0, "cpu-0");
+  Expect("opwire up", 4, "a registry runs already");
+  kill(up["pid"].get<pid_t>(), SIGTERM);
+  const auto registry_gone = [&] {
+    const House::Result r = house_.Run("opwire devices");
+    return Has(r.output, "no registry") || Has(r.output, "stale socket");
+  };
+  EXPECT_TRUE(House::Eventually(registry_gone));
+  Expect("opwire up --device cuda:7", 4, "device 'cuda:7' cannot be bound");
+}
+
+TEST_F(Commands, TheTrainedNetworkReadsDigits) {
+  StartBoth();
+  const House::Result r = house_.Run("cd " OPWIRE_SOURCE " && opwire run examples/01_digits/mlp.opw --in images=examples/data/digits.npy --out probabilities=" +
+                                     house_.work() + "/probs.npy");
+  EXPECT_EQ(r.code, 0) << r.output;
+  EXPECT_TRUE(Has(r.output, "digit: i64[1797] = 0 1 2 3 4 5")) << r.output;
+  struct stat st;
+  ASSERT_EQ(stat((house_.work() + "/probs.npy").c_str(), &st), 0);
+  EXPECT_EQ(st.st_size, 128 + 1797 * 10 * 4);
+}
+
+}  // namespace
+}  // namespace opwire

@@ -1,0 +1,71 @@
+// Comparing and rewriting quotes.
+#include "tests/cli/transcript.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+
+namespace opwire {
+
+bool update_documents = false;
+
+namespace {
+
+// What differs from machine to machine and from run to run, by names.
+std::string Stable(std::string text, const House& house) {
+  for (size_t at; (at = text.find(house.runtime())) != std::string::npos;) text.replace(at, house.runtime().size(), "RUNTIME");
+  static const std::pair<std::regex, const char*> kNames[] = {
+      {std::regex(R"(\b[0-9.]+ (ns|us|ms|s)\b)"), "TIME"},
+      {std::regex(R"(needs [0-9]+ bytes of scratch memory, the executor holds [0-9]+ of [0-9]+)"),
+       "needs BYTES bytes of scratch memory, the executor holds BYTES of BYTES"},
+      {std::regex(R"((ID +DEVICE|cpu-0  cpu   ) .*)"), "$1  ..."},
+      {std::regex(R"((probabilities: .* =) .*)"), "$1 ..."},
+      {std::regex(R"(usable \([^)]*cores[^)]*\))"), "usable (CPU)"},
+  };
+  for (const auto& [pattern, name] : kNames) text = std::regex_replace(text, pattern, name);
+  return text;
+}
+
+// Where the text of the block stands; npos: nowhere.
+std::pair<size_t, size_t> Find(const std::string& document, const std::string& heading, const std::string& language) {
+  const std::string title = "\n## " + heading + "\n", open = "\n```" + language + "\n";
+  const size_t section = document.find(title);
+  if (section == std::string::npos) return {std::string::npos, 0};
+  const size_t block = document.find(open, section), next = document.find("\n## ", section + title.size());
+  if (block == std::string::npos || block > next) return {std::string::npos, 0};
+  const size_t begin = block + open.size();
+  return {begin, document.find("```\n", begin) - begin};
+}
+
+}  // namespace
+
+std::string ReadDocument(const std::string& file) {
+  std::ifstream in(std::string(OPWIRE_SOURCE "/") + file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string BlockOf(const std::string& document, const std::string& heading, const std::string& language) {
+  const auto [at, size] = Find(document, heading, language);
+  return at == std::string::npos ? "" : document.substr(at, size);
+}
+
+void Transcript::Quote(const std::string& command, const House::Result& result) {
+  text_ += fmt::format("$ {}\n{}", command, Stable(result.output, house_));
+  if (result.code != 0) text_ += fmt::format("[exit code {}]\n", result.code);
+}
+
+void Transcript::Compare(const std::string& file, const std::string& heading) const {
+  std::string document = ReadDocument(file);
+  const auto [at, size] = Find(document, heading, "console");
+  ASSERT_NE(at, std::string::npos) << file << " has no console block under \"## " << heading << "\"";
+  if (update_documents) {
+    document.replace(at, size, text_);
+    std::ofstream(std::string(OPWIRE_SOURCE "/") + file) << document;
+    return;
+  }
+  EXPECT_EQ(document.substr(at, size), text_) << file << ", \"" << heading << "\": run cli_test --update and look at the difference";
+}
+
+}  // namespace opwire

@@ -1,0 +1,44 @@
+// Quotes in documents: what was typed, what came, and the exit code, under a heading of a Markdown file.
+//
+//   ```console
+//   $ opwire devices
+//   opwire: UNAVAILABLE: no registry: nothing is at RUNTIME/registry
+//   [exit code 3]
+//   ```
+#ifndef OPWIRE_TESTS_CLI_TRANSCRIPT_H_
+#define OPWIRE_TESTS_CLI_TRANSCRIPT_H_
+
+#include <string>
+
+#include "tests/cli/house.h"
+
+namespace opwire {
+
+// Set by --update: Compare writes instead.
+extern bool update_documents;
+
+class Transcript {
+ public:
+  explicit Transcript(House& house) : house_(house) {}
+  // Runs it in the house and quotes it.
+  void Type(const std::string& command) { Quote(command, house_.Run(command)); }
+  // Quotes what was started by other means.
+  void Quote(const std::string& command, const House::Result& result);
+  // A line that the user types and that says nothing, such as one that ends in '&'.
+  void Say(const std::string& line) { text_ += line + "\n"; }
+
+  // The first console block under "## HEADING" of this file of the checkout equals what was typed.
+  void Compare(const std::string& file, const std::string& heading) const;
+
+ private:
+  House& house_;
+  std::string text_;
+};
+
+// A file of the checkout; and its first block of this language under a heading.
+std::string ReadDocument(const std::string& file);
+std::string BlockOf(const std::string& document, const std::string& heading, const std::string& language);
+
+}  // namespace opwire
+
+#endif  // OPWIRE_TESTS_CLI_TRANSCRIPT_H_

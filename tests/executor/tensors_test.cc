@@ -1,0 +1,325 @@
+// Tensors by request: transfers by chunks, names, lists, text, files beneath the data directory.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "ir/base/npy.h"
+#include "tests/executor/fixture.h"
+
+namespace opwire {
+namespace {
+
+namespace fs = std::filesystem;
+using Floats = std::vector<float>;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+class TensorsTest : public CoreTest {
+ protected:
+  TensorsTest() : c_(Hello()) {}
+  // Memory to be filled by a transfer.
+  Answer Alloc(uint64_t counter, int64_t floats) {
+    fb::PutT put;
+    put.id = IdPtr(c_, counter);
+    put.type = std::make_unique<fb::TensorTypeT>();
+    put.type->dtype = static_cast<uint8_t>(DType::kF32);
+    put.type->shape = {floats};
+    return Ask(c_, std::move(put));
+  }
+  Answer Seal(uint64_t counter) {
+    fb::SealT seal;
+    seal.id = IdPtr(c_, counter);
+    return Ask(c_, std::move(seal));
+  }
+  Answer Close(uint64_t ticket) {
+    fb::CloseTransferT close;
+    close.ticket = ticket;
+    return Control(std::move(close));
+  }
+  Client c_;
+};
+
+TEST_F(TensorsTest, TransfersFillAndRead) {
+  const Answer a = Alloc(1, 300'000);
+  ASSERT_TRUE(a.ok()) << a.status;
+  const uint64_t ticket = a.tensor().ticket;
+  ASSERT_NE(ticket, 0u);
+  Floats values(300'000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const Bytes bytes{reinterpret_cast<const uint8_t*>(values.data()), values.size() * 4};
+  EXPECT_EQ(Get(c_, 1).code(), absl::StatusCode::kFailedPrecondition) << "not yet handed over";
+  for (size_t at = 0; at < bytes.size(); at += kChunkBytes) {
+    ASSERT_TRUE(core_->transfers().Write(ticket, at, bytes.subspan(at, std::min(kChunkBytes, bytes.size() - at))).ok());
+  }
+  ASSERT_TRUE(Seal(1).ok());
+  EXPECT_EQ(core_->transfers().Write(ticket, 0, bytes.first(4)).code(), absl::StatusCode::kNotFound) << "it ended with the seal";
+  EXPECT_EQ(Seal(1).code(), absl::StatusCode::kFailedPrecondition);
+  const Answer got = Get(c_, 1);
+  ASSERT_TRUE(got.ok()) << got.status;
+  EXPECT_TRUE(got.bulk.empty());
+  std::string back;
+  for (uint64_t at = 0; at < bytes.size(); at += kChunkBytes) {
+    ASSERT_TRUE(core_->transfers().Read(got.tensor().ticket, at, std::min<uint64_t>(kChunkBytes, bytes.size() - at), back).ok());
+  }
+  EXPECT_TRUE(std::equal(back.begin(), back.end(), reinterpret_cast<const char*>(bytes.data()), reinterpret_cast<const char*>(bytes.data()) + bytes.size()));
+  // The bytes being read stay what they were, though the tensor is freed.
+  ASSERT_TRUE(Free(c_, {1}).ok());
+  EXPECT_TRUE(core_->transfers().Read(got.tensor().ticket, 0, 4, back).ok());
+  EXPECT_GT(InUse(), 0);
+  EXPECT_TRUE(Close(got.tensor().ticket).ok());
+  EXPECT_EQ(InUse(), 0);
+}
+
+TEST_F(TensorsTest, ChunksStayWithinTheirTransfer) {
+  const uint64_t write = Alloc(1, 1000).tensor().ticket;
+  Transfers& t = core_->transfers();
+  const std::string four(4, 'x'), large(kChunkBytes + 1, 'x');
+  EXPECT_TRUE(t.Write(write, 3996, AsBytes(four)).ok());
+  for (const uint64_t at : {uint64_t{3997}, uint64_t{4000}, uint64_t{1} << 40, UINT64_MAX, UINT64_MAX - 3}) {
+    EXPECT_EQ(t.Write(write, at, AsBytes(four)).code(), kInvalid) << at;
+  }
+  EXPECT_EQ(t.Write(write, 0, AsBytes(large)).code(), kInvalid);
+  std::string out;
+  EXPECT_EQ(t.Read(write, 0, 4, out).code(), absl::StatusCode::kFailedPrecondition) << "one that fills cannot be read";
+  EXPECT_EQ(t.Read(write + 1, 0, 4, out).code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(Put(c_, 2, Floats(20'000, 1)).ok());
+  const uint64_t read = Get(c_, 2).tensor().ticket;
+  EXPECT_EQ(t.Write(read, 0, AsBytes(four)).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(t.Read(read, 80'000, 1, out).code(), kInvalid);
+  EXPECT_EQ(t.Read(read, 0, UINT64_MAX, out).code(), kInvalid);
+  EXPECT_TRUE(out.empty());
+}
+
+TEST_F(TensorsTest, TransfersEndWithTheirTensorAndTheirSession) {
+  // Given up before the seal: neither memory nor transfers are left, however often.
+  for (int i = 0; i < 200; ++i) {
+    const Answer a = Alloc(1, 1000);
+    ASSERT_TRUE(a.ok()) << "round " << i << ": " << a.status;
+    ASSERT_TRUE(Free(c_, {1}).ok());
+    EXPECT_EQ(core_->transfers().Write(a.tensor().ticket, 0, {}).code(), absl::StatusCode::kNotFound);
+  }
+  EXPECT_EQ(InUse(), 0);
+  const uint64_t limit = static_cast<uint64_t>(options_.limits[LimitId::kTransfers]);
+  std::vector<uint64_t> tickets;
+  for (uint64_t i = 1; i <= limit; ++i) tickets.push_back(Alloc(i, 10).tensor().ticket);
+  EXPECT_EQ(Alloc(limit + 1, 10).code(), absl::StatusCode::kResourceExhausted);
+  fb::ByeT bye;
+  bye.token = c_.token;
+  ASSERT_TRUE(Control(std::move(bye)).ok());
+  for (uint64_t t : tickets) EXPECT_EQ(core_->transfers().Write(t, 0, {}).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(TensorsTest, WrongPutsTakeNothing) {
+  const auto put = [&](auto change, const std::string& bytes = std::string(8, 'x')) {
+    fb::PutT p;
+    p.id = IdPtr(c_, 1);
+    p.type = std::make_unique<fb::TensorTypeT>();
+    p.type->dtype = static_cast<uint8_t>(DType::kF32);
+    p.type->shape = {2};
+    p.bytes_follow = true;
+    change(p);
+    const Answer a = Ask(c_, std::move(p), bytes);
+    EXPECT_FALSE(a.ok());
+    EXPECT_EQ(InUse(), 0);
+    return a.code();
+  };
+  EXPECT_EQ(put([](fb::PutT& p) { p.id = nullptr; }), kInvalid);
+  EXPECT_EQ(put([&](fb::PutT& p) { p.id = std::make_unique<fb::TensorId>(c_.attachment + 1, 0, 1); }), kInvalid);
+  EXPECT_EQ(put([](fb::PutT& p) { p.type = nullptr; }), kInvalid);
+  EXPECT_EQ(put([](fb::PutT& p) { p.type->dtype = 0; }), kInvalid);
+  EXPECT_EQ(put([](fb::PutT& p) { p.type->dtype = 200; }), kInvalid);
+  EXPECT_EQ(put([](fb::PutT& p) { p.type->encoding = 99; }), kInvalid);
+  EXPECT_EQ(put([](fb::PutT& p) { p.type->shape = {3}; }), kInvalid);
+  EXPECT_EQ(put([](fb::PutT& p) { p.type->shape = {-2}; }), kInvalid);
+  EXPECT_EQ(put([](fb::PutT& p) { p.type->shape.assign(17, 1); }), kInvalid);
+  EXPECT_EQ(put([](fb::PutT& p) { p.type->shape = {65536, 65536, 65536, 65536}; }), kInvalid);
+  EXPECT_EQ(put([](fb::PutT& p) { p.type->shape = {65536, 65536}; p.bytes_follow = false; }), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(put([](fb::PutT&) {}, ""), kInvalid);
+}
+
+TEST_F(TensorsTest, NamesAndLists) {
+  ASSERT_TRUE(Put(c_, 1, {1, 2}).ok());
+  fb::RenameT rename;
+  rename.id = IdPtr(c_, 1);
+  rename.name = "w1";
+  ASSERT_TRUE(Ask(c_, std::move(rename)).ok());
+  Alloc(2, 4);
+  const Answer a = Ask(c_, fb::ListT());
+  ASSERT_TRUE(a.ok());
+  const auto& tensors = a.reply.body.AsListReply()->tensors;
+  ASSERT_EQ(tensors.size(), 2u);
+  EXPECT_EQ(tensors[0]->name, "w1");  // those with names first
+  EXPECT_EQ(tensors[0]->bytes, 8u);
+  EXPECT_EQ(tensors[1]->state, static_cast<uint8_t>(TensorState::kWritable));
+}
+
+// However many there are and however they are called, the list is one message; the shell checks its size.
+TEST_F(TensorsTest, LongListsFitIntoAMessage) {
+  for (uint64_t i = 1; i <= 6000; ++i) {
+    fb::PutT put;
+    put.id = IdPtr(c_, i);
+    put.type = std::make_unique<fb::TensorTypeT>();
+    put.type->dtype = static_cast<uint8_t>(DType::kU8);
+    put.type->shape.assign(16, 1);
+    put.bytes_follow = true;
+    put.name = std::string(300, 'n');
+    ASSERT_TRUE(Ask(c_, std::move(put), "x").ok());
+  }
+  const Answer a = Ask(c_, fb::ListT());
+  ASSERT_TRUE(a.ok()) << a.status;
+  EXPECT_GT(a.reply.body.AsListReply()->tensors.size(), 500u);
+}
+
+TEST_F(TensorsTest, PrintedText) {
+  ASSERT_TRUE(Put(c_, 1, {1, 2.5f, -3, 4, 5, 6}, {2, 3}).ok());
+  const auto text = [&](uint64_t counter, uint32_t most = 0) {
+    fb::PrintT print;
+    print.id = IdPtr(c_, counter);
+    print.max_elements = most;
+    const Answer a = Ask(c_, std::move(print));
+    return a.ok() ? a.reply.body.AsTextReply()->text : a.status.ToString();
+  };
+  EXPECT_EQ(text(1), "f32[2, 3]\n[[1, 2.5, -3],\n [4, 5, 6]]");
+  ASSERT_TRUE(Put(c_, 2, {7}, {}).ok());
+  EXPECT_EQ(text(2), "f32[]\n7");
+  ASSERT_TRUE(Put(c_, 3, {}, {0, 4}).ok());
+  EXPECT_EQ(text(3), "f32[0, 4]\n[]");
+  Floats many(10'000);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i);
+  ASSERT_TRUE(Put(c_, 4, many).ok());
+  EXPECT_EQ(text(4), "f32[10000]\n[0, 1, 2, ..., 9997, 9998, 9999]");
+  EXPECT_EQ(text(1, 2), "f32[2, 3]\n[[1, 2.5, -3],\n [4, 5, 6]]") << "too short to leave anything out";
+  // Many axes of few elements, printed in full: cut, not a message that nobody takes.
+  ASSERT_TRUE(PutTyped(c_, 5, DType::kU8, std::vector<int64_t>(16, 2), std::string(65536, 'x')).ok());
+  EXPECT_LT(text(5, UINT32_MAX).size(), kMaxFrameBytes);
+  EXPECT_EQ(Ask(c_, fb::PrintT()).code(), absl::StatusCode::kNotFound);
+}
+
+class FilesTest : public TensorsTest {
+ protected:
+  FilesTest() {
+    char path[] = "/tmp/opwire-test-XXXXXX";
+    directory_ = mkdtemp(path);
+    options_.data_directory = directory_;
+    Restart();
+    c_ = Hello();
+  }
+  ~FilesTest() override { fs::remove_all(directory_); }
+  Answer Save(uint64_t counter, const std::string& path) {
+    fb::SaveT save;
+    save.id = IdPtr(c_, counter);
+    save.path = path;
+    return Ask(c_, std::move(save));
+  }
+  Answer LoadFile(uint64_t counter, const std::string& path) {
+    fb::LoadT load;
+    load.id = IdPtr(c_, counter);
+    load.path = path;
+    return Ask(c_, std::move(load));
+  }
+  std::string Own() const { return directory_ + "/uid-1"; }
+  std::string directory_;
+};
+
+TEST_F(FilesTest, RoundTrips) {
+  ASSERT_TRUE(Put(c_, 1, {1, 2, 3, 4, 5, 6}, {2, 3}).ok());
+  ASSERT_TRUE(Save(1, "w.npy").ok());
+  const Answer a = LoadFile(2, "w.npy");
+  ASSERT_TRUE(a.ok()) << a.status;
+  EXPECT_EQ(a.tensor().info->type->shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(Get(c_, 2).BulkFloats(), (Floats{1, 2, 3, 4, 5, 6}));
+  struct stat st;
+  ASSERT_EQ(stat((Own() + "/w.npy").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(Own()), fs::directory_iterator()), 1) << "nothing temporary is left";
+  // In a folder that is there; not in one that is not.
+  fs::create_directory(Own() + "/run1");
+  EXPECT_TRUE(Save(1, "run1/w.npy").ok());
+  EXPECT_TRUE(LoadFile(3, "run1/w.npy").ok());
+  EXPECT_EQ(Save(1, "run2/w.npy").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(LoadFile(3, "none.npy").code(), absl::StatusCode::kNotFound);
+  // Another principal's directory is another.
+  c_ = Hello("", "uid:2");
+  EXPECT_EQ(LoadFile(4, "w.npy").code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(FilesTest, PathsStayBeneath) {
+  ASSERT_TRUE(Put(c_, 1, {1}).ok());
+  ASSERT_TRUE(Save(1, "ok.npy").ok());
+  const std::string outside = directory_ + "/secret.npy";
+  fs::copy_file(Own() + "/ok.npy", outside);
+  fs::create_symlink(outside, Own() + "/link.npy");
+  fs::create_directory_symlink(directory_, Own() + "/up");
+  fs::create_directory(Own() + "/sub");
+  ASSERT_EQ(mkfifo((Own() + "/pipe").c_str(), 0600), 0);
+  const std::vector<std::string> wrong = {"",        "/etc/passwd", outside,         "../secret.npy",        "sub/../../secret.npy",
+                                          "up/secret.npy", "link.npy",    ".",       "..",                   "sub/..",
+                                          "pipe",    "sub",         "sub/",          std::string("a\0b", 3), std::string(5000, 'x'),
+                                          "/proc/self/environ", "up/uid-1/ok.npy"};
+  for (const std::string& path : wrong) {
+    const Answer loaded = LoadFile(2, path);
+    EXPECT_FALSE(loaded.ok()) << path;
+    EXPECT_NE(loaded.code(), absl::StatusCode::kInternal) << loaded.status;
+  }
+  for (const std::string& path : {std::string(), std::string("/tmp/opwire-escape.npy"), std::string("../escape.npy"), std::string("up/escape.npy"),
+                                  std::string("sub/../../escape.npy"), std::string("."), std::string(".."), std::string("sub/"), std::string("sub")}) {
+    EXPECT_FALSE(Save(1, path).ok()) << path;
+  }
+  EXPECT_FALSE(fs::exists(directory_ + "/escape.npy"));
+  EXPECT_FALSE(fs::exists("/tmp/opwire-escape.npy"));
+  // Saving over a link replaces the link, never what it points to.
+  const auto before = fs::file_size(outside);
+  ASSERT_TRUE(Put(c_, 3, Floats(100, 1)).ok());
+  EXPECT_TRUE(Save(3, "link.npy").ok());
+  EXPECT_EQ(fs::file_size(outside), before);
+  EXPECT_FALSE(fs::is_symlink(Own() + "/link.npy"));
+}
+
+TEST_F(FilesTest, FilesThatAreNone) {
+  ASSERT_TRUE(Put(c_, 1, {1}).ok());
+  ASSERT_TRUE(Save(1, "ok.npy").ok());
+  const auto write = [&](const std::string& bytes) { std::ofstream(Own() + "/bad.npy", std::ios::binary | std::ios::trunc) << bytes; };
+  std::ifstream in(Own() + "/ok.npy", std::ios::binary);
+  const std::string good{std::istreambuf_iterator<char>(in), {}};
+  for (size_t n = 0; n < good.size(); ++n) {
+    write(good.substr(0, n));
+    ASSERT_EQ(LoadFile(2, "bad.npy").code(), kInvalid) << n << " of " << good.size() << " bytes";
+  }
+  // A header that promises more than the quota, or than there is.
+  write(*MakeNpyHeader(DType::kF32, std::vector<int64_t>{int64_t{1} << 46}));
+  EXPECT_EQ(LoadFile(2, "bad.npy").code(), kInvalid);
+  EXPECT_EQ(Get(c_, 2).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(FilesTest, WithoutADirectoryOrNumPyType) {
+  ASSERT_TRUE(PutTyped(c_, 1, DType::kF8E4M3, {2}, "ab").ok());
+  EXPECT_EQ(Save(1, "x.npy").code(), absl::StatusCode::kUnimplemented);
+  options_.data_directory.clear();
+  Restart();
+  c_ = Hello();
+  ASSERT_TRUE(Put(c_, 1, {1}).ok());
+  EXPECT_EQ(Save(1, "x.npy").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(LoadFile(2, "x.npy").code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// A file being written while its session ends, and its tensor freed, is whole.
+TEST_F(FilesTest, SavesOutliveTheirSession) {
+  ASSERT_TRUE(Put(c_, 1, {1, 2, 3}).ok());
+  fb::SaveT save;
+  save.id = IdPtr(c_, 1);
+  save.path = "late.npy";
+  Send(c_, std::move(save));
+  ASSERT_TRUE(WorkOnce());
+  fb::ByeT bye;
+  bye.token = c_.token;
+  ASSERT_TRUE(Control(std::move(bye)).ok());
+  FinishJobs();
+  core_->OnTick(now_);
+  c_ = Hello();
+  ASSERT_TRUE(LoadFile(1, "late.npy").ok());
+  EXPECT_EQ(Get(c_, 1).BulkFloats(), (Floats{1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace opwire
