@@ -17,11 +17,11 @@ constexpr const char* kLayer = R"(
 
 Status First() {
   OPWIRE_ASSIGN_OR_RETURN(Client client, Client::Connect());
-  OPWIRE_ASSIGN_OR_RETURN(Session session, client.Open());          // on the executor that suits best
-  OPWIRE_ASSIGN_OR_RETURN(Program layer, session.Load(kLayer));     // checked and sent once
+  OPWIRE_ASSIGN_OR_RETURN(Session session, client.Open());       // on the executor that suits best
+  OPWIRE_ASSIGN_OR_RETURN(Program layer, session.Load(kLayer));  // checked and sent once
 
   const Array x = Array::Random(DType::kF32, {3, 4}, 1), w = Array::Random(DType::kF32, {4, 2}, 2);
-  OPWIRE_ASSIGN_OR_RETURN(Tensor weights, session.Put(w.view()));   // stays on the device
+  OPWIRE_ASSIGN_OR_RETURN(Tensor weights, session.Put(w.view()));  // stays on the device
   OPWIRE_ASSIGN_OR_RETURN(Tensor bias, session.Put(Array(DType::kF32, {2}).view()));
 
   OPWIRE_ASSIGN_OR_RETURN(std::vector<Array> y, layer.Call({x, weights, bias}));

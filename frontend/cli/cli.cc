@@ -28,14 +28,18 @@ constexpr Nanos kAskTimeout = 30 * kSecond;
 int ExitCodeOf(const Status& status) {
   if (status.GetPayload(kUsagePayload)) return kUsage;
   switch (status.code()) {
-    case absl::StatusCode::kOk: return kDone;
-    case absl::StatusCode::kUnavailable: return kNothingReachable;
+    case absl::StatusCode::kOk:
+      return kDone;
+    case absl::StatusCode::kUnavailable:
+      return kNothingReachable;
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kAlreadyExists:
-    case absl::StatusCode::kUnauthenticated: return kRefused;
-    default: return kRunFailed;
+    case absl::StatusCode::kUnauthenticated:
+      return kRefused;
+    default:
+      return kRunFailed;
   }
 }
 
@@ -124,7 +128,8 @@ int Fail(const Common& common, const Status& status) {
   const ErrorSite site = SiteOf(status);
   std::string where;
   if (!site.program.empty() || site.node >= 0) {
-    where = fmt::format(",\"program\":{},\"node\":{},\"op\":{},\"location\":{}", Quote(site.program), site.node, Quote(site.op), Quote(site.location));
+    where = fmt::format(",\"program\":{},\"node\":{},\"op\":{},\"location\":{}", Quote(site.program), site.node, Quote(site.op),
+                        Quote(site.location));
   }
   fmt::print(stderr, "{{\"error\":{{\"code\":{},\"message\":{}{},\"next\":{},\"exit\":{}}}}}\n", Quote(CodeName(status.code())),
              Quote(MessageOf(status)), where, Quote(next), code);
@@ -214,7 +219,8 @@ StatusOr<Client> Connect(const Common& common) {
 StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client, bool with_ops) {
   OPWIRE_RETURN_IF_ERROR(CheckRegistry(common));
   auto all = client.Executors(with_ops);
-  if (!all.ok()) return WithNext(all.status(), "check the address given by --registry or OPWIRE_REGISTRY, and that the registry runs");
+  if (!all.ok())
+    return WithNext(all.status(), "check the address given by --registry or OPWIRE_REGISTRY, and that the registry runs");
   std::string seen;
   for (const ExecutorFacts& e : *all) {
     if (!Matches(e, common.device)) seen += fmt::format("{}{} ({})", seen.empty() ? "" : ", ", e.id, e.device);
@@ -243,7 +249,8 @@ StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic,
     auto came = dealer->Receive(message, seq == 1 ? kPingTimeout : kAskTimeout);
     if (!came.ok() || !*came) {
       const std::string why = came.ok() ? std::string("it does not answer") : MessageOf(came.status());
-      return WithNext(Unavailable("executor {}: {}", executor.id, why), "opwire devices drops it from the list once it missed three beats");
+      return WithNext(Unavailable("executor {}: {}", executor.id, why),
+                      "opwire devices drops it from the list once it missed three beats");
     }
     AlignedBytes memory;
     OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, DecodeReply(AsBytes(message.head), memory));
@@ -257,7 +264,8 @@ StatusOr<Module> ReadProgram(const std::string& path) {
   struct stat st;
   std::ifstream file(path);
   if (!file || stat(path.c_str(), &st) != 0 || S_ISDIR(st.st_mode)) {
-    return WithNext(Usage("file {} cannot be read", path), "give the path of a program in text form; docs/text-form.md says what that is");
+    return WithNext(Usage("file {} cannot be read", path),
+                    "give the path of a program in text form; docs/text-form.md says what that is");
   }
   std::stringstream text;
   text << file.rdbuf();

@@ -1,4 +1,5 @@
-// The commands of `opwire` as plain functions, and what they share: options, output, errors, exit codes. main.cc declares their options.
+// The commands of `opwire` as plain functions, and what they share: options, output, errors, exit codes. main.cc declares their
+// options.
 #ifndef OPWIRE_FRONTEND_CLI_CLI_H_
 #define OPWIRE_FRONTEND_CLI_CLI_H_
 
@@ -96,7 +97,8 @@ StatusOr<Client> Connect(const Common& common);
 // Those registered that --on allows. UNAVAILABLE, saying what there is, when there is none.
 StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client, bool with_ops = false);
 // Facts as JSON ("report", "ops", "explain", "sessions"), from the control socket, without opening a session.
-StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid);
+StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic, std::string_view argument = "",
+                          DType dtype = DType::kInvalid);
 // The id of the executor that holds this user's session of that name; empty: none does.
 StatusOr<std::string> HolderOf(const std::vector<ExecutorFacts>& executors, const std::string& session);
 

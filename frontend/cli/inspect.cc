@@ -1,9 +1,8 @@
 // devices, ops, explain, report, sessions: what runs where and why. The only file of the command line that reads JSON.
 #include <fmt/format.h>
 
-#include <optional>
-
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "frontend/cli/cli.h"
 #include "ir/ops/names.h"
@@ -18,7 +17,8 @@ int64_t Count(const json& j) { return j.get<int64_t>(); }
 
 void PrintJson(const json& j) { fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace)); }
 
-StatusOr<json> AskJson(const ExecutorFacts& executor, std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid) {
+StatusOr<json> AskJson(const ExecutorFacts& executor, std::string_view topic, std::string_view argument = "",
+                       DType dtype = DType::kInvalid) {
   OPWIRE_ASSIGN_OR_RETURN(const std::string text, Ask(executor, topic, argument, dtype));
   json j = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (j.is_discarded()) return Internal("executor {} answered {} with no JSON", executor.id, topic);
@@ -26,7 +26,8 @@ StatusOr<json> AskJson(const ExecutorFacts& executor, std::string_view topic, st
 }
 
 // Of the executor that a session would go to.
-StatusOr<json> AskBest(const Common& common, std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid) {
+StatusOr<json> AskBest(const Common& common, std::string_view topic, std::string_view argument = "",
+                       DType dtype = DType::kInvalid) {
   OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors, Executors(common, client));
   return AskJson(*Place(executors, {}).front().executor, topic, argument, dtype);
@@ -34,10 +35,8 @@ StatusOr<json> AskBest(const Common& common, std::string_view topic, std::string
 
 // "f64, f32, f16, bf16, i64, i32, i16, i8" as "float int".
 std::string Classes(const std::string& dtypes) {
-  static const std::vector<std::pair<std::string, std::string>> kClasses = {{"float", "f64, f32, f16, bf16"},
-                                                                            {"f8", "f8e4m3, f8e5m2"},
-                                                                            {"int", "i64, i32, i16, i8"},
-                                                                            {"uint", "u64, u32, u16, u8"}};
+  static const std::vector<std::pair<std::string, std::string>> kClasses = {
+      {"float", "f64, f32, f16, bf16"}, {"f8", "f8e4m3, f8e5m2"}, {"int", "i64, i32, i16, i8"}, {"uint", "u64, u32, u16, u8"}};
   std::string out = dtypes;
   for (const auto& [name, members] : kClasses) {
     if (const size_t at = out.find(members); at != std::string::npos) out.replace(at, members.size(), name);
@@ -59,8 +58,8 @@ std::string JoinTexts(const json& list, std::string_view separator) {
 }
 
 void PrintOp(const json& op) {
-  fmt::print("{}\n  {}\n\n  dtypes:   {}\n  variants: {}\n  version:  {}\n  effects:  {}\n", Text(op["signature"]), Text(op["doc"]), Text(op["dtypes"]),
-             JoinTexts(op["variants"], ", "), Count(op["version"]), Text(op["effects"]));
+  fmt::print("{}\n  {}\n\n  dtypes:   {}\n  variants: {}\n  version:  {}\n  effects:  {}\n", Text(op["signature"]), Text(op["doc"]),
+             Text(op["dtypes"]), JoinTexts(op["variants"], ", "), Count(op["version"]), Text(op["effects"]));
   const OpRow* row = Catalogue().Find(Text(op["op"]));
   if (!row) return;
   std::string aliases;
@@ -71,7 +70,8 @@ void PrintOp(const json& op) {
   if (row->attrs.empty()) return;
   fmt::print("\n");
   Table table({"ATTRIBUTE", "KIND", "GIVEN", "MEANING"});
-  for (const AttrSpec& a : row->attrs) table.Add({a.name, std::string(AttrKindName(a.kind)), a.fallback ? "optional" : "required", a.doc});
+  for (const AttrSpec& a : row->attrs)
+    table.Add({a.name, std::string(AttrKindName(a.kind)), a.fallback ? "optional" : "required", a.doc});
   fmt::print("{}", table.ToString());
 }
 
@@ -96,18 +96,30 @@ Status Devices(const Common& common) {
     for (const ExecutorFacts& e : executors) {
       json facts = json::object();
       for (const auto& [key, value] : e.facts) facts[key] = value;
-      out.push_back({{"id", e.id}, {"device", e.device}, {"name", e.device_name}, {"arch", e.arch}, {"memory_bytes", e.memory_bytes},
-                     {"free_memory", e.free_memory}, {"compute_units", e.compute_units}, {"labels", e.labels}, {"sessions", e.sessions},
-                     {"queued", e.queued}, {"busy_ms", e.busy_ms}, {"running", e.running}, {"insecure", e.insecure},
-                     {"endpoint", e.control_endpoint}, {"facts", facts}});
+      out.push_back({{"id", e.id},
+                     {"device", e.device},
+                     {"name", e.device_name},
+                     {"arch", e.arch},
+                     {"memory_bytes", e.memory_bytes},
+                     {"free_memory", e.free_memory},
+                     {"compute_units", e.compute_units},
+                     {"labels", e.labels},
+                     {"sessions", e.sessions},
+                     {"queued", e.queued},
+                     {"busy_ms", e.busy_ms},
+                     {"running", e.running},
+                     {"insecure", e.insecure},
+                     {"endpoint", e.control_endpoint},
+                     {"facts", facts}});
     }
     PrintJson(out);
     return absl::OkStatus();
   }
   Table table({"ID", "DEVICE", "NAME", "UNITS", "MEMORY", "FREE", "SESSIONS", "STATE", "TRUST"});
   for (const ExecutorFacts& e : executors) {
-    table.Add({e.id, e.device, e.device_name, std::to_string(e.compute_units), HumanBytes(e.memory_bytes), HumanBytes(e.free_memory),
-               std::to_string(e.sessions), e.busy_ms ? fmt::format("busy {} ms: {}", e.busy_ms, e.running) : "idle", e.insecure ? "insecure" : "local"});
+    table.Add({e.id, e.device, e.device_name, std::to_string(e.compute_units), HumanBytes(e.memory_bytes),
+               HumanBytes(e.free_memory), std::to_string(e.sessions),
+               e.busy_ms ? fmt::format("busy {} ms: {}", e.busy_ms, e.running) : "idle", e.insecure ? "insecure" : "local"});
   }
   fmt::print("{}", table.ToString());
   return absl::OkStatus();
@@ -167,7 +179,8 @@ Status Explain(const Common& common, const ExplainArgs& args) {
     return absl::OkStatus();
   }
   Table table({"DTYPE", "VARIANT", "TIER", "SOURCE", "CHOSEN", "WHY"});
-  for (const json& c : candidates) table.Add({c["dtype"], c["variant"], c["tier"], c["source"], c["chosen"] ? "yes" : "no", c["reason"]});
+  for (const json& c : candidates)
+    table.Add({c["dtype"], c["variant"], c["tier"], c["source"], c["chosen"] ? "yes" : "no", c["reason"]});
   fmt::print("{}", table.ToString());
   return absl::OkStatus();
 }
@@ -187,7 +200,8 @@ Status Placement(const Common& common, const std::string& file) {
   const std::vector<PlacementCandidate> candidates = Place(executors, options);
   if (common.json) {
     json out = json::array();
-    for (const PlacementCandidate& c : candidates) out.push_back({{"id", c.executor->id}, {"device", c.executor->device}, {"fits", c.fits}, {"reason", c.reason}});
+    for (const PlacementCandidate& c : candidates)
+      out.push_back({{"id", c.executor->id}, {"device", c.executor->device}, {"fits", c.fits}, {"reason", c.reason}});
     PrintJson(out);
     return absl::OkStatus();
   }
@@ -209,16 +223,20 @@ Status ReportAll(const Common& common) {
              HumanBytes(Count(d["memory_bytes"])));
   for (const auto& [key, value] : d["facts"].items()) {
     // Facts are an object of strings, or a list of pairs.
-    if (value.is_string()) fmt::print("          {}: {}\n", key, Text(value));
-    else if (value.is_array() && value.size() == 2) fmt::print("          {}: {}\n", Text(value[0]), Text(value[1]));
+    if (value.is_string())
+      fmt::print("          {}: {}\n", key, Text(value));
+    else if (value.is_array() && value.size() == 2)
+      fmt::print("          {}: {}\n", Text(value[0]), Text(value[1]));
   }
-  fmt::print("memory    {} in use, peak {}, limit {}\n", HumanBytes(r["memory"]["in_use"]), HumanBytes(r["memory"]["peak"]), HumanBytes(r["memory"]["limit"]));
+  fmt::print("memory    {} in use, peak {}, limit {}\n", HumanBytes(r["memory"]["in_use"]), HumanBytes(r["memory"]["peak"]),
+             HumanBytes(r["memory"]["limit"]));
   fmt::print("limits   ");
   for (const auto& [name, value] : r["limits"].items()) fmt::print(" {}={}", name, Count(value));
   fmt::print("\n\n");
   Table table({"OP", "VARIANT", "TIER", "STATE", "DTYPES", "WHY NOT"});
   for (const json& op : r["ops"]) {
-    for (const json& v : op["variants"]) table.Add({op["op"], v["name"], v["tier"], v["state"], Classes(Text(v["dtypes"])), v["reason"]});
+    for (const json& v : op["variants"])
+      table.Add({op["op"], v["name"], v["tier"], v["state"], Classes(Text(v["dtypes"])), v["reason"]});
   }
   fmt::print("{}\n{}\n", table.ToString(), kClassesNote);
   return absl::OkStatus();
@@ -232,11 +250,14 @@ Status Sessions(const Common& common, const SessionsArgs& args) {
     options.name = args.end;
     options.ring = false;
     OPWIRE_ASSIGN_OR_RETURN(options.device, HolderOf(executors, args.end));
-    if (options.device.empty()) return WithNext(NotFound("no executor holds a session '{}'", args.end), "list yours: opwire sessions");
+    if (options.device.empty())
+      return WithNext(NotFound("no executor holds a session '{}'", args.end), "list yours: opwire sessions");
     OPWIRE_ASSIGN_OR_RETURN(Session session, client.Open(options));
     OPWIRE_RETURN_IF_ERROR(session.Close(/*free=*/true));
-    if (common.json) PrintJson({{"ended", args.end}, {"executor", options.device}});
-    else fmt::print("ended session {} on {}\n", args.end, options.device);
+    if (common.json)
+      PrintJson({{"ended", args.end}, {"executor", options.device}});
+    else
+      fmt::print("ended session {} on {}\n", args.end, options.device);
     return absl::OkStatus();
   }
   json all = json::array();
@@ -262,8 +283,8 @@ Status Sessions(const Common& common, const SessionsArgs& args) {
     std::vector<std::string> clients;
     for (const json& c : s["clients"]) clients.push_back(Text(c["client"]) + (c["connected"] ? "" : " (lost)"));
     table.Add({s["executor"], std::to_string(Count(s["id"])), s["name"] == "" ? "-" : Text(s["name"]),
-               clients.empty() ? "none" : fmt::format("{}", fmt::join(clients, ", ")), std::to_string(Count(s["tensors"])), HumanBytes(s["bytes"]),
-               HumanBytes(s["quota"]), std::to_string(Count(s["queued"])), std::to_string(Count(s["runs"])),
+               clients.empty() ? "none" : fmt::format("{}", fmt::join(clients, ", ")), std::to_string(Count(s["tensors"])),
+               HumanBytes(s["bytes"]), HumanBytes(s["quota"]), std::to_string(Count(s["queued"])), std::to_string(Count(s["runs"])),
                HumanNanos(static_cast<int64_t>(s["device_ms"].get<double>() * 1e6))});
   }
   fmt::print("{}", table.ToString());

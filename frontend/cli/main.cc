@@ -1,8 +1,7 @@
 // opwire: the command line. The only file that knows CLI11.
-#include <CLI/CLI.hpp>
-
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <functional>
 
 #include "frontend/cli/cli.h"
@@ -15,7 +14,8 @@ using namespace opwire::cli;
 // A command: one line for the list, examples for its own help.
 CLI::App* Command(CLI::App& app, const std::string& name, const std::string& does, const std::string& examples) {
   CLI::App* command = app.add_subcommand(name, does);
-  command->footer("Examples:\n" + examples + "\nOptions of every command, before or after its name: --registry, --on, --json; see opwire --help.");
+  command->footer("Examples:\n" + examples +
+                  "\nOptions of every command, before or after its name: --registry, --on, --json; see opwire --help.");
   return command;
 }
 
@@ -23,14 +23,16 @@ CLI::App* Command(CLI::App& app, const std::string& name, const std::string& doe
 opwire::Status UsageOf(const CLI::App& app, const CLI::ParseError& e) {
   const auto chosen = app.get_subcommands();
   if (!chosen.empty()) {
-    return WithNext(Usage("opwire {}: {}", chosen[0]->get_name(), e.what()), fmt::format("opwire {} --help", chosen[0]->get_name()));
+    return WithNext(Usage("opwire {}: {}", chosen[0]->get_name(), e.what()),
+                    fmt::format("opwire {} --help", chosen[0]->get_name()));
   }
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
   for (const std::string& word : app.remaining()) {
     if (word.starts_with("-")) continue;
     const std::string nearest = opwire::DidYouMean(opwire::NearestNames(word, {names.begin(), names.end()}));
-    return WithNext(Usage("no command '{}'{}", opwire::Clip(word), nearest.empty() ? fmt::format("; expected {}", fmt::join(names, ", ")) : nearest),
+    return WithNext(Usage("no command '{}'{}", opwire::Clip(word),
+                          nearest.empty() ? fmt::format("; expected {}", fmt::join(names, ", ")) : nearest),
                     "opwire --help");
   }
   return WithNext(Usage("{}", e.what()), "opwire --help");
@@ -42,7 +44,8 @@ int main(int argc, char** argv) {
   CLI::App app("Runs IR programs on accelerators in other processes.", "opwire");
   app.footer(
       "Examples:\n  opwire up\n  opwire devices\n  opwire run mlp.opw --in images=digits.npy --out probabilities=probs.npy\n\n"
-      "Exit codes: 0 done, 1 the run failed, 2 usage, 3 nothing reachable, 4 refused.\n`opwire COMMAND --help` has examples of each.");
+      "Exit codes: 0 done, 1 the run failed, 2 usage, 3 nothing reachable, 4 refused.\n`opwire COMMAND --help` has examples of "
+      "each.");
   app.get_formatter()->column_width(30);
   Common common;
   std::function<opwire::Status()> chosen;
@@ -57,7 +60,9 @@ int main(int argc, char** argv) {
   UpArgs up;
   CLI::App* command = Command(app, "up", "Start a registry and executors of your own, until Ctrl-C",
                               "  opwire up\n  opwire up --device cpu --data ./tensors\n  opwire up --detach\n");
-  command->add_option("--device", up.devices, "An executor for this device; may be given again (default: cpu)")->type_name("DEVICE")->allow_extra_args(false);
+  command->add_option("--device", up.devices, "An executor for this device; may be given again (default: cpu)")
+      ->type_name("DEVICE")
+      ->allow_extra_args(false);
   command->add_option("--data", up.data, "Directory for save and load (default: none)")->type_name("DIRECTORY");
   command->add_flag("--detach", up.detach, "Return once they are ready, and leave them running");
   command->callback([&] { chosen = [&] { return Up(common, up); }; });
@@ -72,16 +77,16 @@ int main(int argc, char** argv) {
   command->callback([&] { chosen = [&] { return Ops(common, op); }; });
 
   ExplainArgs explain;
-  command = Command(app, "explain", "Which variant runs an op, and why; or where a session would go",
-                    "  opwire explain matmul\n  opwire explain matmul f32\n  opwire explain --placement\n  opwire explain --placement mlp.opw\n");
+  command = Command(
+      app, "explain", "Which variant runs an op, and why; or where a session would go",
+      "  opwire explain matmul\n  opwire explain matmul f32\n  opwire explain --placement\n  opwire explain --placement mlp.opw\n");
   command->add_option("op", explain.op, "An op (with --placement: a program's file, or nothing)")->type_name("");
   command->add_option("dtype", explain.dtype, "An element type: f32, bf16, ...")->type_name("");
   command->add_flag("--placement", explain.placement, "Rank the executors for a session");
   command->callback([&] { chosen = [&] { return explain.placement ? Placement(common, explain.op) : Explain(common, explain); }; });
 
-  Command(app, "report", "Every variant of every op: there, or why not", "  opwire report\n  opwire report --on cpu-0 --json\n")->callback([&] {
-    chosen = [&] { return ReportAll(common); };
-  });
+  Command(app, "report", "Every variant of every op: there, or why not", "  opwire report\n  opwire report --on cpu-0 --json\n")
+      ->callback([&] { chosen = [&] { return ReportAll(common); }; });
 
   RunArgs run;
   command = Command(app, "run", "Run a program's file; without inputs, print its signature",
@@ -89,18 +94,29 @@ int main(int argc, char** argv) {
                     "  opwire run mlp.opw --in images=random:7 --dim b=32\n"
                     "  opwire run step.opw --session train --in w=@w --in x=x.npy --out loss=@loss\n");
   command->add_option("file", run.file, "A program in text form (.opw)")->required()->type_name("");
-  command->add_option("--in", run.in, "For each parameter: NAME=FILE.npy, NAME=random:SEED, NAME=NUMBER for a scalar or dimension, or "
-                                      "NAME=@TENSOR for a tensor of the session")
+  command
+      ->add_option("--in", run.in,
+                   "For each parameter: NAME=FILE.npy, NAME=random:SEED, NAME=NUMBER for a scalar or dimension, or "
+                   "NAME=@TENSOR for a tensor of the session")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   command->add_option("--out", run.out, "For each result to keep: NAME=FILE.npy, or NAME=@TENSOR to leave it in the session")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
-  command->add_option("--dim", run.dims, "The value of a dimension ?NAME of random inputs")->type_name("NAME=NUMBER")->allow_extra_args(false);
-  command->add_option("--session", run.session, "Run in the session of this name, which stays when the command ends; made where there is none")
+  command->add_option("--dim", run.dims, "The value of a dimension ?NAME of random inputs")
+      ->type_name("NAME=NUMBER")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--session", run.session,
+                   "Run in the session of this name, which stays when the command ends; made where there is none")
       ->type_name("NAME");
-  command->add_option("--memory", run.memory, "The most that the session may hold: 4096, 64MiB, 2GiB (default: what the executor allows)")->type_name("BYTES");
-  command->add_option("--repeat", run.repeat, "Runs; the shortest time is printed (default: 1)")->check(CLI::Range(1, 1'000'000).description(""))->type_name("N");
+  command
+      ->add_option("--memory", run.memory,
+                   "The most that the session may hold: 4096, 64MiB, 2GiB (default: what the executor allows)")
+      ->type_name("BYTES");
+  command->add_option("--repeat", run.repeat, "Runs; the shortest time is printed (default: 1)")
+      ->check(CLI::Range(1, 1'000'000).description(""))
+      ->type_name("N");
   command->add_option("--deadline-ms", run.deadline_ms, "Give up after this time (default: never)")
       ->check(CLI::Range(0.0, 1e9).description(""))
       ->type_name("MS");

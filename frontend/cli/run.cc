@@ -45,12 +45,15 @@ StatusOr<int64_t> BytesOf(std::string_view text) {
   }
   const size_t power = std::string_view("KMGT").find(unit);
   const auto n = Number(text.substr(0, digits), "--memory");
-  if (!n.ok() || *n == 0 || unit.size() > 1 || power == std::string_view::npos) return Usage("--memory: expected bytes such as 4096, 64MiB or 2GiB, got '{}'", text);
+  if (!n.ok() || *n == 0 || unit.size() > 1 || power == std::string_view::npos)
+    return Usage("--memory: expected bytes such as 4096, 64MiB or 2GiB, got '{}'", text);
   const int shift = unit.empty() ? 0 : 10 * static_cast<int>(power + 1);
   return *n > (int64_t{1} << 62) >> shift ? int64_t{1} << 62 : *n << shift;
 }
 
-std::string TypeOf(const Module& m, const Param& p) { return p.mode == ParamMode::kDim ? "dimension " + m.dims.ToString(p.dim) : ToString(p.type, m.dims); }
+std::string TypeOf(const Module& m, const Param& p) {
+  return p.mode == ParamMode::kDim ? "dimension " + m.dims.ToString(p.dim) : ToString(p.type, m.dims);
+}
 
 struct Signature {
   const Module& module;
@@ -59,7 +62,9 @@ struct Signature {
 
   explicit Signature(const Module& m) : module(m), function(m.functions[0]), types(m.functions[0]) {}
 
-  std::string TypeOfResult(const Result& r) const { return opwire::ToString(*types.types[static_cast<size_t>(r.value)], module.dims); }
+  std::string TypeOfResult(const Result& r) const {
+    return opwire::ToString(*types.types[static_cast<size_t>(r.value)], module.dims);
+  }
 
   std::string ToText() const {
     std::string out = fmt::format("@{}(", function.name);
@@ -77,8 +82,10 @@ struct Signature {
       const char* mode = p.mode == ParamMode::kInout ? "inout" : p.mode == ParamMode::kDim ? "dim" : "in";
       params.push_back(fmt::format("{{\"name\":{},\"mode\":\"{}\",\"type\":{}}}", Quote(p.name), mode, Quote(TypeOf(module, p))));
     }
-    for (const Result& r : function.results) results.push_back(fmt::format("{{\"name\":{},\"type\":{}}}", Quote(r.name), Quote(TypeOfResult(r))));
-    return fmt::format("{{\"program\":{},\"parameters\":[{}],\"results\":[{}]}}\n", Quote(function.name), fmt::join(params, ","), fmt::join(results, ","));
+    for (const Result& r : function.results)
+      results.push_back(fmt::format("{{\"name\":{},\"type\":{}}}", Quote(r.name), Quote(TypeOfResult(r))));
+    return fmt::format("{{\"program\":{},\"parameters\":[{}],\"results\":[{}]}}\n", Quote(function.name), fmt::join(params, ","),
+                       fmt::join(results, ","));
   }
 };
 
@@ -88,7 +95,9 @@ Status CheckNames(const Pairs& given, std::string_view flag, const std::vector<s
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string nearest = DidYouMean(NearestNames(name, known));
     return Usage("{} {}: the program has no {} {}{}", flag, name, what, name,
-                 !nearest.empty() ? nearest : known.empty() ? std::string("; it has none") : fmt::format("; it has {}", fmt::join(known, ", ")));
+                 !nearest.empty() ? nearest
+                 : known.empty()  ? std::string("; it has none")
+                                  : fmt::format("; it has {}", fmt::join(known, ", ")));
   }
   return absl::OkStatus();
 }
@@ -96,11 +105,11 @@ Status CheckNames(const Pairs& given, std::string_view flag, const std::vector<s
 struct Input {
   enum class Kind { kArray, kScalar, kDim, kRandom, kTensor };
   Kind kind = Kind::kArray;
-  Array array;          // kArray; kRandom once its shape is known
+  Array array;  // kArray; kRandom once its shape is known
   double scalar = 0;
-  int64_t number = 0;   // kDim: the value; kRandom: the seed
-  std::string name;     // kTensor
-  Tensor tensor;        // once it is on the executor
+  int64_t number = 0;  // kDim: the value; kRandom: the seed
+  std::string name;    // kTensor
+  Tensor tensor;       // once it is on the executor
 };
 
 // What can be told without an executor.
@@ -124,7 +133,8 @@ StatusOr<Input> ReadInput(const Module& m, const Param& p, const std::string& va
     if (*end) return Usage("--in {}: expected a number, FILE.npy, random:SEED or @TENSOR, got '{}'", p.name, value);
   } else {
     auto array = Array::ReadNpy(value);
-    if (!array.ok()) return absl::IsNotFound(array.status()) ? Usage("--in {}: {}", p.name, MessageOf(array.status())) : array.status();
+    if (!array.ok())
+      return absl::IsNotFound(array.status()) ? Usage("--in {}: {}", p.name, MessageOf(array.status())) : array.status();
     in.array = *std::move(array);
     const bool fits = in.array.dtype() == p.type.dtype && static_cast<int>(in.array.shape().size()) == p.type.rank();
     bool equal = fits;
@@ -133,21 +143,23 @@ StatusOr<Input> ReadInput(const Module& m, const Param& p, const std::string& va
       equal = equal && (!m.dims.IsConstant(d) || m.dims.ConstantValue(d) == in.array.shape()[a]);
     }
     if (!equal) {
-      return InvalidArgument("--in {}: expected {}, got {}{} from {}", p.name, ToString(p.type, m.dims), DTypeName(in.array.dtype()),
-                             ShapeToString(in.array.shape()), value);
+      return InvalidArgument("--in {}: expected {}, got {}{} from {}", p.name, ToString(p.type, m.dims),
+                             DTypeName(in.array.dtype()), ShapeToString(in.array.shape()), value);
     }
   }
   return in;
 }
 
-// The value of each symbol of the program for random inputs: --dim, else as the other inputs have it, else the least that it may be,
-// but not zero.
+// The value of each symbol of the program for random inputs: --dim, else as the other inputs have it, else the least that it may
+// be, but not zero.
 StatusOr<std::vector<int64_t>> SymbolsOf(const Module& m, const Function& f, const std::vector<Input>& inputs, const Pairs& dims) {
   std::vector<int64_t> out;
   for (size_t s = 0; s < m.dims.symbols().size(); ++s) {
     const DimSymbol& symbol = m.dims.symbols()[s];
     int64_t value = std::max({symbol.lower, symbol.multiple, int64_t{1}});
-    const auto is_symbol = [&](Dim d) { return m.dims.node(d).kind == DimKind::kSymbol && static_cast<size_t>(m.dims.node(d).value) == s; };
+    const auto is_symbol = [&](Dim d) {
+      return m.dims.node(d).kind == DimKind::kSymbol && static_cast<size_t>(m.dims.node(d).value) == s;
+    };
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Param& p = f.params[i];
       if (inputs[i].kind == Input::Kind::kDim && is_symbol(p.dim)) value = inputs[i].number;
@@ -194,7 +206,8 @@ StatusOr<Session> OpenFor(const Common& common, const RunArgs& args, const Modul
     OPWIRE_ASSIGN_OR_RETURN(const std::string holder, HolderOf(executors, args.session));
     if (!holder.empty()) options.device = holder;
     if (holder.empty() && needs_tensors) {
-      return WithNext(NotFound("lost session: no executor holds a session '{}'; it was ended, its time to live passed, or its executor was restarted",
+      return WithNext(NotFound("lost session: no executor holds a session '{}'; it was ended, its time to live passed, or its "
+                               "executor was restarted",
                                args.session),
                       "make its tensors anew, from files: --in NAME=FILE.npy");
     }
@@ -203,7 +216,8 @@ StatusOr<Session> OpenFor(const Common& common, const RunArgs& args, const Modul
 }
 
 // Tensors that are on the executor or go there, in the order of the parameters.
-Status Place(const Module& m, const Function& f, const Pairs& dims, Session& session, const std::string& name, std::vector<Input>& inputs) {
+Status Place(const Module& m, const Function& f, const Pairs& dims, Session& session, const std::string& name,
+             std::vector<Input>& inputs) {
   for (Input& in : inputs) {
     if (in.kind != Input::Kind::kTensor) continue;
     auto tensor = session.Find(in.name);
@@ -224,8 +238,10 @@ Status Place(const Module& m, const Function& f, const Pairs& dims, Session& ses
     Input& in = inputs[i];
     const Param& p = f.params[i];
     if (in.kind == Input::Kind::kRandom) OPWIRE_RETURN_IF_ERROR(MakeRandom(p, values, in));
-    if (in.kind == Input::Kind::kScalar && p.mode == ParamMode::kInout) in.array = ScalarArray(p.type.dtype, in.scalar);
-    else if (in.kind != Input::Kind::kArray && in.kind != Input::Kind::kRandom) continue;
+    if (in.kind == Input::Kind::kScalar && p.mode == ParamMode::kInout)
+      in.array = ScalarArray(p.type.dtype, in.scalar);
+    else if (in.kind != Input::Kind::kArray && in.kind != Input::Kind::kRandom)
+      continue;
     OPWIRE_ASSIGN_OR_RETURN(in.tensor, session.Put(in.array.view()));
   }
   return absl::OkStatus();
@@ -238,7 +254,8 @@ Status CheckKept(Session& session, const std::string& name, const Pairs& out, co
     const auto held = session.Find(to.substr(1));
     const auto own = inouts.find(result);
     if (!held.ok() || (own != inouts.end() && own->second.id() == held->id())) continue;
-    return WithNext(AlreadyExists("--out {}: session '{}' has a tensor '{}' already", result, name, to.substr(1)), "keep the result under another name");
+    return WithNext(AlreadyExists("--out {}: session '{}' has a tensor '{}' already", result, name, to.substr(1)),
+                    "keep the result under another name");
   }
   return absl::OkStatus();
 }
@@ -291,8 +308,10 @@ Status Run(const Common& common, const RunArgs& args) {
   for (const auto& [name, value] : out) {
     const std::filesystem::path folder = std::filesystem::path(value).parent_path();
     std::error_code error;
-    if (value.starts_with("@")) keeps = true;
-    else if (!folder.empty() && !std::filesystem::is_directory(folder, error)) return Usage("--out {}: there is no directory {}", name, folder.string());
+    if (value.starts_with("@"))
+      keeps = true;
+    else if (!folder.empty() && !std::filesystem::is_directory(folder, error))
+      return Usage("--out {}: there is no directory {}", name, folder.string());
   }
   if (args.session.empty() && (needs_tensors || keeps)) {
     return WithNext(Usage("@TENSOR: a tensor stays in a session with a name, and none is given"), "pass --session NAME");
@@ -305,9 +324,12 @@ Status Run(const Common& common, const RunArgs& args) {
   std::vector<Arg> run_args;
   std::map<std::string, Tensor> inouts;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].kind == Input::Kind::kDim) run_args.emplace_back(inputs[i].number);
-    else if (inputs[i].tensor.valid()) run_args.emplace_back(inputs[i].tensor);
-    else run_args.emplace_back(inputs[i].scalar);
+    if (inputs[i].kind == Input::Kind::kDim)
+      run_args.emplace_back(inputs[i].number);
+    else if (inputs[i].tensor.valid())
+      run_args.emplace_back(inputs[i].tensor);
+    else
+      run_args.emplace_back(inputs[i].scalar);
     if (f.params[i].mode == ParamMode::kInout) inouts.emplace(f.params[i].name, inputs[i].tensor);
   }
   OPWIRE_RETURN_IF_ERROR(CheckKept(session, args.session, out, inouts));
@@ -336,8 +358,8 @@ Status Run(const Common& common, const RunArgs& args) {
       }
     }
     if (common.json) {
-      lines.push_back(fmt::format("{{\"name\":{},\"dtype\":\"{}\",\"shape\":[{}],\"summary\":{}}}", Quote(name), DTypeName(array.dtype()),
-                                  fmt::join(array.shape(), ","), Quote(Summary(array))));
+      lines.push_back(fmt::format("{{\"name\":{},\"dtype\":\"{}\",\"shape\":[{}],\"summary\":{}}}", Quote(name),
+                                  DTypeName(array.dtype()), fmt::join(array.shape(), ","), Quote(Summary(array))));
     } else {
       fmt::print("{}: {}\n", name, Summary(array));
     }
@@ -345,11 +367,13 @@ Status Run(const Common& common, const RunArgs& args) {
   PrintProfile(common, f, result.profile);
   if (common.json) {
     std::vector<std::string> steps;
-    for (const StepCost& c : result.profile) steps.push_back(fmt::format("{{\"node\":{},\"label\":{},\"ns\":{}}}", c.node, Quote(c.label), c.ns));
-    fmt::print("{{\"executor\":{},\"run_ns\":{},\"divided_by_zero\":{},\"results\":[{}],\"profile\":[{}]}}\n", Quote(session.executor()), best,
-               result.divided_by_zero, fmt::join(lines, ","), fmt::join(steps, ","));
+    for (const StepCost& c : result.profile)
+      steps.push_back(fmt::format("{{\"node\":{},\"label\":{},\"ns\":{}}}", c.node, Quote(c.label), c.ns));
+    fmt::print("{{\"executor\":{},\"run_ns\":{},\"divided_by_zero\":{},\"results\":[{}],\"profile\":[{}]}}\n",
+               Quote(session.executor()), best, result.divided_by_zero, fmt::join(lines, ","), fmt::join(steps, ","));
   } else {
-    fmt::print("ran on {} in {}{}\n", session.executor(), HumanNanos(best), result.divided_by_zero ? "; an integer was divided by zero" : "");
+    fmt::print("ran on {} in {}{}\n", session.executor(), HumanNanos(best),
+               result.divided_by_zero ? "; an integer was divided by zero" : "");
   }
   if (args.session.empty()) return absl::OkStatus();
   // What this command made and does not keep is freed with the next message, and a session with a name outlives it: send one.

@@ -69,7 +69,8 @@ bool Ready(const std::string& registry, size_t executors) {
 StatusOr<std::string> Place(const Common& common) {
   if (common.registries.empty()) return DefaultRegistryEndpoint();
   if (common.registries.size() > 1 || !IsIpc(common.registries[0])) {
-    return WithNext(Usage("opwire up: expected one --registry ipc://PATH"), "for tcp start the programs by hand: opwire-registry --help, opwire-executor --help");
+    return WithNext(Usage("opwire up: expected one --registry ipc://PATH"),
+                    "for tcp start the programs by hand: opwire-registry --help, opwire-executor --help");
   }
   OPWIRE_RETURN_IF_ERROR(CheckEndpoint(common.registries[0], false));
   return common.registries[0];
@@ -82,7 +83,12 @@ std::vector<Child> Children(const UpArgs& args, const std::string& registry) {
     // A name that stays the same from start to start: what died in which kernel is kept under it.
     std::string name = fmt::format("{}-{}", args.devices[i], i);
     std::replace(name.begin(), name.end(), ':', '-');
-    Child c{Locate("opwire-executor"), {"--device", args.devices[i], "--name", name, "--registry", registry, "--log-level", "warning"}, -1, 0, 0, 0};
+    Child c{Locate("opwire-executor"),
+            {"--device", args.devices[i], "--name", name, "--registry", registry, "--log-level", "warning"},
+            -1,
+            0,
+            0,
+            0};
     if (!args.data.empty()) c.args.insert(c.args.end(), {"--data", args.data});
     out.push_back(std::move(c));
   }
@@ -108,7 +114,8 @@ Status OnEnd(Child& c, int status, Nanos now) {
   const std::string name = std::filesystem::path(c.program).filename();
   if (code == 127) return NotFound("opwire up: {} cannot be started; it belongs beside opwire", c.program);
   if (code == 2 || code == 3) {
-    return WithNext(FailedPrecondition("opwire up: {} ended with code {}; its message stands above", name, code), "name a device that it calls usable: --device");
+    return WithNext(FailedPrecondition("opwire up: {} ended with code {}; its message stands above", name, code),
+                    "name a device that it calls usable: --device");
   }
   c.backoff = now - c.started > 60 * kSecond ? 0 : std::min(std::max<Nanos>(2 * c.backoff, 100 * kMillisecond), 32 * kSecond);
   c.restart_at = now + c.backoff;
@@ -203,7 +210,8 @@ Status Up(const Common& common, const UpArgs& given) {
   UpArgs args = given;
   if (args.devices.empty()) args.devices = {common.device.empty() ? "cpu" : common.device};
   std::error_code error;
-  if (!args.data.empty() && !std::filesystem::is_directory(args.data, error)) return Usage("--data {}: expected a directory that exists", args.data);
+  if (!args.data.empty() && !std::filesystem::is_directory(args.data, error))
+    return Usage("--data {}: expected a directory that exists", args.data);
   OPWIRE_ASSIGN_OR_RETURN(const std::string registry, Place(common));
   if (Status status = ClearStaleSocket(registry); !status.ok()) return WithNext(status, "a registry runs already: opwire devices");
   if (args.detach) return Detach(common, args, registry);

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <csignal>
-
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/house.h"
@@ -125,7 +124,8 @@ TEST_F(Commands, RandomInputsTakeTheSizesOfTheOthers) {
 
 TEST_F(Commands, SessionsWithNamesOutliveCommands) {
   StartBoth();
-  Expect("opwire run count.opw --session s --in total=random:1 --in x=random:2 --out total=@total --out twice=@twice", 0, "ran on cpu-0");
+  Expect("opwire run count.opw --session s --in total=random:1 --in x=random:2 --out total=@total --out twice=@twice", 0,
+         "ran on cpu-0");
   Expect("opwire run count.opw --session s --in total=@total --in x=@twice", 0, "ran on cpu-0");
   const json held = Json("opwire sessions --json");
   ASSERT_EQ(held.size(), 1u);
@@ -161,8 +161,9 @@ TEST_F(Commands, UpStartsAndStops) {
 
 TEST_F(Commands, TheTrainedNetworkReadsDigits) {
   StartBoth();
-  const House::Result r = house_.Run("cd " OPWIRE_SOURCE " && opwire run examples/01_digits/mlp.opw --in images=examples/data/digits.npy --out probabilities=" +
-                                     house_.work() + "/probs.npy");
+  const House::Result r = house_.Run(
+      "cd " OPWIRE_SOURCE " && opwire run examples/01_digits/mlp.opw --in images=examples/data/digits.npy --out probabilities=" +
+      house_.work() + "/probs.npy");
   EXPECT_EQ(r.code, 0) << r.output;
   EXPECT_TRUE(Has(r.output, "digit: i64[1797] = 0 1 2 3 4 5")) << r.output;
   struct stat st;

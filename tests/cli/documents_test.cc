@@ -39,7 +39,8 @@ TEST(Documents, ThreeTerminals) {
 
 TEST(Documents, LimitsAreTheTable) {
   std::string table = "| flag | default | |\n|---|---|---|\n";
-  for (const ExecutorLimit& row : kExecutorLimits) table += fmt::format("| `--limit-{}` | {} | {} |\n", row.name, row.fallback, row.doc);
+  for (const ExecutorLimit& row : kExecutorLimits)
+    table += fmt::format("| `--limit-{}` | {} | {} |\n", row.name, row.fallback, row.doc);
   const std::string protocol = ReadDocument("docs/protocol.md");
   EXPECT_NE(protocol.find(table), std::string::npos) << "docs/protocol.md should hold:\n" << table;
   EXPECT_NE(protocol.find(fmt::format("Protocol {}.{}", kProtocolMajor, kProtocolMinor)), std::string::npos);

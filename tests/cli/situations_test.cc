@@ -74,7 +74,9 @@ TEST(Situations, WrongShape) {
               "}\n");
   house.Write("pair.opw", "program @pair(%x: f32[?a], %y: f32[?b]) -> (x: f32[?a], y: f32[?b]) {\n  return %x, %y\n}\n");
   house.Write("row.opw", "program @row(%x: f32[?n, 8]) -> (y: f32[?n, 8]) {\n  %0 = relu(%x)\n  return %0\n}\n");
-  ASSERT_EQ(house.Run("opwire run pair.opw --in x=random:1 --in y=random:2 --dim a=3 --dim b=4 --out x=three.npy --out y=four.npy").code, 0);
+  ASSERT_EQ(
+      house.Run("opwire run pair.opw --in x=random:1 --in y=random:2 --dim a=3 --dim b=4 --out x=three.npy --out y=four.npy").code,
+      0);
   t.Type("opwire run wrong.opw");
   t.Type("opwire run sum.opw --in x=three.npy --in y=four.npy");
   t.Type("opwire run row.opw --in x=three.npy");
@@ -151,8 +153,10 @@ TEST(Situations, VersionSkew) {
         if (!request.ok()) continue;
         const fb::Hello* hello = (*request)->body_as_Hello();
         const std::string answer =
-            hello ? EncodeError((*request)->seq(), FailedPrecondition("protocol: the executor speaks {}.0, the client {}.{}; their major versions must match",
-                                                                      kProtocolMajor + 1, hello->major(), hello->minor()))
+            hello ? EncodeError(
+                        (*request)->seq(),
+                        FailedPrecondition("protocol: the executor speaks {}.0, the client {}.{}; their major versions must match",
+                                           kProtocolMajor + 1, hello->major(), hello->minor()))
                   : EncodeReply((*request)->seq(), fb::DoneT());
         (void)(*control)->Send(message.peer, AsBytes(answer));
       }

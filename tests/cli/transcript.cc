@@ -65,7 +65,8 @@ void Transcript::Compare(const std::string& file, const std::string& heading) co
     std::ofstream(std::string(OPWIRE_SOURCE "/") + file) << document;
     return;
   }
-  EXPECT_EQ(document.substr(at, size), text_) << file << ", \"" << heading << "\": run cli_test --update and look at the difference";
+  EXPECT_EQ(document.substr(at, size), text_)
+      << file << ", \"" << heading << "\": run cli_test --update and look at the difference";
 }
 
 }  // namespace opwire

@@ -1,0 +1,196 @@
+// kill -9, stops and restarts of each of the three processes under load.
+#include <csignal>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/system/processes.h"
+
+namespace opwire {
+namespace {
+
+using Floats = std::vector<float>;
+using nlohmann::json;
+// The promise is one second; machines that do much else get more.
+constexpr Nanos kSoon = 4 * kSecond;
+
+class FaultsTest : public SystemTest {
+ protected:
+  size_t Sessions(Session& s) {
+    auto text = s.Info("sessions");
+    return text.ok() ? json::parse(*text).size() : 0;
+  }
+};
+
+TEST_F(FaultsTest, AnExecutorIsKilledUnderLoadAgainAndAgain) {
+  StartRegistry();
+  pid_t executor = StartExecutor("e1");
+  Client client = Connect();
+  for (const bool ring : {true, false}) {
+    SessionOptions options;
+    options.ring = ring;
+    ASSERT_OK_AND(Session session, client.Open(options));
+    ASSERT_OK_AND(Program heavy, session.Load(kHeavy));
+    ASSERT_OK_AND(Program twice, session.Load(kTwice));
+    for (int round = 0; round < system_options.rounds; ++round) {
+      SCOPED_TRACE(testing::Message() << (ring ? "ring" : "ipc") << " round " << round);
+      ASSERT_OK_AND(Tensor x, session.Put(Array::Random(DType::kF32, {256, 256}, 1).view()));
+      std::vector<PendingRun> runs;
+      for (int i = 0; i < 200; ++i) {
+        ASSERT_OK_AND(PendingRun run, heavy.Start({x}));
+        runs.push_back(std::move(run));
+      }
+      Kill(executor);
+      const Nanos begun = MonotonicNow();
+      Status last;
+      int lost = 0;
+      for (PendingRun& run : runs) {
+        const auto result = run.Wait();
+        if (result.ok()) continue;
+        last = result.status();
+        ASSERT_EQ(last.code(), absl::StatusCode::kUnavailable) << last;
+        ++lost;
+      }
+      EXPECT_LT(MonotonicNow() - begun, kSoon);
+      EXPECT_GT(lost, 0);
+      // What was lost, by name.
+      EXPECT_NE(MessageOf(last).find("e1"), std::string::npos) << last;
+      EXPECT_NE(MessageOf(last).find("tensors"), std::string::npos) << last;
+      EXPECT_EQ(session.Fetch(x).status().code(), absl::StatusCode::kUnavailable);
+      executor = StartExecutor("e1");
+      // The same client, the same program objects: it finds the new one and uploads by itself.
+      EXPECT_TRUE(Eventually([&] {
+        auto y = twice.Call({Values({1, 2})});
+        return y.ok() && (*y)[0].values<float>()[1] == 4;
+      }));
+      EXPECT_EQ(session.Fetch(x).status().code(), absl::StatusCode::kUnavailable) << "tensors of the lost session stay lost";
+    }
+    ASSERT_OK(session.Close());
+  }
+}
+
+TEST_F(FaultsTest, AStoppedExecutorIsNoticed) {
+  StartRegistry();
+  const pid_t executor = StartExecutor("e1");
+  Client client = Connect();
+  for (const bool ring : {true, false}) {
+    SCOPED_TRACE(ring ? "ring" : "ipc");
+    SessionOptions options;
+    options.ring = ring;
+    ASSERT_OK_AND(Session session, client.Open(options));
+    ASSERT_OK_AND(Program twice, session.Load(kTwice));
+    ASSERT_TRUE(twice.Call({Values({1})}).ok());
+    Signal(executor, SIGSTOP);
+    const Nanos begun = MonotonicNow();
+    EXPECT_EQ(twice.Call({Values({1})}).status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_LT(MonotonicNow() - begun, kSoon);
+    EXPECT_TRUE(Eventually([&] { return !Registered().contains("e1"); })) << "dropped after three beats";
+    Signal(executor, SIGCONT);
+    EXPECT_TRUE(Eventually([&] { return Registered().contains("e1"); }));
+    EXPECT_TRUE(Eventually([&] { return twice.Call({Values({1})}).ok(); }));
+  }
+}
+
+TEST_F(FaultsTest, TheRegistryDropsADeadExecutor) {
+  StartRegistry();
+  const pid_t a = StartExecutor("a");
+  StartExecutor("b");
+  Kill(a);
+  const Nanos begun = MonotonicNow();
+  EXPECT_TRUE(Eventually([&] { return Registered().size() == 1; }));
+  EXPECT_LT(MonotonicNow() - begun, kSoon);
+  EXPECT_TRUE(Registered().contains("b"));
+}
+
+TEST_F(FaultsTest, SessionsGoOnWithoutARegistryAndTheNewOneIsFound) {
+  pid_t registry = StartRegistry();
+  StartExecutor("e1");
+  Client client = Connect();
+  ASSERT_OK_AND(Session session, client.Open());
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  for (int round = 0; round < system_options.rounds; ++round) {
+    Kill(registry);
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(twice.Call({Values({1})}).ok());
+    EXPECT_EQ(client.Executors().status().code(), absl::StatusCode::kUnavailable);
+    registry = StartRegistry();
+    EXPECT_TRUE(Eventually([&] { return Registered().contains("e1"); }, 60 * kSecond));
+    ASSERT_TRUE(twice.Call({Values({1})}).ok());
+  }
+  // One that is stopped answers nobody, and nobody waits for it.
+  Signal(registry, SIGSTOP);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(twice.Call({Values({1})}).ok());
+  EXPECT_FALSE(client.Executors().ok());
+  Signal(registry, SIGCONT);
+  EXPECT_TRUE(Eventually([&] { return Registered().contains("e1"); }, 60 * kSecond));
+}
+
+TEST_F(FaultsTest, AnUnnamedSessionOfADeadClientIsFreed) {
+  StartRegistry();
+  StartExecutor("e1", {"--limit-lease-seconds", "1"});
+  Client client = Connect();
+  ASSERT_OK_AND(Session watching, client.Open());
+  std::vector<pid_t> clients;
+  for (const char* what : {"unnamed", "busy", "unnamed"}) clients.push_back(StartClient(what));
+  EXPECT_EQ(Sessions(watching), 4u);
+  for (pid_t pid : clients) Kill(pid);
+  EXPECT_TRUE(Eventually([&] { return Sessions(watching) == 1; }));
+  ASSERT_OK_AND(const std::string stats, watching.Info("stats"));
+  EXPECT_TRUE(Eventually([&] {
+    auto text = watching.Info("stats");
+    return text.ok() && json::parse(*text)["queued"] == 0;
+  })) << stats;
+}
+
+TEST_F(FaultsTest, ANamedSessionOfADeadClientKeepsItsBytes) {
+  StartRegistry();
+  StartExecutor("e1", {"--limit-lease-seconds", "1"});
+  Client client = Connect();
+  Kill(StartClient("named"));
+  Eventually([] { return false; }, 2 * kSecond);  // past the lease
+  SessionOptions named;
+  named.name = "kept";
+  ASSERT_OK_AND(Session session, client.Open(named));
+  ASSERT_OK_AND(Tensor w, session.Find("w"));
+  ASSERT_OK_AND(const Array bytes, session.Fetch(w));
+  EXPECT_EQ(Floats(bytes.values<float>().begin(), bytes.values<float>().end()), (Floats{1, 2, 3, 4}));
+}
+
+TEST_F(FaultsTest, AStoppedClientHurtsOnlyItself) {
+  StartRegistry();
+  StartExecutor("e1");
+  const pid_t stopped = StartClient("busy");
+  Signal(stopped, SIGSTOP);
+  Client client = Connect();
+  ASSERT_OK_AND(Session session, client.Open());
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(twice.Call({Values({1})}).ok());
+}
+
+// An executor that died in the middle of its work says so when it is back.
+TEST_F(FaultsTest, TheNextIncarnationTellsWhatDied) {
+  StartRegistry();
+  const pid_t executor = StartExecutor("e1");
+  const pid_t busy = StartClient("busy");
+  Client client = Connect();
+  const auto steps = [&] {
+    auto all = client.Executors();
+    return all.ok() && !all->empty() && (*all)[0].running.find("matmul") != std::string::npos;
+  };
+  EXPECT_TRUE(Eventually(steps));
+  Kill(executor);
+  Kill(busy);
+  StartExecutor("e1");
+  ASSERT_OK_AND(const auto all, client.Executors());
+  ASSERT_EQ(all.size(), 1u);
+  std::string died;
+  for (const auto& [key, value] : all[0].facts) {
+    if (key == "died") died = value;
+  }
+  if (!died.empty()) {  // it may have died between two runs
+    EXPECT_NE(died.find("matmul@"), std::string::npos) << died;
+    EXPECT_NE(died.find("@heavy"), std::string::npos) << died;
+  }
+}
+
+}  // namespace
+}  // namespace opwire

@@ -1,0 +1,400 @@
+// Any bytes on any socket or ring, clients that do not read, floods of connections: the executor and the registry go on, and so do
+// their other clients. Counted by --messages.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "ir/program/serialise.h"
+#include "ir/text/text.h"
+#include "ir/wire/ring.h"
+#include "ir/wire/zmq_channel.h"
+#include "tests/system/processes.h"
+#include "tests/system/seed.h"
+
+namespace opwire {
+namespace {
+
+class HostileTest : public SystemTest {
+ protected:
+  HostileTest() : trace_(__FILE__, __LINE__, testing::Message() << "repeat with OPWIRE_SEED=" << Seed()), random_(Seed()) {}
+
+  void Begin(std::vector<std::string> flags = {}) {
+    registry_ = StartRegistry();
+    executor_ = StartExecutor("e1", std::move(flags));
+    auto session = good_.Open();
+    ASSERT_TRUE(session.ok()) << session.status();
+    session_ = *std::move(session);
+    auto twice = session_.Load(kTwice);
+    ASSERT_TRUE(twice.ok()) << twice.status();
+    twice_ = *std::move(twice);
+  }
+  // Both processes live, answer strangers, and the good client's session is what it was.
+  void StillWorks() {
+    ASSERT_TRUE(Alive(executor_)) << "the executor died";
+    ASSERT_TRUE(Alive(registry_)) << "the registry died";
+    auto y = twice_.Call({Values({1, 2})});
+    ASSERT_TRUE(y.ok()) << y.status();
+    EXPECT_EQ((*y)[0].values<float>()[1], 4);
+    Client fresh = Connect("fresh");
+    ASSERT_OK_AND(Session session, fresh.Open());
+    ASSERT_OK_AND(Program twice, session.Load(kTwice));
+    ASSERT_TRUE(twice.Call({Values({1})}).ok());
+  }
+
+  struct Spoken {
+    std::vector<uint8_t> token;
+    uint32_t attachment = 0;
+    std::string run_endpoint, ring_path;
+  };
+  Spoken SayHello(const std::string& endpoint) {
+    Spoken s;
+    auto dealer = Dealer::Connect(context_, endpoint);
+    fb::HelloT hello;
+    hello.major = kProtocolMajor;
+    hello.session = "hostile";
+    ClientChannel::Message m;
+    EXPECT_TRUE((*dealer)->Send(AsBytes(EncodeRequest(1, std::move(hello)))).ok());
+    auto came = (*dealer)->Receive(m, 10 * kSecond);
+    AlignedBytes memory;
+    auto reply = came.ok() && *came ? DecodeReply(AsBytes(m.head), memory) : Unavailable("no answer to Hello");
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    if (!reply.ok() || !(*reply)->body_as_HelloReply()) {
+      ADD_FAILURE() << "no session";
+      return s;
+    }
+    fb::HelloReplyT body;
+    (*reply)->body_as_HelloReply()->UnPackTo(&body);
+    return {body.token, body.attachment, body.run_endpoint, body.ring_path};
+  }
+  static std::string AttachBytes(const Spoken& s) {
+    fb::AttachT attach;
+    attach.token = s.token;
+    attach.attachment = s.attachment;
+    return EncodeRequest(0, std::move(attach));
+  }
+
+  // Requests as a client would send them, to be spoiled.
+  std::vector<std::string> RealRequests(const Spoken& s) {
+    std::vector<std::string> out;
+    const auto add = [&](auto body) { out.push_back(EncodeRequest(1 + random_() % 3, std::move(body))); };
+    const auto id = [&] { return std::make_unique<fb::TensorId>(s.attachment, 0, random_() % 4); };
+    fb::HelloT hello;
+    hello.major = kProtocolMajor;
+    hello.session = "hostile";
+    hello.token = s.token;
+    add(hello);
+    fb::CancelT cancel;
+    cancel.token = s.token;
+    cancel.seq = 1;
+    add(cancel);
+    fb::InfoT info;
+    info.topic = "explain";
+    info.argument = "matmul";
+    add(info);
+    fb::WriteChunkT write;
+    write.ticket = random_();
+    add(write);
+    fb::ReadChunkT read;
+    read.size = 100;
+    add(read);
+    add(fb::CloseTransferT());
+    fb::PutT put;
+    put.id = id();
+    put.type = std::make_unique<fb::TensorTypeT>();
+    put.type->dtype = 2;
+    put.type->shape = {static_cast<int64_t>(random_() % 5)};
+    put.bytes_follow = random_() % 2;
+    add(std::move(put));
+    fb::GetT get;
+    get.id = id();
+    add(std::move(get));
+    fb::CopyT copy;
+    copy.from = id();
+    copy.to = id();
+    add(std::move(copy));
+    fb::PrintT print;
+    print.id = id();
+    add(std::move(print));
+    add(fb::ListT());
+    fb::SealT seal;
+    seal.id = id();
+    add(std::move(seal));
+    fb::RunT run;
+    run.slot = random_() % 2;
+    run.bindings.emplace_back(random_() % 5, random_() % 17, random_() % 4, 0, s.attachment, random_() % 16, random_() % 64);
+    run.results.emplace_back(random_() % 4, 0, random_() % 5);
+    run.shapes.assign(random_() % 4, static_cast<int64_t>(random_() % 5));
+    run.payload.resize(random_() % 64);
+    fb::BatchT batch;
+    batch.runs.push_back(std::make_unique<fb::RunT>(run));
+    add(std::move(run));
+    add(std::move(batch));
+    add(fb::PutProgramT());
+    fb::SaveT save;
+    save.id = id();
+    save.path = "../x";
+    add(std::move(save));
+    fb::QueryT query;
+    query.op = "add";
+    add(query);
+    add(fb::WatchT());
+    fb::RegisterT reg;
+    reg.info = std::make_unique<fb::ExecutorInfoT>();
+    reg.info->id = "zz" + std::to_string(random_() % 8);
+    reg.info->control_endpoint = "ipc:///nowhere";
+    reg.info->device = "not-a-device";
+    add(std::move(reg));
+    return out;
+  }
+  std::string RandomBytes(size_t most) {
+    std::string s(random_() % (most + 1), '\0');
+    for (char& c : s) c = static_cast<char>(random_());
+    return s;
+  }
+  std::string RandomMessage(const Spoken& s) {
+    switch (random_() % 8) {
+      case 0: return RandomBytes(300);
+      case 1: return random_() % 50 ? RandomBytes(4000) : RandomBytes(kMaxFrameBytes);
+      default: break;
+    }
+    const auto real = RealRequests(s);
+    std::string m = real[random_() % real.size()];
+    switch (random_() % 4) {
+      case 0: break;  // in the wrong place, order or state
+      case 1: m.resize(random_() % m.size()); break;
+      default:
+        for (uint64_t flips = 1 + random_() % 5; flips > 0; --flips) m[random_() % m.size()] ^= static_cast<char>(1 << random_() % 8);
+    }
+    return m;
+  }
+  std::string RandomBulk() {
+    if (random_() % 3) return "";
+    if (random_() % 2) return RandomBytes(300);
+    std::string program = program_;
+    for (uint64_t flips = random_() % 4; flips > 0; --flips) program[random_() % program.size()] ^= static_cast<char>(1 << random_() % 8);
+    return program;
+  }
+
+  // Floods one socket; a connection that the other side closes is made anew.
+  void Flood(const std::string& endpoint, const Spoken& s, bool attach) {
+    std::unique_ptr<Dealer> dealer;
+    ClientChannel::Message ignored;
+    for (int i = 0; i < system_options.messages; ++i) {
+      if (!dealer || random_() % 200 == 0) {
+        auto made = Dealer::Connect(context_, endpoint);
+        ASSERT_TRUE(made.ok()) << made.status();
+        dealer = *std::move(made);
+        if (attach) (void)dealer->Send(AsBytes(AttachBytes(s)));
+      }
+      Status sent = dealer->Send(AsBytes(RandomMessage(s)), AsBytes(RandomBulk()));
+      // Sometimes nobody reads the answers.
+      auto came = dealer->Receive(ignored, sent.ok() ? 0 : 20 * kMillisecond);
+      while (came.ok() && *came && random_() % 10) came = dealer->Receive(ignored, 0);
+      if (!came.ok()) dealer.reset();
+      if (i % 1000 == 999) StillWorks();
+      if (HasFatalFailure()) return;
+    }
+    StillWorks();
+  }
+
+  const testing::ScopedTrace trace_;
+  std::mt19937_64 random_;
+  const std::string program_ = Serialise(*Parse(kTwice, "twice.opw"));
+  Client good_ = Connect("good");
+  Session session_;
+  Program twice_;
+  ZmqContext context_;
+  pid_t registry_ = -1, executor_ = -1;
+};
+
+TEST_F(HostileTest, TheRunSocket) {
+  Begin();
+  const Spoken s = SayHello(ControlEndpoint("e1"));
+  Flood(s.run_endpoint, s, true);
+}
+
+TEST_F(HostileTest, TheControlSocket) {
+  Begin();
+  Flood(ControlEndpoint("e1"), SayHello(ControlEndpoint("e1")), false);
+}
+
+TEST_F(HostileTest, TheRegistrySocket) {
+  Begin();
+  Flood("ipc://" + directory_ + "/registry", SayHello(ControlEndpoint("e1")), false);
+}
+
+TEST_F(HostileTest, TheRing) {
+  Begin();
+  const Spoken s = SayHello(ControlEndpoint("e1"));
+  RingToken token;
+  std::copy(s.token.begin(), s.token.end(), token.begin());
+  std::unique_ptr<RingChannel> ring;
+  ClientChannel::Message ignored;
+  for (int i = 0; i < system_options.messages; ++i) {
+    if (!ring || random_() % 200 == 0) {
+      auto made = RingChannel::Connect(s.ring_path, token);
+      ASSERT_TRUE(made.ok()) << made.status();
+      ring = *std::move(made);
+      (void)ring->Send(AsBytes(AttachBytes(s)));
+    }
+    const Status sent = ring->Send(AsBytes(RandomMessage(s)), AsBytes(RandomBulk()));
+    auto came = ring->Receive(ignored, sent.ok() ? 0 : 20 * kMillisecond);
+    while (came.ok() && *came && random_() % 10) came = ring->Receive(ignored, 0);
+    if (!came.ok()) ring.reset();
+  }
+  StillWorks();
+}
+
+// A client that writes where only the executor should: positions, lengths, flags, and the session's memory.
+TEST_F(HostileTest, TheMemoryOfTheRing) {
+  Begin();
+  const Spoken s = SayHello(ControlEndpoint("e1"));
+  for (int round = 0; round < std::max(10, system_options.messages / 100); ++round) {
+    const OwnedFd socket_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    s.ring_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    ASSERT_EQ(connect(socket_fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    ASSERT_EQ(send(socket_fd.get(), s.token.data(), s.token.size(), MSG_NOSIGNAL), 16);
+    int64_t segment_bytes = 0;
+    iovec io{&segment_bytes, sizeof(segment_bytes)};
+    int fds[4];
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
+    msghdr message{};
+    message.msg_iov = &io;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    ASSERT_GT(recvmsg(socket_fd.get(), &message, MSG_CMSG_CLOEXEC), 0);
+    std::memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fds));
+    const OwnedFd memory(fds[0]), wake_server(fds[1]), wake_client(fds[2]), segment(fds[3]);
+    // Sealed: it cannot be pulled away under the executor.
+    EXPECT_NE(ftruncate(memory.get(), 0), 0);
+    EXPECT_NE(ftruncate(segment.get(), 0), 0);
+    const off_t size = lseek(memory.get(), 0, SEEK_END);
+    auto* base = static_cast<uint8_t*>(mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0));
+    ASSERT_NE(base, MAP_FAILED);
+    for (int i = 0; i < 200; ++i) {
+      const size_t at = random_() % 3 ? random_() % 16384 : random_() % static_cast<size_t>(size - 8);
+      const uint64_t value = random_() % 2 ? random_() : random_() % 4096;
+      std::memcpy(base + at, &value, sizeof(value));
+      const uint64_t one = 1;
+      ASSERT_EQ(write(wake_server.get(), &one, sizeof(one)), 8);
+    }
+    munmap(base, static_cast<size_t>(size));
+  }
+  StillWorks();
+}
+
+// Bytes that are no ZeroMQ, and no token.
+TEST_F(HostileTest, RawBytesOnEverySocket) {
+  Begin();
+  const Spoken s = SayHello(ControlEndpoint("e1"));
+  for (const std::string& path : {directory_ + "/registry", directory_ + "/e1.ctl", directory_ + "/e1.run", s.ring_path}) {
+    for (int i = 0; i < std::max(20, system_options.messages / 50); ++i) {
+      const OwnedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+      ASSERT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0) << path;
+      std::string bytes = RandomBytes(2000);
+      // The greeting of the protocol, then nonsense: a frame of 2 GiB, say.
+      if (random_() % 2) bytes = std::string("\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL", 16) + std::string(48, '\0') + bytes;
+      (void)!send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+  }
+  StillWorks();
+}
+
+TEST_F(HostileTest, AClientThatNeverReads) {
+  Begin();
+  for (const bool ring : {false, true}) {
+    const Spoken s = SayHello(ControlEndpoint("e1"));
+    std::unique_ptr<ClientChannel> channel;
+    RingToken token;
+    std::copy(s.token.begin(), s.token.end(), token.begin());
+    if (ring) channel = *RingChannel::Connect(s.ring_path, token);
+    else channel = *Dealer::Connect(context_, s.run_endpoint);
+    ASSERT_OK(channel->Send(AsBytes(AttachBytes(s))));
+    fb::PutT put;
+    put.id = std::make_unique<fb::TensorId>(s.attachment, 0, 1);
+    put.type = std::make_unique<fb::TensorTypeT>();
+    put.type->dtype = static_cast<uint8_t>(DType::kU8);
+    put.type->shape = {static_cast<int64_t>(kInlineBytes)};
+    put.bytes_follow = true;
+    ASSERT_OK(channel->Send(AsBytes(EncodeRequest(1, std::move(put))), AsBytes(std::string(kInlineBytes, 'x'))));
+    fb::GetT get;
+    get.id = std::make_unique<fb::TensorId>(s.attachment, 0, 1);
+    int refused = 0;
+    for (uint64_t seq = 2; seq < 5000 && refused < 200; ++seq) {
+      fb::GetT again;
+      again.id = std::make_unique<fb::TensorId>(*get.id);
+      if (!channel->Send(AsBytes(EncodeRequest(seq, std::move(again)))).ok()) {
+        ++refused;
+        PollReadable({}, kMillisecond);
+      }
+    }
+    StillWorks();
+  }
+}
+
+TEST_F(HostileTest, ConnectionsWithoutEnd) {
+  Begin();
+  const Spoken s = SayHello(ControlEndpoint("e1"));
+  std::vector<OwnedFd> held;
+  for (const std::string& path : {directory_ + "/registry", directory_ + "/e1.ctl", directory_ + "/e1.run", s.ring_path}) {
+    SCOPED_TRACE(path);
+    for (int i = 0; i < 800; ++i) {
+      OwnedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      ASSERT_GE(fd.get(), 0);
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+      if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) PollReadable({}, kMillisecond);
+      // Half of them with a right token: each is given a ring, and none is used.
+      if (path == s.ring_path && i % 2) (void)!send(fd.get(), s.token.data(), s.token.size(), MSG_NOSIGNAL);
+      held.push_back(std::move(fd));
+    }
+    // Who was there goes on.
+    for (int i = 0; i < 50; ++i) ASSERT_TRUE(twice_.Call({Values({1})}).ok());
+  }
+  // Nobody spins on what it cannot take.
+  Eventually([] { return false; }, 3 * kSecond);  // longer than the patience with those that say nothing
+  const double before = ProcessorSeconds(executor_), registry_before = ProcessorSeconds(registry_);
+  Eventually([] { return false; }, 2 * kSecond);
+  EXPECT_LT(ProcessorSeconds(executor_) - before, 1.0) << "of 2 s of idle time";
+  EXPECT_LT(ProcessorSeconds(registry_) - registry_before, 1.0) << "of 2 s of idle time";
+  held.clear();
+  EXPECT_TRUE(Eventually([&] {
+    Client fresh = Connect("fresh");
+    auto session = fresh.Open();
+    return session.ok() && session->on_ring();
+  }));
+  StillWorks();
+}
+
+// While the ring's door is crowded a new client is served without a ring.
+TEST_F(HostileTest, ACrowdedDoorKeepsNobodyOut) {
+  Begin();
+  const Spoken s = SayHello(ControlEndpoint("e1"));
+  std::vector<OwnedFd> held;
+  for (int i = 0; i < 800; ++i) {
+    OwnedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    s.ring_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) PollReadable({}, kMillisecond);
+    (void)!send(fd.get(), s.token.data(), s.token.size(), MSG_NOSIGNAL);
+    held.push_back(std::move(fd));
+  }
+  const Nanos begun = MonotonicNow();
+  StillWorks();
+  EXPECT_LT(MonotonicNow() - begun, 20 * kSecond);
+}
+
+}  // namespace
+}  // namespace opwire

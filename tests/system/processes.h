@@ -1,0 +1,89 @@
+// A runtime directory of a test's own, the processes that it starts there, and clients for them. All ends with the test.
+#ifndef OPWIRE_TESTS_SYSTEM_PROCESSES_H_
+#define OPWIRE_TESTS_SYSTEM_PROCESSES_H_
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "frontend/cpp/client.h"
+#include "frontend/cpp/placement.h"
+#include "ir/wire/clock.h"
+
+namespace opwire {
+
+// How much of what is counted; --messages=N and --rounds=N of the program.
+struct SystemOptions {
+  int messages = 3000;
+  int rounds = 3;
+};
+extern SystemOptions system_options;
+
+class SystemTest : public ::testing::Test {
+ protected:
+  SystemTest();
+  ~SystemTest() override;
+
+  // The process's id; what it says goes to a file that a failure prints.
+  pid_t Start(std::vector<std::string> argv);
+  // A registry that asks for a beat each 100 ms.
+  pid_t StartRegistry();
+  // Returns once it is registered.
+  pid_t StartExecutor(const std::string& name, std::vector<std::string> flags = {});
+  // A client in a process of its own (see main.cc); returns once it says that it is ready.
+  pid_t StartClient(const std::string& what);
+  void Signal(pid_t pid, int signal);
+  // Its exit code, or 128 + the signal that ended it; -1 when it has not ended after half a minute.
+  int Wait(pid_t pid);
+  int Kill(pid_t pid) {
+    Signal(pid, 9);
+    return Wait(pid);
+  }
+  bool Alive(pid_t pid);
+  // Seconds of processor time that it has used.
+  static double ProcessorSeconds(pid_t pid);
+
+  Client Connect(const std::string& name = "test");
+  // Incarnations by executor, as the registry says; empty when it does not answer.
+  std::map<std::string, uint64_t> Registered();
+  std::string ControlEndpoint(const std::string& name) { return "ipc://" + directory_ + "/" + name + ".ctl"; }
+
+  static bool Eventually(const std::function<bool()>& condition, Nanos within = 20 * kSecond);
+
+  std::string directory_;
+
+ private:
+  std::string LogOf(pid_t pid) const { return directory_ + "/" + std::to_string(pid) + ".log"; }
+  std::map<pid_t, int> children_;  // by id: the status once ended, else -1
+};
+
+inline constexpr const char* kTwice = "program @twice(%x: f32[?n]) -> (y: f32[?n]) { %0 = add(%x, %x) return %0 }";
+// Some milliseconds on any machine.
+inline constexpr const char* kHeavy = R"(program @heavy(%x: f32[256, 256]) -> (y: f32[256, 256]) {
+  %0 = matmul(%x, %x)
+  %1 = matmul(%0, %x)
+  %2 = matmul(%1, %x)
+  return %2
+})";
+
+inline Array Values(std::vector<float> v) { return Array::Of<float>(DType::kF32, {static_cast<int64_t>(v.size())}, v); }
+
+#define ASSERT_OK(expression)                        \
+  do {                                               \
+    const Status ok_status_ = (expression);          \
+    ASSERT_TRUE(ok_status_.ok()) << ok_status_;      \
+  } while (false)
+// ASSERT_OK_AND(auto x, MakeX());
+#define ASSERT_OK_AND(lhs, expression) ASSERT_OK_AND_(OPWIRE_CONCAT(ok_, __LINE__), lhs, expression)
+#define ASSERT_OK_AND_(tmp, lhs, expression)  \
+  auto tmp = (expression);                    \
+  ASSERT_TRUE(tmp.ok()) << tmp.status();      \
+  lhs = *std::move(tmp)
+
+}  // namespace opwire
+
+#endif  // OPWIRE_TESTS_SYSTEM_PROCESSES_H_

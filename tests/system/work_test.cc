@@ -1,0 +1,186 @@
+// What works, over each carrier; sessions that meet and sessions that do not; the programs' exit codes.
+#include <sys/stat.h>
+
+#include <csignal>
+#include <cstring>
+#include <fstream>
+
+#include "tests/system/processes.h"
+
+namespace opwire {
+namespace {
+
+using Floats = std::vector<float>;
+
+Floats ToFloats(const Array& a) { return {a.values<float>().begin(), a.values<float>().end()}; }
+
+struct Carrier {
+  const char* name;
+  bool ring;
+  std::vector<std::string> flags;
+};
+
+class CarrierTest : public SystemTest, public ::testing::WithParamInterface<Carrier> {};
+
+TEST_P(CarrierTest, RunsTensorsAndLargeTransfers) {
+  StartRegistry();
+  StartExecutor("e1", GetParam().flags);
+  Client client = Connect();
+  SessionOptions options;
+  options.ring = GetParam().ring;
+  ASSERT_OK_AND(Session session, client.Open(options));
+  EXPECT_EQ(session.on_ring(), std::string_view(GetParam().name) == "ring");
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  ASSERT_OK_AND(const auto y, twice.Call({Values({1, 2, 3})}));
+  EXPECT_EQ(ToFloats(y.at(0)), (Floats{2, 4, 6}));
+  // Two million elements: beyond any message.
+  const Array large = Array::Random(DType::kF32, {2'000'000}, 5);
+  ASSERT_OK_AND(Tensor t, session.Put(large.view(), "large"));
+  ASSERT_OK_AND(const RunResult doubled, twice.Run({t}));
+  ASSERT_OK_AND(const Array back, session.Fetch(doubled.outputs[0].tensor));
+  for (int64_t i = 0; i < large.elements(); ++i) ASSERT_EQ(back.values<float>()[static_cast<size_t>(i)], 2 * large.values<float>()[static_cast<size_t>(i)]);
+  ASSERT_OK_AND(Tensor found, session.Find("large"));
+  EXPECT_EQ(found.shape(), large.shape());
+  // Many in flight, in order.
+  std::vector<PendingRun> pending;
+  for (int i = 0; i < 500; ++i) {
+    RunOptions inline_result;
+    inline_result.wants = {Want::kInline};
+    ASSERT_OK_AND(PendingRun run, twice.Start({Values({static_cast<float>(i)})}, inline_result));
+    pending.push_back(std::move(run));
+  }
+  for (int i = 0; i < 500; ++i) {
+    ASSERT_OK_AND(const RunResult r, pending[static_cast<size_t>(i)].Wait());
+    ASSERT_EQ(ToFloats(*r.outputs[0].array), Floats{static_cast<float>(2 * i)});
+  }
+  const Status wrong = twice.Call({Values({1}), Values({2})}).status();
+  EXPECT_EQ(wrong.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(twice.Call({Values({1})}).ok());
+  ASSERT_OK(session.Close());
+}
+
+INSTANTIATE_TEST_SUITE_P(Carriers, CarrierTest,
+                         ::testing::Values(Carrier{"ring", true, {}}, Carrier{"ipc", false, {}}, Carrier{"noring", true, {"--no-ring"}},
+                                           Carrier{"tcp", true, {"--listen", "tcp://127.0.0.1:*", "--insecure"}}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(SystemTest, NamedSessionsMeetAndUnnamedOnesDoNot) {
+  StartRegistry();
+  StartExecutor("e1");
+  Client one = Connect("one"), two = Connect("two");
+  SessionOptions named;
+  named.name = "shared";
+  ASSERT_OK_AND(Session a, one.Open(named));
+  ASSERT_OK_AND(Session b, two.Open(named));
+  ASSERT_OK_AND(Tensor w, a.Put(Values({1, 2}).view(), "w"));
+  ASSERT_OK_AND(Tensor same, b.Find("w"));
+  ASSERT_OK_AND(const Array seen, b.Fetch(same));
+  EXPECT_EQ(ToFloats(seen), (Floats{1, 2}));
+  ASSERT_OK_AND(Session c, one.Open());
+  ASSERT_OK_AND(Session d, two.Open());
+  ASSERT_OK_AND(Tensor own, c.Put(Values({3}).view(), "w"));
+  EXPECT_EQ(d.Find("w").status().code(), absl::StatusCode::kNotFound);
+  // Gone with both clients, the named one keeps its tensors.
+  w.Leave();
+  ASSERT_OK(a.Close());
+  ASSERT_OK(b.Close());
+  ASSERT_OK_AND(Session again, two.Open(named));
+  EXPECT_TRUE(again.Find("w").ok());
+}
+
+TEST_F(SystemTest, CancelAndDeadlineReachARun) {
+  StartRegistry();
+  StartExecutor("e1");
+  Client client = Connect();
+  ASSERT_OK_AND(Session session, client.Open());
+  std::string text = "program @long(%x: f32[256, 256]) -> (y: f32[256, 256]) {\n  %0 = matmul(%x, %x)\n";
+  for (int i = 1; i < 20'000; ++i) text += fmt::format("  %{} = matmul(%{}, %x)\n", i, i - 1);
+  ASSERT_OK_AND(Program longer, session.Load(text + "  return %19999\n}"));
+  ASSERT_OK_AND(Tensor x, session.Put(Array::Random(DType::kF32, {256, 256}, 1).view()));
+  ASSERT_OK_AND(PendingRun run, longer.Start({x}));
+  EXPECT_FALSE(run.Wait(50'000).ok());
+  ASSERT_OK(run.Cancel());
+  EXPECT_EQ(run.Wait().status().code(), absl::StatusCode::kCancelled);
+  RunOptions deadline;
+  deadline.deadline_us = 50'000;
+  EXPECT_EQ(longer.Run({x}, deadline).status().code(), absl::StatusCode::kDeadlineExceeded);
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  EXPECT_TRUE(twice.Call({Values({1})}).ok());
+}
+
+TEST_F(SystemTest, ExitCodes) {
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--no-such-flag"})), 2);
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--limit-tensors", "0"})), 2);
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--listen", "tcp://127.0.0.1:*"})), 2) << "tcp needs --insecure";
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "a/b"})), 2);
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--registry", "nonsense"})), 2);
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--device", "cuda:7"})), 3);
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--help"})), 0);
+  EXPECT_EQ(Wait(Start({OPWIRE_REGISTRY_PROGRAM, "--listen", "tcp://127.0.0.1:*"})), 2);
+  EXPECT_EQ(Wait(Start({OPWIRE_REGISTRY_PROGRAM, "--beat-ms", "1"})), 2);
+  const pid_t registry = StartRegistry(), executor = StartExecutor("e1");
+  EXPECT_EQ(Wait(Start({OPWIRE_REGISTRY_PROGRAM})), 1) << "somebody listens there";
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "e1"})), 1);
+  Signal(executor, SIGTERM);
+  EXPECT_EQ(Wait(executor), 0);
+  EXPECT_FALSE(Registered().contains("e1")) << "it said goodbye";
+  struct stat st;
+  EXPECT_NE(stat((directory_ + "/e1.ctl").c_str(), &st), 0) << "its sockets are gone";
+  Signal(registry, SIGTERM);
+  EXPECT_EQ(Wait(registry), 0);
+}
+
+TEST_F(SystemTest, ARegistryThatRefusesEndsTheExecutor) {
+  StartRegistry();
+  std::vector<std::string> argv = {OPWIRE_EXECUTOR, "--name", "many"};
+  for (int i = 0; i < 65; ++i) argv.insert(argv.end(), {"--label", "l" + std::to_string(i)});
+  EXPECT_EQ(Wait(Start(argv)), 5);
+}
+
+TEST_F(SystemTest, DrainFinishesWhatRuns) {
+  StartRegistry();
+  const pid_t executor = StartExecutor("e1");
+  Client client = Connect();
+  ASSERT_OK_AND(Session session, client.Open());
+  ASSERT_OK_AND(Program heavy, session.Load(kHeavy));
+  const Array x = Array::Random(DType::kF32, {256, 256}, 1);
+  ASSERT_OK_AND(Tensor t, session.Put(x.view()));
+  std::vector<PendingRun> runs;
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_OK_AND(PendingRun run, heavy.Start({t}));
+    runs.push_back(std::move(run));
+  }
+  Signal(executor, SIGTERM);
+  int done = 0;
+  for (PendingRun& run : runs) done += run.Wait().ok();
+  EXPECT_EQ(done, 50);
+  EXPECT_EQ(Wait(executor), 0);
+}
+
+TEST_F(SystemTest, DrainTimesOutAndASecondSignalEndsAtOnce) {
+  StartRegistry();
+  for (const bool second : {false, true}) {
+    const pid_t executor = StartExecutor(second ? "e2" : "e1", {"--drain-timeout", second ? "1000" : "0.2"});
+    Client client = Connect();
+    SessionOptions there;
+    there.device = second ? "e2" : "e1";
+    ASSERT_OK_AND(Session session, client.Open(there));
+    std::string text = "program @long(%x: f32[256, 256]) -> (y: f32[256, 256]) {\n  %0 = matmul(%x, %x)\n";
+    for (int i = 1; i < 60'000; ++i) text += fmt::format("  %{} = matmul(%{}, %x)\n", i, i - 1);
+    ASSERT_OK_AND(Program longer, session.Load(text + "  return %59999\n}"));
+    ASSERT_OK_AND(Tensor x, session.Put(Array::Random(DType::kF32, {256, 256}, 1).view()));
+    ASSERT_OK_AND(PendingRun run, longer.Start({x}));
+    EXPECT_FALSE(run.Wait(20'000).ok());
+    Signal(executor, SIGTERM);
+    if (second) {
+      Eventually([] { return false; }, 200 * kMillisecond);
+      EXPECT_TRUE(Alive(executor));
+      Signal(executor, SIGTERM);
+    }
+    EXPECT_EQ(run.Wait().status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(Wait(executor), 0);
+  }
+}
+
+}  // namespace
+}  // namespace opwire
