@@ -240,7 +240,7 @@ void Core::Process(Nanos now, Session& s) {
     case fb::Body::Print: ReplySmall(s, q, PrintTensor(s, *r.body_as_Print())); break;
     case fb::Body::Flush: ReplyStatus(s, q, absl::OkStatus()); break;
     case fb::Body::DropProgram:
-      ReplyStatus(s, q, s.slots.erase(r.body_as_DropProgram()->slot()) ? absl::OkStatus()
+      ReplyStatus(s, q, s.slots.erase({q.attachment, r.body_as_DropProgram()->slot()}) ? absl::OkStatus()
                                                                      : NotFound("program slot {} is empty", r.body_as_DropProgram()->slot()));
       break;
     default:

@@ -120,7 +120,7 @@ class Core {
   void ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch);
   void FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why);
   void FailResults(Session& s, const QueuedRequest& q, const Status& why);
-  StatusOr<std::shared_ptr<const Program>> ProgramOf(const Session& s, const fb::Run& run) const;
+  StatusOr<std::shared_ptr<const Program>> ProgramOf(const Session& s, uint32_t attachment, const fb::Run& run) const;
 
   // core_program.cc
   void ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgram& body);

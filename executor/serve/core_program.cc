@@ -26,7 +26,8 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
     ReplyStatus(s, q, status);
     Pop(s);
   };
-  if (!s.slots.contains(body.slot()) && static_cast<int64_t>(s.slots.size()) >= options_.limits[LimitId::kPrograms]) {
+  const std::pair key(q.attachment, body.slot());
+  if (!s.slots.contains(key) && static_cast<int64_t>(s.slots.size()) >= options_.limits[LimitId::kPrograms]) {
     return finish(ResourceExhausted("the session has {} programs of {}; drop some", s.slots.size(), options_.limits[LimitId::kPrograms]));
   }
   std::string bytes;
@@ -46,7 +47,7 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
   for (const auto& known : programs_) {
     const auto program = known.lock();
     if (program->hash == hash && program->bytes == bytes) {
-      s.slots[body.slot()] = program;
+      s.slots[key] = program;
       fb::ReplyT reply;
       fb::ProgramReplyT done;
       done.cached = true;
@@ -62,10 +63,10 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
   auto result = std::make_shared<StatusOr<std::shared_ptr<Program>>>(Internal("not prepared"));
   SubmitFor(
       s, [this, result, bytes = std::move(bytes)]() mutable { *result = PrepareProgram(std::move(bytes), variants_, options_.limits); },
-      [this, result, slot = body.slot()](Session& session, const QueuedRequest& request) {
+      [this, result, key](Session& session, const QueuedRequest& request) {
         if (!result->ok()) return ReplyStatus(session, request, result->status());
         const std::shared_ptr<Program>& program = **result;
-        session.slots[slot] = program;
+        session.slots[key] = program;
         programs_.push_back(program);
         fb::ReplyT reply;
         fb::ProgramReplyT done;

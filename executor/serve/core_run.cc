@@ -3,8 +3,8 @@
 
 namespace opwire {
 
-StatusOr<std::shared_ptr<const Program>> Core::ProgramOf(const Session& s, const fb::Run& run) const {
-  const auto it = s.slots.find(run.slot());
+StatusOr<std::shared_ptr<const Program>> Core::ProgramOf(const Session& s, uint32_t attachment, const fb::Run& run) const {
+  const auto it = s.slots.find({attachment, run.slot()});
   if (it == s.slots.end()) return NotFound("program slot {} is empty", run.slot());
   const bool reserved = (run.waits() && run.waits()->size()) || (run.signals() && run.signals()->size()) || run.group() || run.group_order();
   if (reserved) return Unimplemented("run of @{}: this executor has no timelines and no groups", it->second->name());
@@ -32,7 +32,7 @@ void Core::FailResults(Session& s, const QueuedRequest& q, const Status& why) {
 }
 
 void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run) {
-  auto program = ProgramOf(s, run);
+  auto program = ProgramOf(s, q.attachment, run);
   Status status = program.status();
   bool wait = false;
   if (status.ok()) status = s.run.Begin(environment_, *s.store, q.attachment, *std::move(program), run, wait);
@@ -85,7 +85,7 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
   Status status;
   for (size_t i = 0; i < count && status.ok(); ++i) {
     const fb::Run& run = *batch.runs()->Get(static_cast<flatbuffers::uoffset_t>(i));
-    auto program = ProgramOf(s, run);
+    auto program = ProgramOf(s, q.attachment, run);
     status = program.status();
     // One run's share is left, so that the reply stays within a message.
     if (builder_.GetSize() > kMaxFrameBytes - 4 * kInlineBytes) {

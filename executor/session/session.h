@@ -113,7 +113,8 @@ struct Session {
   uint32_t next_attachment = 1;
   absl::flat_hash_map<uint32_t, std::unique_ptr<Attachment>> attachments;
   std::unique_ptr<Store> store;
-  absl::flat_hash_map<uint32_t, std::shared_ptr<const Program>> slots;
+  // Each client numbers its own.
+  absl::flat_hash_map<std::pair<uint32_t, uint32_t>, std::shared_ptr<const Program>> slots;  // by (attachment, slot)
 
   RequestQueue queue;
   bool waiting = false;       // its head waits for a worker

@@ -34,6 +34,10 @@ StatusOr<std::unique_ptr<Connection>> Connection::Open(ZmqContext& context, cons
   const fb::HelloReply* hello = reply->body_as_HelloReply();
   if (!hello) return Internal("{} did not answer Hello with its reply", control_endpoint);
   hello->UnPackTo(&c->hello_);
+  if (c->hello_.major != kProtocolMajor) {
+    return FailedPrecondition("protocol: the client speaks {}.{}, the executor {}.{}; their major versions must match", kProtocolMajor,
+                              kProtocolMinor, c->hello_.major, c->hello_.minor);
+  }
   if (c->hello_.token.size() != 16) return Internal("{} gave a token of {} bytes", control_endpoint, c->hello_.token.size());
 
   if (options.ring && !c->hello_.ring_path.empty()) {

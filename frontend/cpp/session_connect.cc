@@ -162,6 +162,9 @@ void SessionState::OnLost(const Status& why) {
 
 SessionState::~SessionState() {
   if (!connection) return;
+  // A named session stays: what this client dropped is freed before it goes.
+  if (!options.name.empty() && !frees.empty()) (void)Ask(fb::FlushT()).status();
+  if (!connection) return;
   fb::ByeT bye;
   bye.token = connection->hello().token;
   // An executor that does not hear it ends the session when the connection closes.
@@ -169,6 +172,7 @@ SessionState::~SessionState() {
 }
 
 Status Session::Close(bool free) {
+  if (!state_->frees.empty()) (void)state_->Ask(fb::FlushT()).status();
   if (!state_->connection) return state_->lost;
   fb::ByeT bye;
   bye.token = state_->connection->hello().token;

@@ -189,6 +189,7 @@ StatusOr<std::unique_ptr<RingChannel>> RingChannel::Connect(const std::string& p
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const timeval patience{2, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));  // bounds connect too
   if (fd < 0 || connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       send(fd, token.data(), token.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(token.size())) {
     return Unavailable("ring: {}: {}", path, std::strerror(errno));

@@ -1,6 +1,8 @@
 // Registering and beating.
 #include "registry/client/announcer.h"
 
+#include <algorithm>
+
 namespace opwire {
 
 std::optional<std::string> Announcer::OnTick(Nanos now, const fb::LoadInfoT& load) {
@@ -30,6 +32,7 @@ void Announcer::OnReply(Nanos now, Bytes bytes) {
   const fb::Beat* beat = (*reply)->body_as_Beat();
   if (!beat) return;
   if (beat->beat_ms() >= 10) beat_ = std::min<Nanos>(beat->beat_ms() * kMillisecond, 60 * kSecond);
+  next_ = std::min(next_, now + beat_);  // the pace may be faster than what was assumed
   registered_ = !beat->again();
   if (beat->again()) next_ = now;
 }

@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
   if (!server.ok()) return Fail(1, server.status());
   Log(LogLevel::kInfo, "listening", {{"endpoint", (*server)->endpoint()}});
   (*server)->Run(signals.fd());
+  if (IsIpc(listen)) unlink(IpcPath(listen).c_str());  // so that nobody takes it for a stale one
   Log(LogLevel::kInfo, "stopped");
   return 0;
 }

@@ -35,10 +35,11 @@ TEST(Announcer, RegistersThenBeats) {
   EXPECT_FALSE(a.registered());
   a.OnReply(kSecond, AsBytes(BeatOf(500, false)));
   EXPECT_TRUE(a.registered());
-  EXPECT_EQ(KindOf(*a.OnTick(2 * kSecond, {})), fb::Body::Heartbeat);
-  // At the registry's own pace.
-  EXPECT_FALSE(a.OnTick(2 * kSecond + 499 * kMillisecond, {}));
-  EXPECT_TRUE(a.OnTick(2 * kSecond + 500 * kMillisecond, {}));
+  // At the registry's own pace, from the first beat on.
+  EXPECT_FALSE(a.OnTick(kSecond + 499 * kMillisecond, {}));
+  EXPECT_EQ(KindOf(*a.OnTick(kSecond + 500 * kMillisecond, {})), fb::Body::Heartbeat);
+  EXPECT_FALSE(a.OnTick(kSecond + 999 * kMillisecond, {}));
+  EXPECT_TRUE(a.OnTick(2 * kSecond, {}));
   EXPECT_EQ(KindOf(a.Goodbye()), fb::Body::Unregister);
 }
 
@@ -82,6 +83,19 @@ TEST(Announcer, AbsurdPacesAreBounded) {
     for (Nanos now = 0; now <= 120 * kSecond; now += 10 * kMillisecond) sent += a.OnTick(now, {}).has_value();
     EXPECT_GE(sent, 2) << ms;
     EXPECT_LE(sent, 12'001) << ms;
+  }
+}
+
+TEST_F(RegistryTest, AFastRegistryKeepsItsExecutors) {
+  Reset({.beat = 20 * kMillisecond});
+  Announcer a(MakeInfo("e"));
+  a.OnConnected(now_);
+  for (int i = 0; i < 1000; ++i, now_ += 5 * kMillisecond) {
+    if (auto out = a.OnTick(now_, {})) {
+      for (const Outgoing& reply : state_->OnMessage(now_, 1, AsBytes(*out))) a.OnReply(now_, AsBytes(reply.bytes));
+    }
+    state_->OnTick(now_);
+    ASSERT_EQ(state_->executors(), 1u) << "after " << i * 5 << " ms";
   }
 }
 
