@@ -62,7 +62,8 @@ void Core::OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk) {
   }
   const auto speaker = peers_.find(peer);
   if (speaker == peers_.end()) {
-    Refuse(peer, q->request->seq(), Aborted("this connection speaks for no session of incarnation {}; attach first", options_.incarnation));
+    // Number 0: no answer to this request, which a client sends again once it is attached.
+    Refuse(peer, 0, Aborted("this connection speaks for no session of incarnation {}; attach first", options_.incarnation));
     Recycle(std::move(q));
     return;
   }

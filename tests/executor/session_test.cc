@@ -94,9 +94,9 @@ TEST_F(SessionTest, WrongTokensAreRefused) {
   }
   // A stranger's requests are refused, with the incarnation that a client compares.
   core_->OnMessage(now_, 501, AsBytes(EncodeRequest(4, fb::FlushT())), {});
-  const Answer a4 = Take(501, 4);
-  EXPECT_EQ(a4.code(), absl::StatusCode::kAborted);
-  EXPECT_NE(MessageOf(a4.status).find("attach"), std::string::npos);
+  const Answer stranger = Take(501, 0);
+  EXPECT_EQ(stranger.code(), absl::StatusCode::kAborted);
+  EXPECT_NE(MessageOf(stranger.status).find("attach"), std::string::npos);
   EXPECT_TRUE(Ask(a, fb::FlushT()).ok());
 }
 
@@ -185,7 +185,7 @@ TEST_F(SessionTest, AttachingAgainTakesOver) {
   EXPECT_EQ(shell_.dropped, std::vector<PeerId>{old});
   EXPECT_TRUE(Ask(a, fb::FlushT()).ok());
   core_->OnMessage(now_, old, AsBytes(EncodeRequest(a.next_seq, fb::FlushT())), {});
-  EXPECT_EQ(Take(old, a.next_seq).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Take(old, 0).code(), absl::StatusCode::kAborted) << "no answer to the request itself: it was not done";
   core_->OnPeerGone(now_, old);  // news of the old one's end
   EXPECT_TRUE(Ask(a, fb::FlushT()).ok());
 }
