@@ -15,7 +15,7 @@ function(opwire_flatbuffers target)
     set(out ${CMAKE_BINARY_DIR}/generated/${folder}/schema)
     add_custom_command(
       OUTPUT ${out}/${stem}_generated.h
-      COMMAND ${OPWIRE_FLATC} --cpp --scoped-enums --gen-object-api -o ${out} ${CMAKE_CURRENT_SOURCE_DIR}/${schema}
+      COMMAND ${OPWIRE_FLATC} --cpp --scoped-enums --gen-object-api --cpp-include ${folder}/schema/alignment.h -o ${out} ${CMAKE_CURRENT_SOURCE_DIR}/${schema}
       DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${schema}
       VERBATIM)
     list(APPEND headers ${out}/${stem}_generated.h)
