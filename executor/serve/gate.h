@@ -3,7 +3,9 @@
 #define OPWIRE_EXECUTOR_SERVE_GATE_H_
 
 #include <atomic>
+#include <functional>
 #include <mutex>
+#include <utility>
 
 #include "executor/run/run.h"
 #include "ir/wire/clock.h"
@@ -21,6 +23,13 @@ class RunGate {
  public:
   explicit RunGate(std::atomic<uint32_t>& stop) : stop_(stop) {}
 
+  // `alarm` is to call CheckDeadline at the time that it is given; a later call replaces an earlier one. Without it deadlines are kept
+  // between slices only.
+  void SetAlarm(std::function<void(Nanos)> alarm) {
+    std::lock_guard lock(mutex_);
+    alarm_ = std::move(alarm);
+  }
+
   // Device thread: around every slice of a run.
   void Enter(const RunIdentity& run, Nanos now, Nanos deadline) {
     std::lock_guard lock(mutex_);
@@ -28,6 +37,7 @@ class RunGate {
     since_ = now;
     deadline_ = deadline;
     running_ = true;
+    if (deadline < alarm_at_) Arm(deadline);
     stop_.store(draining_ ? static_cast<uint32_t>(StopReason::kDraining) : 0, std::memory_order_relaxed);
   }
   void Leave() {
@@ -43,10 +53,13 @@ class RunGate {
     stop_.store(static_cast<uint32_t>(StopReason::kCancelled), std::memory_order_relaxed);
     return true;
   }
-  // Any thread, now and then: stops the run whose deadline has passed.
+  // Any thread, when the alarm rang: stops the run whose deadline has passed.
   void CheckDeadline(Nanos now) {
     std::lock_guard lock(mutex_);
-    if (running_ && now >= deadline_) stop_.store(static_cast<uint32_t>(StopReason::kDeadline), std::memory_order_relaxed);
+    alarm_at_ = kNever;
+    if (!running_) return;
+    if (now >= deadline_) stop_.store(static_cast<uint32_t>(StopReason::kDeadline), std::memory_order_relaxed);
+    else if (deadline_ != kNever) Arm(deadline_);
   }
   // Stops whatever runs, now and later.
   void Drain() {
@@ -61,8 +74,16 @@ class RunGate {
   }
 
  private:
+  void Arm(Nanos when) {
+    if (!alarm_) return;
+    alarm_at_ = when;
+    alarm_(when);
+  }
+
   std::mutex mutex_;
   std::atomic<uint32_t>& stop_;
+  std::function<void(Nanos)> alarm_;
+  Nanos alarm_at_ = kNever;  // when it rings next
   RunIdentity current_;
   Nanos since_ = 0;
   Nanos deadline_ = kNever;

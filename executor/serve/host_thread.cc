@@ -2,6 +2,7 @@
 #include "executor/serve/host_thread.h"
 
 #include <sys/signalfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "executor/serve/ring_door.h"
@@ -10,16 +11,18 @@
 namespace opwire {
 namespace {
 
-constexpr Nanos kTick = 10 * kMillisecond;
+constexpr Nanos kTick = 100 * kMillisecond;
+constexpr Nanos kDrainTick = 10 * kMillisecond;
 
 }  // namespace
 
 HostThread::HostThread(HostOptions options, ZmqContext& context, std::unique_ptr<Router> control, CrashRecord* crash)
-    : options_(std::move(options)), context_(context), control_(std::move(control)), crash_(crash) {
+    : options_(std::move(options)), context_(context), control_(std::move(control)), crash_(crash),
+      alarm_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
   for (const std::string& registry : options_.registries) links_.push_back({registry, Announcer(options_.info), nullptr, 0, kSecond});
 }
 
-HostThread::~HostThread() = default;
+HostThread::~HostThread() { close(alarm_); }
 
 void HostThread::SendControl(PeerId peer, std::string reply) {
   // A client that does not read its replies misses them; it asks again.
@@ -88,56 +91,51 @@ fb::LoadInfoT HostThread::LoadOf(DeviceThread& device, Nanos now) const {
   return out;
 }
 
-// False when the registry refused this executor.
-bool HostThread::TickLink(Link& link, Nanos now) {
-  const auto lose = [&](const std::string& why) {
-    if (link.announcer.registered()) Log(LogLevel::kWarning, "registry lost", {{"registry", link.registry}, {"why", why}});
-    link.announcer.OnConnected(now);
-    link.dealer.reset();
-    link.retry_at = now + link.backoff;
-    link.backoff = std::min(2 * link.backoff, 32 * kSecond);
-  };
+void HostThread::Lose(Link& link, Nanos now, const std::string& why) {
+  if (link.announcer.registered()) Log(LogLevel::kWarning, "registry lost", {{"registry", link.registry}, {"why", why}});
+  link.announcer.OnConnected(now);
+  link.dealer.reset();
+  link.retry_at = now + link.backoff;
+  link.backoff = std::min(2 * link.backoff, 32 * kSecond);
+}
+
+// Connects when it is time to, and says what is due.
+void HostThread::Announce(DeviceThread& device, Link& link, Nanos now) {
   if (!link.dealer) {
-    if (now < link.retry_at) return true;
+    if (now < link.retry_at) return;
     auto dealer = Dealer::Connect(context_, link.registry);
-    if (!dealer.ok()) {
-      lose(MessageOf(dealer.status()));
-      return true;
-    }
+    if (!dealer.ok()) return Lose(link, now, MessageOf(dealer.status()));
     link.dealer = *std::move(dealer);
     link.announcer.OnConnected(now);
   }
+  if (auto out = link.announcer.OnTick(now, LoadOf(device, now))) (void)link.dealer->Send(AsBytes(*out));
+  if (link.announcer.Silent(now)) {
+    link.dealer.reset();
+    link.retry_at = now;
+  }
+}
+
+void HostThread::Hear(Link& link, Nanos now) {
   ClientChannel::Message message;
-  while (true) {
+  while (link.dealer) {
     auto came = link.dealer->Receive(message, 0);
-    if (!came.ok()) {
-      lose(MessageOf(came.status()));
-      return true;
-    }
-    if (!*came) break;
+    if (!came.ok()) return Lose(link, now, MessageOf(came.status()));
+    if (!*came) return;
     const bool before = link.announcer.registered();
     link.announcer.OnReply(now, AsBytes(message.head));
     if (!link.announcer.refusal().ok()) {
       Log(LogLevel::kError, "registry refused", {{"registry", link.registry}, {"why", MessageOf(link.announcer.refusal())}});
-      return false;
+      refused_ = true;
+      return;
     }
     if (!before && link.announcer.registered()) Log(LogLevel::kInfo, "registered", {{"registry", link.registry}});
     link.backoff = kSecond;
   }
-  return true;
 }
 
 void HostThread::OnTick(DeviceThread& device, Nanos now) {
-  device.core().gate().CheckDeadline(now);
-  for (Link& link : links_) {
-    if (drain_until_) break;  // goodbye was said
-    if (!TickLink(link, now)) refused_ = kRegistryRefused;
-    if (!link.dealer) continue;
-    if (auto out = link.announcer.OnTick(now, LoadOf(device, now))) (void)link.dealer->Send(AsBytes(*out));
-    if (link.announcer.Silent(now)) {
-      link.dealer.reset();
-      link.retry_at = now;
-    }
+  if (!drain_until_) {  // else goodbye was said
+    for (Link& link : links_) Announce(device, link, now);
   }
   if (options_.kernel_timeout > 0) Watch(device, now);
 }
@@ -165,9 +163,14 @@ bool HostThread::Drained(DeviceThread& device, Nanos now) {
 
 int HostThread::Run(DeviceThread& device, int signal_fd) {
   RingDoor door(options_.ring_listener, device);
+  RunGate& gate = device.core().gate();
+  gate.SetAlarm([this](Nanos when) {
+    const itimerspec at{{}, {when / kSecond, when % kSecond}};
+    timerfd_settime(alarm_, TFD_TIMER_ABSTIME, &at, nullptr);
+  });
   std::vector<PeerId> gone;
   std::vector<int> fds;
-  Nanos next_tick = 0;
+  Nanos next_tick = 0, due = 0;
   int code = kDrained;
   while (true) {
     mailbox_.Drain();
@@ -178,14 +181,17 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
     for (; received < 64 && control_->Receive(message); ++received) OnControl(device, message);
     door.Poll();
     const Nanos now = MonotonicNow();
-    if (now >= next_tick) {
-      next_tick = now + kTick;
+    uint64_t rang;
+    if (read(alarm_, &rang, sizeof(rang)) == static_cast<ssize_t>(sizeof(rang))) gate.CheckDeadline(now);
+    if (now >= due) {
+      next_tick = now + (drain_until_ ? kDrainTick : kTick);
       OnTick(device, now);
-      if (refused_) {
-        code = refused_;
-        break;
-      }
       if (drain_until_ && Drained(device, now)) break;
+    }
+    for (Link& link : links_) Hear(link, now);
+    if (refused_) {
+      code = kRegistryRefused;
+      break;
     }
     signalfd_siginfo info;
     if (read(signal_fd, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
@@ -198,13 +204,17 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
       device.Post([&device] { device.core().Drain(); });
     }
     if (received == 64) continue;
-    fds.assign({control_->fd(), control_->monitor_fd(), mailbox_.fd(), signal_fd});
+    due = drain_until_ ? std::min(next_tick, now + kDrainTick) : next_tick;
+    fds.assign({control_->fd(), control_->monitor_fd(), mailbox_.fd(), signal_fd, alarm_});
     for (const Link& link : links_) {
+      if (drain_until_) continue;
+      due = std::min(due, link.dealer ? link.announcer.next() : link.retry_at);
       if (link.dealer) fds.push_back(link.dealer->fd());
     }
     door.AddDescriptors(fds);
-    PollReadable(fds, std::max<Nanos>(next_tick - MonotonicNow(), 0));
+    PollReadable(fds, std::max<Nanos>(due - MonotonicNow(), 0));
   }
+  gate.SetAlarm(nullptr);
   device.Post([&device] { device.Stop(); });
   return code;
 }

@@ -46,7 +46,9 @@ class HostThread {
 
   void OnControl(DeviceThread& device, const Incoming& message);
   void OnTick(DeviceThread& device, Nanos now);
-  bool TickLink(Link& link, Nanos now);
+  void Lose(Link& link, Nanos now, const std::string& why);
+  void Announce(DeviceThread& device, Link& link, Nanos now);
+  void Hear(Link& link, Nanos now);
   fb::LoadInfoT LoadOf(DeviceThread& device, Nanos now) const;
   void Watch(DeviceThread& device, Nanos now);
   bool Drained(DeviceThread& device, Nanos now);
@@ -56,12 +58,13 @@ class HostThread {
   std::unique_ptr<Router> control_;
   CrashRecord* const crash_;
   Mailbox mailbox_;
+  const int alarm_;  // a timer: rings when a run's deadline may have passed
   std::vector<Link> links_;
   absl::flat_hash_map<PeerId, std::string> principals_;
   AlignedBytes decode_;
   Nanos drain_until_ = 0;  // 0: not draining
   bool idle_ = false;      // as the device thread last said while draining
-  int refused_ = 0;
+  bool refused_ = false;   // by a registry
 };
 
 }  // namespace opwire

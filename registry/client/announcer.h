@@ -22,6 +22,8 @@ class Announcer {
   // The message of an orderly end.
   std::string Goodbye();
 
+  // When OnTick next has something to send.
+  Nanos next() const { return next_; }
   bool registered() const { return registered_; }
   // OK, or why the registry refused.
   const Status& refusal() const { return refusal_; }
