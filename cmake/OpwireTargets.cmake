@@ -1,4 +1,5 @@
 # opwire_library(NAME SOURCES globs... PUBLIC targets... PRIVATE targets...): a static library of one folder.
+# opwire_program(NAME SOURCES globs... LIBS targets...): a program; all lie in the build's bin/, and beside one another where installed.
 # opwire_flatbuffers(TARGET schema...): C++ headers generated from schemas, beside the target's own includes.
 function(opwire_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
@@ -6,6 +7,13 @@ function(opwire_library name)
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated)
   target_link_libraries(${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
+endfunction()
+
+function(opwire_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LIBS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
 function(opwire_flatbuffers target)

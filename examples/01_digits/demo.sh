@@ -12,22 +12,22 @@ finish() {
 }
 trap finish EXIT INT TERM
 
-"$build/registry/opwire-registry" --log-level warning &
+"$build/bin/opwire-registry" --log-level warning &
 started="$!"
-"$build/executor/opwire-executor" --device cpu --log-level warning &
+"$build/bin/opwire-executor" --device cpu --log-level warning &
 started="$! $started"
 tries=0
-until "$build/frontend/opwire" devices >/dev/null 2>&1; do
+until "$build/bin/opwire" devices >/dev/null 2>&1; do
   tries=$((tries + 1))
-  [ "$tries" -lt 100 ] || { "$build/frontend/opwire" devices; exit 1; }
+  [ "$tries" -lt 100 ] || { "$build/bin/opwire" devices; exit 1; }
   sleep 0.1
 done
-"$build/frontend/opwire" devices
+"$build/bin/opwire" devices
 echo
-"$build/examples/digits" --save "$build/mlp.opw"
+"$build/bin/digits" --save "$build/mlp.opw"
 echo
 echo "the ops of this executor:"
-"$build/frontend/opwire" ops
+"$build/bin/opwire" ops
 echo
 finish
 trap - EXIT

@@ -166,6 +166,12 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     fact->value = died;
     host.info.facts.push_back(std::move(fact));
   }
+  if (f.device == "auto") {
+    auto fact = std::make_unique<fb::KeyValueT>();
+    fact->key = "chosen";
+    fact->value = WhyChosen((*device)->info().kind);
+    host.info.facts.push_back(std::move(fact));
+  }
   host.share = f.share;
   host.drain_timeout = static_cast<Nanos>(f.drain_timeout * kSecond);
   host.kernel_timeout = static_cast<Nanos>(f.kernel_timeout * kSecond);

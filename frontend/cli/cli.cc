@@ -69,7 +69,7 @@ std::vector<std::string> RegistriesOf(const Common& common) {
 // UNAVAILABLE when the only registry is one of this host and nobody listens: there is none, or it died and left its socket.
 Status CheckRegistry(const Common& common) {
   const std::vector<std::string> registries = RegistriesOf(common);
-  if (registries.size() != 1 || !IsIpc(registries[0]) || Listens(registries[0])) return absl::OkStatus();
+  if (registries.size() != 1 || !IsIpc(registries[0]) || SomebodyListens(registries[0])) return absl::OkStatus();
   struct stat st;
   const std::string path = IpcPath(registries[0]);
   if (lstat(path.c_str(), &st) != 0) {
@@ -197,21 +197,11 @@ std::string Quote(std::string_view text) {
 
 // ---- Reaching executors ------------------------------------------------------------------------------------------------------
 
-bool Listens(const std::string& endpoint) {
-  const std::string path = IpcPath(endpoint);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const bool listens = fd >= 0 && connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  if (fd >= 0) close(fd);
-  return listens;
-}
-
 StatusOr<Client> Connect(const Common& common) {
   ClientOptions options;
   options.registries = common.registries;
   options.name = "opwire";
+  if (common.json) options.notice = [](std::string_view) {};
   auto client = Client::Connect(options);
   return client.ok() || !absl::IsInvalidArgument(client.status()) ? client : AsUsage(client.status());
 }

@@ -45,6 +45,7 @@ struct UpArgs {
   std::vector<std::string> devices;
   std::string data;
   bool detach = false;
+  int idle_timeout_s = 0;  // 0: stays
 };
 
 Status Devices(const Common& common);
@@ -91,8 +92,6 @@ std::string Quote(std::string_view text);
 
 // ---- Reaching executors ------------------------------------------------------------------------------------------------------
 
-// Whether a process listens at this ipc endpoint.
-bool Listens(const std::string& endpoint);
 StatusOr<Client> Connect(const Common& common);
 // Those registered that --on allows. UNAVAILABLE, saying what there is, when there is none.
 StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client, bool with_ops = false);

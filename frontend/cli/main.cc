@@ -65,6 +65,9 @@ int main(int argc, char** argv) {
       ->allow_extra_args(false);
   command->add_option("--data", up.data, "Directory for save and load (default: none)")->type_name("DIRECTORY");
   command->add_flag("--detach", up.detach, "Return once they are ready, and leave them running");
+  command->add_option("--idle-timeout", up.idle_timeout_s, "Stop when no session was open for this time (default: never)")
+      ->check(CLI::Range(2, 86400).description(""))
+      ->type_name("SECONDS");
   command->callback([&] { chosen = [&] { return Up(common, up); }; });
 
   Command(app, "devices", "Who is registered, and how busy", "  opwire devices\n  opwire devices --json\n")->callback([&] {

@@ -201,6 +201,7 @@ StatusOr<Session> OpenFor(const Common& common, const RunArgs& args, const Modul
     OPWIRE_ASSIGN_OR_RETURN(options.memory_bytes, BytesOf(args.memory));
   }
   options.program = &m;
+  if (!needs_tensors) OPWIRE_RETURN_IF_ERROR(client.StartIfNone(common.device));
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors, Executors(common, client));
   if (!args.session.empty()) {
     OPWIRE_ASSIGN_OR_RETURN(const std::string holder, HolderOf(executors, args.session));

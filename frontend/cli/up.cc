@@ -28,15 +28,11 @@ struct Child {
   Nanos restart_at = 0;
 };
 
-// The programs lie beside this one, or in the build's folders beside it.
+// The programs lie beside this one; else the PATH has them.
 std::string Locate(const std::string& program) {
   std::error_code error;
-  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  for (const std::filesystem::path& p : {here / program, here / ".." / "executor" / program, here / ".." / "registry" / program,
-                                         here / ".." / ".." / "executor" / program, here / ".." / ".." / "registry" / program}) {
-    if (std::filesystem::is_regular_file(p, error)) return p.lexically_normal().string();
-  }
-  return program;
+  const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / program;
+  return std::filesystem::is_regular_file(beside, error) ? beside.string() : program;
 }
 
 void Start(Child& c, Nanos now) {
@@ -56,14 +52,37 @@ void Start(Child& c, Nanos now) {
   _exit(127);
 }
 
-// True once every executor is registered.
-bool Ready(const std::string& registry, size_t executors) {
-  if (!Listens(registry)) return false;
+std::vector<ExecutorFacts> Registered(const std::string& registry) {
+  if (!SomebodyListens(registry)) return {};
   auto client = Client::Connect({.registries = {registry}, .name = "opwire up"});
-  if (!client.ok()) return false;
+  if (!client.ok()) return {};
   auto there = client->Executors();
-  return there.ok() && there->size() >= executors;
+  return there.ok() ? *std::move(there) : std::vector<ExecutorFacts>();
 }
+
+// True once every executor is registered.
+bool Ready(const std::string& registry, size_t executors) { return Registered(registry).size() >= executors; }
+
+// Looks once a second whether any executor has a session.
+class IdleWatch {
+ public:
+  IdleWatch(const std::string& registry, int timeout_s) : registry_(registry), timeout_(timeout_s * kSecond) {}
+  // True when none had one for the whole time.
+  bool Over(Nanos now) {
+    if (timeout_ == 0 || now < next_look_) return false;
+    next_look_ = now + kSecond;
+    const std::vector<ExecutorFacts> executors = Registered(registry_);
+    const bool used = std::any_of(executors.begin(), executors.end(), [](const ExecutorFacts& e) { return e.sessions > 0; });
+    if (used || last_used_ == 0) last_used_ = now;
+    return now - last_used_ >= timeout_;
+  }
+
+ private:
+  const std::string registry_;
+  const Nanos timeout_;
+  Nanos last_used_ = 0;
+  Nanos next_look_ = 0;
+};
 
 // Where the registry listens: --registry, else the user's own place; OPWIRE_REGISTRY names somebody else's.
 StatusOr<std::string> Place(const Common& common) {
@@ -140,12 +159,14 @@ Status Supervise(const Common& common, const UpArgs& args, const std::string& re
   const Nanos begun = MonotonicNow();
   // The registry first: an executor that finds none tries again only a second later.
   Start(children[0], begun);
-  while (!Listens(registry) && MonotonicNow() - begun < kSecond) PollReadable({}, kMillisecond);
+  while (!SomebodyListens(registry) && MonotonicNow() - begun < kSecond) PollReadable({}, kMillisecond);
   for (size_t i = 1; i < children.size(); ++i) Start(children[i], MonotonicNow());
   bool ready = false;
   const int fds[] = {signals.fd()};
+  IdleWatch idle(registry, args.idle_timeout_s);
   while (signals.Take() == 0) {
     const Nanos now = MonotonicNow();
+    if (ready && idle.Over(now)) break;
     for (Child& c : children) {
       int status = 0;
       if (c.pid > 0 && waitpid(c.pid, &status, WNOHANG) == c.pid) {

@@ -11,6 +11,7 @@
 #ifndef OPWIRE_FRONTEND_CPP_CLIENT_H_
 #define OPWIRE_FRONTEND_CPP_CLIENT_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -206,6 +207,10 @@ struct SessionOptions {
 struct ClientOptions {
   std::vector<std::string> registries;  // empty: OPWIRE_REGISTRY, else the user's own
   std::string name = "c++";             // for logs and `opwire sessions`
+  // Where no registry was named and none of the user's own runs, start one with an executor; they leave when nobody uses them.
+  bool embedded = true;
+  // Hears in one line what was started, and why; without one it goes to standard error.
+  std::function<void(std::string_view)> notice;
 };
 
 struct ExecutorFacts;
@@ -217,6 +222,9 @@ class Client {
 
   // A session on the executor that suits best (placement.h); tries the next when one refuses. UNAVAILABLE when no executor is there.
   StatusOr<Session> Open(const SessionOptions& options = {});
+  // What Open does first, for those that look before: starts executors of the user's own where ClientOptions::embedded allows it and
+  // nothing runs.
+  Status StartIfNone(std::string_view device = "");
   // Who is there, as registered.
   StatusOr<std::vector<ExecutorFacts>> Executors(bool with_ops = false);
 

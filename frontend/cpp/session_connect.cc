@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "frontend/cpp/embedded.h"
 #include "frontend/cpp/session_state.h"
 #include "ir/wire/endpoint.h"
 
@@ -56,6 +57,7 @@ StatusOr<Client> Client::Connect(const ClientOptions& options) {
   if (registries.empty()) {
     OPWIRE_ASSIGN_OR_RETURN(const std::string own, DefaultRegistryEndpoint());
     registries.push_back(own);
+    client.state_->own = true;
   }
   for (const std::string& r : registries) OPWIRE_RETURN_IF_ERROR(CheckEndpoint(r, /*insecure=*/true));
   return client;
@@ -73,7 +75,24 @@ StatusOr<std::vector<ExecutorFacts>> Client::State::Executors(bool with_ops) {
 
 StatusOr<std::vector<ExecutorFacts>> Client::Executors(bool with_ops) { return state_->Executors(with_ops); }
 
+Status Client::StartIfNone(std::string_view device) {
+  if (!state_->own || !state_->options.embedded || SomebodyListens(state_->registries[0])) return absl::OkStatus();
+  OPWIRE_ASSIGN_OR_RETURN(const bool started, StartEmbedded(state_->registries[0], device));
+  if (!started) return absl::OkStatus();
+  OPWIRE_ASSIGN_OR_RETURN(const auto executors, state_->Executors(false));
+  std::string what;
+  for (const ExecutorFacts& e : executors) {
+    const auto why = std::find_if(e.facts.begin(), e.facts.end(), [](const auto& fact) { return fact.first == "chosen"; });
+    what += fmt::format("{}{} ({})", what.empty() ? "" : ", ", e.id, why != e.facts.end() ? why->second : e.device_name);
+  }
+  const std::string line = fmt::format("nothing ran here: started {}; it leaves after {} s without a session", what, kEmbeddedIdleSeconds);
+  if (state_->options.notice) state_->options.notice(line);
+  else fmt::print(stderr, "opwire: {}\n", line);
+  return absl::OkStatus();
+}
+
 StatusOr<Session> Client::Open(const SessionOptions& options) {
+  OPWIRE_RETURN_IF_ERROR(StartIfNone(options.device));
   Session session;
   session.state_ = std::make_shared<SessionState>();
   SessionState& s = *session.state_;

@@ -19,6 +19,7 @@ struct Client::State {
   ZmqContext context;
   ClientOptions options;
   std::vector<std::string> registries;
+  bool own = false;  // no registry was named: the user's own place
 
   StatusOr<std::vector<ExecutorFacts>> Executors(bool with_ops);
 };

@@ -48,18 +48,22 @@ Status CheckEndpoint(std::string_view endpoint, bool insecure) {
   return InvalidArgument("endpoint {}: expected ipc://PATH or tcp://HOST:PORT", endpoint);
 }
 
+bool SomebodyListens(std::string_view endpoint) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  IpcPath(endpoint).copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const bool answers = fd >= 0 && connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  if (fd >= 0) close(fd);
+  return answers;
+}
+
 Status ClearStaleSocket(std::string_view endpoint) {
   const std::string path = IpcPath(endpoint);
   struct stat st;
   if (lstat(path.c_str(), &st) != 0) return absl::OkStatus();
   if (!S_ISSOCK(st.st_mode)) return AlreadyExists("endpoint {}: {} is there and is no socket", endpoint, path);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-  const bool answers = fd >= 0 && connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  if (fd >= 0) close(fd);
-  if (answers) return AlreadyExists("endpoint {}: another process listens there", endpoint);
+  if (SomebodyListens(endpoint)) return AlreadyExists("endpoint {}: another process listens there", endpoint);
   unlink(path.c_str());
   return absl::OkStatus();
 }

@@ -24,6 +24,9 @@ inline bool IsIpc(std::string_view endpoint) { return endpoint.substr(0, 6) == "
 // REQUIRES: IsIpc(endpoint).
 inline std::string IpcPath(std::string_view endpoint) { return std::string(endpoint.substr(6)); }
 
+// Whether a process listens at this ipc endpoint.
+bool SomebodyListens(std::string_view endpoint);
+
 // Removes the socket file of an ipc endpoint on which nobody listens, so that it can be bound again; ALREADY_EXISTS when somebody
 // does.
 Status ClearStaleSocket(std::string_view endpoint);

@@ -19,4 +19,12 @@ StatusOr<std::unique_ptr<Device>> OpenDevice(std::string_view spec, const Device
   return FailedPrecondition("device '{}' cannot be bound: no backend of this build serves it{}", spec, reasons);
 }
 
+std::string WhyChosen(std::string_view kind) {
+  std::string others;
+  for (const DeviceProbe& p : ProbeDevices()) {
+    if (!p.usable) others += fmt::format("{}{}: {}", others.empty() ? "" : "; ", p.spec, p.reason);
+  }
+  return others.empty() ? fmt::format("{}: this build serves no accelerator besides", kind) : fmt::format("{}; not {}", kind, others);
+}
+
 }  // namespace opwire

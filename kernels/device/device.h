@@ -108,6 +108,8 @@ std::vector<DeviceProbe> ProbeDevices();
 // `spec` is "cpu", "null", "auto", or another backend's; FAILED_PRECONDITION with every backend's reason when it cannot be bound.
 // "null" has cpu's contract and its memory, and runs no kernel: for simulations.
 StatusOr<std::unique_ptr<Device>> OpenDevice(std::string_view spec, const DeviceOptions& options);
+// Why "auto" came to this one, in a line.
+std::string WhyChosen(std::string_view kind);
 
 }  // namespace opwire
 

@@ -31,10 +31,10 @@ int main(int argc, char** argv) {
   fmt::print("a futex wakes another process in {:.1f} us a round trip; two threads do {:.2f} times the work of one\n", wake, scaling);
   if (scaling < 1.8) fmt::print("below 1.8: figures of kernels on this machine are to be discarded now\n");
   {
-    Child registry({build + "/registry/opwire-registry", "--log-level", "error"});
-    Child executor({build + "/executor/opwire-executor", "--name", "bench", "--limit-sessions-per-principal", "128", "--log-level", "error"});
+    Child registry({build + "/bin/opwire-registry", "--log-level", "error"});
+    Child executor({build + "/bin/opwire-executor", "--name", "bench", "--limit-sessions-per-principal", "128", "--log-level", "error"});
     {
-      Child tcp({build + "/executor/opwire-executor", "--name", "bench-tcp", "--listen", "tcp://127.0.0.1:47112", "--insecure", "--log-level", "error"});
+      Child tcp({build + "/bin/opwire-executor", "--name", "bench-tcp", "--listen", "tcp://127.0.0.1:47112", "--insecure", "--log-level", "error"});
       if (only.empty() || only == "wire") WireRows(setup, rows);
     }
     if (only.empty() || only == "system") {

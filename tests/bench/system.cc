@@ -71,7 +71,7 @@ double Startup(const Setup& setup) {
   double seconds;
   {
     const double begun = Seconds();
-    Child up({setup.build + "/frontend/opwire", "up"});
+    Child up({setup.build + "/bin/opwire", "up"});
     Session session = OpenOn("cpu", true);
     const Program program = Must(session.Load(kAdd));
     const Array x = Array::Random(DType::kF32, {16}, 1);
