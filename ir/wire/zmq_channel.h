@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,8 +21,16 @@ class ZmqContext {
   ZmqContext(const ZmqContext&) = delete;
   void* get() const { return context_; }
 
+  // Memory of a socket's outgoing messages, which the I/O thread gives back; kept here because it may do so after the socket is closed.
+  class Pool;
+  Pool* TakePool();
+  void ReturnPool(Pool* pool);
+
  private:
   void* context_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Pool>> pools_;
+  std::vector<Pool*> idle_;
 };
 
 struct ZmqOptions {
