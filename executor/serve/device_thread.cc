@@ -105,7 +105,7 @@ void DeviceThread::Run() {
         core_.Work(now);
         now = MonotonicNow();
       } while (core_.HasWork() && now - begun < slice_);
-    } else if (!any) {
+    } else if (!any && !stopped_) {
       Park();
     }
   }

@@ -29,15 +29,25 @@ void HostThread::SendControl(PeerId peer, std::string reply) {
   mailbox_.Post([this, peer, reply = std::move(reply)] { (void)control_->Send(peer, AsBytes(reply)); });
 }
 
+// From a peer's first message.
+HostThread::Peer HostThread::PeerOf(const Incoming& m) const {
+  if (!m.key_name.empty()) return {fmt::format("key:{}", m.key_name), true, m.role};
+  if (m.uid != kNoUid) return {fmt::format("uid:{}", m.uid), options_.share || m.uid == getuid(), Role::kExecute};
+  return {"tcp", true, Role::kExecute};
+}
+
 void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
-  std::string& principal = principals_[m.peer];
-  if (principal.empty()) principal = m.uid == kNoUid ? "tcp" : fmt::format("uid:{}", m.uid);
+  const auto [it, fresh] = peers_.try_emplace(m.peer);
+  if (fresh) it->second = PeerOf(m);
+  const Peer& peer = it->second;
   const auto refuse = [&](uint64_t seq, const Status& status) { (void)control_->Send(m.peer, AsBytes(EncodeError(seq, status))); };
   auto decoded = DecodeRequest(m.head, decode_);
   if (!decoded.ok()) return refuse(0, decoded.status());
   const fb::Request& r = **decoded;
-  if (!options_.share && principal != "tcp" && principal != fmt::format("uid:{}", getuid())) {
-    return refuse(r.seq(), PermissionDenied("this executor serves user {} only; it was started without --share", getuid()));
+  if (!peer.served) return refuse(r.seq(), PermissionDenied("this executor serves user {} only; it was started without --share", getuid()));
+  if (peer.role < Role::kExecute && r.body_type() != fb::Body::Info) {
+    return refuse(r.seq(), PermissionDenied("{} has the role {} here; {} needs {}", peer.principal, RoleName(peer.role), BodyName(r.body_type()),
+                                            RoleName(Role::kExecute)));
   }
   Core& core = device.core();
   switch (r.body_type()) {
@@ -71,7 +81,7 @@ void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
     }
     default: break;
   }
-  device.Post([&device, peer = m.peer, principal, head = std::string(reinterpret_cast<const char*>(m.head.data()), m.head.size())] {
+  device.Post([&device, peer = m.peer, principal = peer.principal, head = std::string(reinterpret_cast<const char*>(m.head.data()), m.head.size())] {
     device.core().OnControl(MonotonicNow(), peer, principal, AsBytes(head));
   });
 }
@@ -175,7 +185,7 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
   while (true) {
     mailbox_.Drain();
     control_->TakeGone(gone);
-    for (PeerId peer : gone) principals_.erase(peer);
+    for (PeerId peer : gone) peers_.erase(peer);
     Incoming message;
     int received = 0;
     for (; received < 64 && control_->Receive(message); ++received) OnControl(device, message);

@@ -60,7 +60,14 @@ class HostThread {
   Mailbox mailbox_;
   const int alarm_;  // a timer: rings when a run's deadline may have passed
   std::vector<Link> links_;
-  absl::flat_hash_map<PeerId, std::string> principals_;
+  struct Peer {
+    std::string principal;
+    bool served = false;  // else: of another user, and this executor is not shared
+    Role role = Role::kExecute;
+  };
+  Peer PeerOf(const Incoming& message) const;
+
+  absl::flat_hash_map<PeerId, Peer> peers_;
   AlignedBytes decode_;
   Nanos drain_until_ = 0;  // 0: not draining
   bool idle_ = false;      // as the device thread last said while draining

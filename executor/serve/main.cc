@@ -20,7 +20,7 @@ namespace opwire {
 namespace {
 
 struct Flags {
-  std::string device = "cpu", name, listen, cores, data, level = "info";
+  std::string device = "cpu", name, listen, authorized, cores, data, level = "info";
   std::vector<std::string> registries, labels;
   bool insecure = false, share = false, no_arena = false, no_ring = false;
   double drain_timeout = 10, kernel_timeout = 0;
@@ -49,7 +49,8 @@ void AddFlags(CLI::App& app, Flags& f) {
   app.add_option("--registry", f.registries, "A registry to register with; may be given again (default: OPWIRE_REGISTRY, else the user's own)");
   app.add_option("--name", f.name, "This executor's id (default: the device and random letters)");
   app.add_option("--listen", f.listen, "tcp://HOST:PORT for clients elsewhere (default: ipc in the user's runtime directory)");
-  app.add_flag("--insecure", f.insecure, "Allow tcp without encryption");
+  app.add_option("--authorized", f.authorized, "Over tcp: a file of keys that may come, lines of KEY NAME use|execute|admin (opwire keys)");
+  app.add_flag("--insecure", f.insecure, "Over tcp: without encryption, for everybody");
   app.add_flag("--share", f.share, "Serve other users too");
   app.add_option("--label", f.labels, "A label that clients may ask for; may be given again");
   app.add_option("--cores", f.cores, "Cores to bind, as 0-3,6 (default: all that this process may use)");
@@ -110,16 +111,16 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (const char* env = std::getenv("OPWIRE_REGISTRY"); registries.empty() && env && *env) registries.push_back(env);
   if (registries.empty()) registries.push_back("ipc://" + *directory + "/registry");
   for (const std::string& r : registries) {
-    if (Status s = CheckEndpoint(r, true); !s.ok()) return Fail(kUsage, s);
+    if (Status s = CheckEndpoint(r); !s.ok()) return Fail(kUsage, s);
   }
   const std::string name = f.name.empty() ? RandomName(f.device) : f.name;
   std::string control_at = fmt::format("ipc://{}/{}.ctl", *directory, name), run_at = fmt::format("ipc://{}/{}.run", *directory, name);
   const bool tcp = !f.listen.empty() && !IsIpc(f.listen);
   if (tcp) {
-    if (Status s = CheckEndpoint(f.listen, f.insecure); !s.ok()) return Fail(kUsage, s);
+    if (Status s = CheckEndpoint(f.listen); !s.ok()) return Fail(kUsage, s);
     control_at = f.listen;
     run_at = f.listen.substr(0, f.listen.rfind(':')) + ":*";
-  } else if (Status s = CheckEndpoint(control_at, false); !s.ok() || name.find('/') != std::string::npos) {
+  } else if (Status s = CheckEndpoint(control_at); !s.ok() || name.find('/') != std::string::npos) {
     return Fail(kUsage, s.ok() ? InvalidArgument("--name {}: expected no '/'", name) : s);
   }
 
@@ -129,9 +130,12 @@ int Serve(const Flags& f, TerminationSignals& signals) {
 
   // Run and control have contexts of their own, so that bulk never delays a run.
   ZmqContext run_context, control_context;
-  auto control = Router::Bind(control_context, control_at);
+  const auto control_guard = control_context.Guard(control_at, f.insecure, f.authorized), run_guard = run_context.Guard(run_at, f.insecure, f.authorized);
+  if (!control_guard.ok()) return Fail(kUsage, control_guard.status());
+  if (!run_guard.ok()) return Fail(kUsage, run_guard.status());
+  auto control = Router::Bind(control_context, control_at, *control_guard);
   if (!control.ok()) return Fail(1, control.status());
-  auto run = Router::Bind(run_context, run_at);
+  auto run = Router::Bind(run_context, run_at, *run_guard);
   if (!run.ok()) return Fail(1, run.status());
 
   CoreOptions core;

@@ -49,6 +49,8 @@ struct UpArgs {
 };
 
 Status Devices(const Common& common);
+// This user's key pair for tcp, made where there is none.
+Status Keys(const Common& common);
 Status Ops(const Common& common, const std::string& op);
 Status Explain(const Common& common, const ExplainArgs& args);
 Status Placement(const Common& common, const std::string& file);

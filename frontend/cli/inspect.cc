@@ -6,6 +6,7 @@
 
 #include "frontend/cli/cli.h"
 #include "ir/ops/names.h"
+#include "ir/wire/endpoint.h"
 
 namespace opwire::cli {
 namespace {
@@ -119,7 +120,7 @@ Status Devices(const Common& common) {
   for (const ExecutorFacts& e : executors) {
     table.Add({e.id, e.device, e.device_name, std::to_string(e.compute_units), HumanBytes(e.memory_bytes),
                HumanBytes(e.free_memory), std::to_string(e.sessions),
-               e.busy_ms ? fmt::format("busy {} ms: {}", e.busy_ms, e.running) : "idle", e.insecure ? "insecure" : "local"});
+               e.busy_ms ? fmt::format("busy {} ms: {}", e.busy_ms, e.running) : "idle", e.insecure ? "insecure" : IsIpc(e.control_endpoint) ? "local" : "keys"});
   }
   fmt::print("{}", table.ToString());
   return absl::OkStatus();

@@ -126,6 +126,10 @@ int main(int argc, char** argv) {
   command->add_flag("--profile", run.profile, "Print what each node took");
   command->callback([&] { chosen = [&] { return Run(common, run); }; });
 
+  Command(app, "keys", "Your public key for tcp, made where there is none", "  opwire keys\n  opwire keys --json\n")->callback([&] {
+    chosen = [&] { return Keys(common); };
+  });
+
   SessionsArgs sessions;
   command = Command(app, "sessions", "Your sessions and what they hold", "  opwire sessions\n  opwire sessions --end train\n");
   command->add_option("--end", sessions.end, "End the session of this name; what it holds is freed")->type_name("NAME");

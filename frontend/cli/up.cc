@@ -91,7 +91,7 @@ StatusOr<std::string> Place(const Common& common) {
     return WithNext(Usage("opwire up: expected one --registry ipc://PATH"),
                     "for tcp start the programs by hand: opwire-registry --help, opwire-executor --help");
   }
-  OPWIRE_RETURN_IF_ERROR(CheckEndpoint(common.registries[0], false));
+  OPWIRE_RETURN_IF_ERROR(CheckEndpoint(common.registries[0]));
   return common.registries[0];
 }
 

@@ -12,8 +12,9 @@ constexpr Nanos kLookAtControl = 100 * kMillisecond;
 
 // An executor that listens on all addresses names none: then the host is the one that was dialled.
 std::string RunEndpoint(const std::string& told, const std::string& control) {
-  for (const char* any : {"tcp://0.0.0.0:", "tcp://[::]:"}) {
-    if (told.starts_with(any)) return control.substr(0, control.rfind(':')) + told.substr(std::string_view(any).size() - 1);
+  for (const char* any : {"0.0.0.0:", "[::]:"}) {
+    const size_t host = told.find('@') == std::string::npos ? std::string_view("tcp://").size() : told.find('@') + 1;
+    if (told.compare(host, std::string_view(any).size(), any) == 0) return control.substr(0, control.rfind(':')) + told.substr(told.rfind(':'));
   }
   return told;
 }

@@ -59,7 +59,7 @@ StatusOr<Client> Client::Connect(const ClientOptions& options) {
     registries.push_back(own);
     client.state_->own = true;
   }
-  for (const std::string& r : registries) OPWIRE_RETURN_IF_ERROR(CheckEndpoint(r, /*insecure=*/true));
+  for (const std::string& r : registries) OPWIRE_RETURN_IF_ERROR(CheckEndpoint(r));
   return client;
 }
 

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "ir/wire/trust.h"
+
 namespace opwire {
 
 StatusOr<std::string> RuntimeDirectory() {
@@ -32,7 +34,7 @@ StatusOr<std::string> DefaultRegistryEndpoint() {
   return "ipc://" + directory + "/registry";
 }
 
-Status CheckEndpoint(std::string_view endpoint, bool insecure) {
+Status CheckEndpoint(std::string_view endpoint) {
   if (IsIpc(endpoint)) {
     const size_t length = endpoint.size() - 6;
     // The run, control and ring sockets add a suffix.
@@ -41,11 +43,8 @@ Status CheckEndpoint(std::string_view endpoint, bool insecure) {
     }
     return absl::OkStatus();
   }
-  if (endpoint.substr(0, 6) == "tcp://" && endpoint.rfind(':') > 6) {
-    if (insecure) return absl::OkStatus();
-    return FailedPrecondition("endpoint {}: tcp is open to everybody who can reach it; pass --insecure if that is meant", endpoint);
-  }
-  return InvalidArgument("endpoint {}: expected ipc://PATH or tcp://HOST:PORT", endpoint);
+  if (endpoint.substr(0, 6) == "tcp://" && endpoint.rfind(':') > 6) return SplitKey(endpoint).status();
+  return InvalidArgument("endpoint {}: expected ipc://PATH, tcp://HOST:PORT or tcp://KEY@HOST:PORT", endpoint);
 }
 
 bool SomebodyListens(std::string_view endpoint) {

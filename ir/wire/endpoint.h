@@ -16,9 +16,8 @@ StatusOr<std::string> RuntimeDirectory();
 // "ipc:///run/user/1000/opwire/registry".
 StatusOr<std::string> DefaultRegistryEndpoint();
 
-// INVALID_ARGUMENT unless "ipc://PATH" (a path short enough for a Unix socket) or "tcp://HOST:PORT". A tcp address without
-// `insecure` is FAILED_PRECONDITION: nothing protects it.
-Status CheckEndpoint(std::string_view endpoint, bool insecure);
+// INVALID_ARGUMENT unless "ipc://PATH" (a path short enough for a Unix socket), "tcp://HOST:PORT" or "tcp://KEY@HOST:PORT" (trust.h).
+Status CheckEndpoint(std::string_view endpoint);
 
 inline bool IsIpc(std::string_view endpoint) { return endpoint.substr(0, 6) == "ipc://"; }
 // REQUIRES: IsIpc(endpoint).

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "ir/wire/endpoint.h"
+#include "ir/wire/log.h"
 
 namespace opwire {
 namespace {
@@ -96,6 +97,35 @@ class Monitor {
   int fd_;
 };
 
+// What messages of a peer with this key carry: its role's digit and its name; empty: it may not come.
+std::string UserOf(const Key& key, const Key& own, const std::string& authorized_keys) {
+  if (key == own) return fmt::format("{}self", static_cast<int>(Role::kAdmin));
+  if (authorized_keys.empty()) return "";
+  const auto known = ReadAuthorizedKeys(authorized_keys);
+  if (!known.ok()) {
+    Log(LogLevel::kError, "no peer is let in", {{"why", MessageOf(known.status())}});
+    return "";
+  }
+  for (const AuthorizedKey& k : *known) {
+    if (k.key == key) return fmt::format("{}{}", static_cast<int>(k.role), k.name);
+  }
+  Log(LogLevel::kWarning, "a peer with an unknown key was turned away", {{"key", KeyToHex(key)}});
+  return "";
+}
+
+const char* WhyLost(int event) {
+  switch (event) {
+    case ZMQ_EVENT_DISCONNECTED: return "it was lost";
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: return "it does not take this key; its operator adds what `opwire keys` prints to --authorized";
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+      return "it ended the handshake; where it asks for keys, its address is tcp://KEY@HOST:PORT with the key that it logs";
+    default: return "nobody answers there";
+  }
+}
+
+void SetKey(void* socket, int option, const Key& key) { zmq_setsockopt(socket, option, key.data(), key.size()); }
+
 }  // namespace
 
 // What a thread allocates and another frees makes both wait for one lock of the allocator, up to a fifth of the time of a busy executor.
@@ -149,7 +179,65 @@ class ZmqContext::Pool {
 };
 
 ZmqContext::ZmqContext() : context_(zmq_ctx_new()) { zmq_ctx_set(context_, ZMQ_MAX_SOCKETS, 4096); }
-ZmqContext::~ZmqContext() { zmq_ctx_term(context_); }
+ZmqContext::~ZmqContext() {
+  zmq_ctx_shutdown(context_);  // the gatekeeper's receive ends with it
+  if (gatekeeper_.joinable()) gatekeeper_.join();
+  zmq_ctx_term(context_);
+}
+
+StatusOr<ZmqOptions> ZmqContext::Guard(const std::string& endpoint, bool insecure, const std::string& authorized_keys) {
+  ZmqOptions options;
+  if (IsIpc(endpoint) || insecure) return options;
+  const auto own = ReadKeyPair(OwnKeyPath());
+  if (absl::IsNotFound(own.status())) {
+    return FailedPrecondition("endpoint {}: tcp serves those with keys, and this user has none at {}; make one with `opwire keys` and name those that "
+                              "may come with --authorized FILE, or serve everybody who can reach it with --insecure",
+                              endpoint, OwnKeyPath());
+  }
+  if (!own.ok()) return own.status();
+  if (!authorized_keys.empty()) OPWIRE_RETURN_IF_ERROR(ReadAuthorizedKeys(authorized_keys).status());
+  OPWIRE_RETURN_IF_ERROR(Authorize(own->public_key, authorized_keys));
+  options.secure = true;
+  return options;
+}
+
+// ZeroMQ asks on this address before it lets a peer in (its RFC 27, ZAP).
+Status ZmqContext::Authorize(const Key& own, std::string authorized_keys) {
+  void* socket = zmq_socket(context_, ZMQ_REP);
+  if (!socket) return ResourceExhausted("no socket for the gatekeeper: {}", zmq_strerror(errno));
+  SetInt(socket, ZMQ_LINGER, 0);
+  if (zmq_bind(socket, "inproc://zeromq.zap.01") != 0) {
+    const int error = errno;
+    zmq_close(socket);
+    return Unavailable("the gatekeeper cannot listen: {}", zmq_strerror(error));
+  }
+  gatekeeper_ = std::thread([socket, own, path = std::move(authorized_keys)] {
+    while (true) {
+      // version, request, domain, address, identity, mechanism, credentials
+      std::vector<std::string> frames;
+      Frame frame;
+      bool more = true;
+      for (; more; more = frame.more()) {
+        if (zmq_msg_recv(frame.get(), socket, 0) < 0) break;
+        frames.emplace_back(reinterpret_cast<const char*>(frame.bytes().data()), frame.bytes().size());
+      }
+      if (more) break;
+      std::string user;
+      if (frames.size() == 7 && frames[5] == "CURVE" && frames[6].size() == sizeof(Key)) {
+        Key key;
+        std::memcpy(key.data(), frames[6].data(), key.size());
+        user = UserOf(key, own, path);
+      }
+      frames.resize(2);
+      const std::string answer[] = {"1.0", frames[1], user.empty() ? "400" : "200", user.empty() ? "unknown key" : "", user, ""};
+      for (size_t i = 0; i < std::size(answer); ++i) {
+        zmq_send(socket, answer[i].data(), answer[i].size(), i + 1 < std::size(answer) ? ZMQ_SNDMORE : 0);
+      }
+    }
+    zmq_close(socket);
+  });
+  return absl::OkStatus();
+}
 
 ZmqContext::Pool* ZmqContext::TakePool() {
   std::lock_guard lock(mutex_);
@@ -230,11 +318,18 @@ StatusOr<std::unique_ptr<Router>> Router::Bind(ZmqContext& context, const std::s
   SetInt(s.socket.get(), ZMQ_ROUTER_MANDATORY, 1);
   s.max_connections = options.max_connections;
   s.monitor = std::make_unique<Monitor>(context, s.socket.get(), ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED);
+  KeyPair own;
+  if (options.secure) {
+    OPWIRE_ASSIGN_OR_RETURN(own, ReadKeyPair(OwnKeyPath()));
+    SetInt(s.socket.get(), ZMQ_CURVE_SERVER, 1);
+    SetKey(s.socket.get(), ZMQ_CURVE_SECRETKEY, own.secret_key);
+    zmq_setsockopt(s.socket.get(), ZMQ_ZAP_DOMAIN, "opwire", 6);
+  }
   if (zmq_bind(s.socket.get(), endpoint.c_str()) != 0) return Unavailable("endpoint {}: {}", endpoint, zmq_strerror(errno));
   char bound[256];
   size_t size = sizeof(bound);
   zmq_getsockopt(s.socket.get(), ZMQ_LAST_ENDPOINT, bound, &size);
-  s.endpoint = bound;
+  s.endpoint = options.secure ? WithKey(bound, own.public_key) : bound;
   s.fd = GetInt(s.socket.get(), ZMQ_FD);
   return router;
 }
@@ -279,7 +374,13 @@ bool Router::Receive(Incoming& m) {
     m.head = s.head.bytes();
     m.bulk = s.bulk.bytes();
     m.uid = kNoUid;
+    m.key_name = {};
+    m.role = Role::kUse;
     if (fresh) {
+      if (const char* user = zmq_msg_gets(s.head.get(), "User-Id"); user && *user >= '0' && *user <= '2') {
+        m.role = static_cast<Role>(*user - '0');
+        m.key_name = user + 1;
+      }
       ucred credentials{};
       socklen_t size = sizeof(credentials);
       if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 && credentials.pid != 0) m.uid = credentials.uid;
@@ -335,7 +436,8 @@ Dealer::~Dealer() {
 StatusOr<std::unique_ptr<Dealer>> Dealer::Connect(ZmqContext& context, const std::string& endpoint, const ZmqOptions& options) {
   auto dealer = std::unique_ptr<Dealer>(new Dealer);
   State& s = *dealer->s_;
-  s.endpoint = endpoint;
+  OPWIRE_ASSIGN_OR_RETURN(const KeyedAddress to, SplitKey(endpoint));
+  s.endpoint = to.address;
   if (!s.socket.Open(context, ZMQ_DEALER)) return ResourceExhausted("endpoint {}: {}", endpoint, zmq_strerror(errno));
   CommonOptions(s.socket.get(), options);
   SetInt(s.socket.get(), ZMQ_RECONNECT_IVL, -1);
@@ -344,7 +446,15 @@ StatusOr<std::unique_ptr<Dealer>> Dealer::Connect(ZmqContext& context, const std
       context, s.socket.get(),
       ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
           ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
-  if (zmq_connect(s.socket.get(), endpoint.c_str()) != 0) return Unavailable("endpoint {}: {}", endpoint, zmq_strerror(errno));
+  if (to.keyed) {
+    auto own = ReadKeyPair(OwnKeyPath());
+    if (absl::IsNotFound(own.status())) return FailedPrecondition("{} asks for a key, and there is none at {}; make one: opwire keys", to.address, OwnKeyPath());
+    if (!own.ok()) return own.status();
+    SetKey(s.socket.get(), ZMQ_CURVE_SERVERKEY, to.key);
+    SetKey(s.socket.get(), ZMQ_CURVE_PUBLICKEY, own->public_key);
+    SetKey(s.socket.get(), ZMQ_CURVE_SECRETKEY, own->secret_key);
+  }
+  if (zmq_connect(s.socket.get(), to.address.c_str()) != 0) return Unavailable("endpoint {}: {}", endpoint, zmq_strerror(errno));
   s.fd = GetInt(s.socket.get(), ZMQ_FD);
   s.monitor_fd = s.monitor->fd();
   return dealer;
@@ -383,8 +493,7 @@ StatusOr<bool> Dealer::Receive(Message& m, Nanos timeout) {
     int event, value;
     if ((ready & 2) && s.monitor->Next(event, value)) {
       // What arrived before the loss is still delivered by the next turn.
-      s.lost = fmt::format("no connection to {}{}", s.endpoint,
-                           event == ZMQ_EVENT_DISCONNECTED ? ": it was lost" : ": nobody answers there");
+      s.lost = fmt::format("no connection to {}: {}", s.endpoint, WhyLost(event));
       continue;
     }
     if (ready == 0 && left == 0) return false;

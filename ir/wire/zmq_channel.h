@@ -7,11 +7,21 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "ir/wire/channel.h"
+#include "ir/wire/trust.h"
 
 namespace opwire {
+
+struct ZmqOptions {
+  bool secure = false;                           // a server's: only peers with keys; from ZmqContext::Guard
+  Nanos heartbeat = 150 * kMillisecond;          // silence after which ZeroMQ itself asks the other side
+  Nanos heartbeat_timeout = 350 * kMillisecond;  // silence after which a connection counts as lost
+  int max_connections = 512;                     // a server's; more are shut down as they come
+};
 
 // One I/O thread. Sockets must be closed before it ends.
 class ZmqContext {
@@ -21,22 +31,24 @@ class ZmqContext {
   ZmqContext(const ZmqContext&) = delete;
   void* get() const { return context_; }
 
+  // Before the Router of a server at `endpoint`: over ipc, or where `insecure`, plain options. Else secure ones: peers come with this
+  // user's own key (OwnKeyPath), which may do all, or with one of the file `authorized_keys` (empty: none), which is read anew for each.
+  // FAILED_PRECONDITION where the user has no key.
+  StatusOr<ZmqOptions> Guard(const std::string& endpoint, bool insecure, const std::string& authorized_keys);
+
   // Memory of a socket's outgoing messages, which the I/O thread gives back; kept here because it may do so after the socket is closed.
   class Pool;
   Pool* TakePool();
   void ReturnPool(Pool* pool);
 
  private:
+  Status Authorize(const Key& own, std::string authorized_keys);
+
   void* context_;
+  std::thread gatekeeper_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Pool>> pools_;
   std::vector<Pool*> idle_;
-};
-
-struct ZmqOptions {
-  Nanos heartbeat = 150 * kMillisecond;          // silence after which ZeroMQ itself asks the other side
-  Nanos heartbeat_timeout = 350 * kMillisecond;  // silence after which a connection counts as lost
-  int max_connections = 512;                     // a server's; more are shut down as they come
 };
 
 // What a server received. The bytes are valid until the next call of the router.
@@ -45,11 +57,15 @@ struct Incoming {
   Bytes head;
   Bytes bulk;
   uint32_t uid;  // of the peer's process, with its first message and where the kernel says so (ipc); else kNoUid
+  // With the first message of a peer with a key: whose it is, and what it may do.
+  std::string_view key_name;
+  Role role;
 };
 inline constexpr uint32_t kNoUid = UINT32_MAX;
 
 class Router : public ServerChannel {
  public:
+  // A secure one uses the key pair of OwnKeyPath, and its endpoint() names the public key.
   static StatusOr<std::unique_ptr<Router>> Bind(ZmqContext& context, const std::string& endpoint, const ZmqOptions& options = {});
   ~Router() override;
 
@@ -74,7 +90,8 @@ class Router : public ServerChannel {
 
 class Dealer : public ClientChannel {
  public:
-  // Does not wait for the connection: Receive says UNAVAILABLE when it is refused or lost.
+  // Does not wait for the connection: Receive says UNAVAILABLE when it is refused or lost. An address with a key needs the pair
+  // of OwnKeyPath: FAILED_PRECONDITION without one.
   static StatusOr<std::unique_ptr<Dealer>> Connect(ZmqContext& context, const std::string& endpoint, const ZmqOptions& options = {});
   ~Dealer() override;
 

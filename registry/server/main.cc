@@ -20,13 +20,14 @@ int main(int argc, char** argv) {
   using namespace opwire;
   TerminationSignals signals;
   CLI::App app("Knows every live executor, what it can run and how busy it is.\n\nExample:\n  opwire-registry\n  opwire-registry --listen "
-               "tcp://127.0.0.1:7000 --insecure",
+               "tcp://10.0.0.1:7000 --authorized keys.txt",
                "opwire-registry");
-  std::string listen, level = "info";
+  std::string listen, authorized, level = "info";
   bool insecure = false;
   int64_t beat_ms = 1000;
   app.add_option("--listen", listen, "Where to listen: ipc://PATH or tcp://HOST:PORT (default: the user's runtime directory)");
-  app.add_flag("--insecure", insecure, "Allow tcp without encryption");
+  app.add_option("--authorized", authorized, "Over tcp: a file of keys that may come, lines of KEY NAME use|execute|admin (opwire keys)");
+  app.add_flag("--insecure", insecure, "Over tcp: without encryption, for everybody");
   app.add_option("--beat-ms", beat_ms, "Milliseconds between an executor's heartbeats")->check(CLI::Range(10, 60000))->capture_default_str();
   app.add_option("--log-level", level, "debug, info, warning or error")->check(CLI::IsMember({"debug", "info", "warning", "error"}))->capture_default_str();
   try {
@@ -42,11 +43,11 @@ int main(int argc, char** argv) {
     if (!endpoint.ok()) return Fail(1, endpoint.status());
     listen = *endpoint;
   }
-  if (Status status = CheckEndpoint(listen, insecure); !status.ok()) return Fail(2, status);
+  if (Status status = CheckEndpoint(listen); !status.ok()) return Fail(2, status);
   RegistryOptions options;
   options.beat = beat_ms * kMillisecond;
-  auto server = RegistryServer::Start(listen, options);
-  if (!server.ok()) return Fail(1, server.status());
+  auto server = RegistryServer::Start(listen, options, insecure, authorized);
+  if (!server.ok()) return Fail(absl::IsFailedPrecondition(server.status()) ? 2 : 1, server.status());
   Log(LogLevel::kInfo, "listening", {{"endpoint", (*server)->endpoint()}});
   (*server)->Run(signals.fd());
   if (IsIpc(listen)) unlink(IpcPath(listen).c_str());  // so that nobody takes it for a stale one

@@ -5,9 +5,11 @@
 
 namespace opwire {
 
-StatusOr<std::unique_ptr<RegistryServer>> RegistryServer::Start(const std::string& endpoint, const RegistryOptions& options) {
+StatusOr<std::unique_ptr<RegistryServer>> RegistryServer::Start(const std::string& endpoint, const RegistryOptions& options, bool insecure,
+                                                                 const std::string& authorized_keys) {
   auto context = std::make_unique<ZmqContext>();
-  OPWIRE_ASSIGN_OR_RETURN(auto router, Router::Bind(*context, endpoint, {}));
+  OPWIRE_ASSIGN_OR_RETURN(const ZmqOptions guarded, context->Guard(endpoint, insecure, authorized_keys));
+  OPWIRE_ASSIGN_OR_RETURN(auto router, Router::Bind(*context, endpoint, guarded));
   uint64_t epoch;
   randombytes_buf(&epoch, sizeof(epoch));
   return std::unique_ptr<RegistryServer>(new RegistryServer(std::move(context), std::move(router), epoch, options));
@@ -24,11 +26,19 @@ void RegistryServer::Run(int stop_fd) {
   std::vector<PeerId> gone;
   while (!PollReadable({&stop_fd, 1}, 0)) {
     router_->TakeGone(gone);
-    for (PeerId peer : gone) state_.OnPeerGone(peer);
+    for (PeerId peer : gone) {
+      state_.OnPeerGone(peer);
+      roles_.erase(peer);
+    }
     Incoming message;
     SendAll(state_.OnTick(MonotonicNow()));
     int received = 0;
-    for (; received < 256 && router_->Receive(message); ++received) SendAll(state_.OnMessage(MonotonicNow(), message.peer, message.head));
+    for (; received < 256 && router_->Receive(message); ++received) {
+      if (!message.key_name.empty()) roles_[message.peer] = message.role;
+      const auto role = roles_.find(message.peer);
+      const bool may_register = role == roles_.end() || role->second == Role::kAdmin;
+      SendAll(state_.OnMessage(MonotonicNow(), message.peer, message.head, may_register));
+    }
     if (received == 256) continue;
     const int fds[] = {router_->fd(), router_->monitor_fd(), stop_fd};
     const Nanos next = state_.NextDeadline();

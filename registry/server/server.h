@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "ir/wire/zmq_channel.h"
 #include "registry/state/state.h"
 
@@ -13,7 +14,9 @@ namespace opwire {
 class RegistryServer {
  public:
   // UNAVAILABLE or ALREADY_EXISTS when the endpoint cannot be bound.
-  static StatusOr<std::unique_ptr<RegistryServer>> Start(const std::string& endpoint, const RegistryOptions& options);
+  // A tcp endpoint serves those with keys (ZmqContext::Guard), or where `insecure` everybody.
+  static StatusOr<std::unique_ptr<RegistryServer>> Start(const std::string& endpoint, const RegistryOptions& options, bool insecure = false,
+                                                         const std::string& authorized_keys = "");
 
   const std::string& endpoint() const { return router_->endpoint(); }
   // Serves on the calling thread until `stop_fd` becomes readable.
@@ -26,6 +29,7 @@ class RegistryServer {
 
   std::unique_ptr<ZmqContext> context_;
   std::unique_ptr<Router> router_;
+  absl::flat_hash_map<PeerId, Role> roles_;  // of peers with keys
   RegistryState state_;
 };
 

@@ -30,7 +30,7 @@ std::unique_ptr<fb::ExecutorInfoT> CopyInfo(const fb::ExecutorInfoT& info, bool 
 
 RegistryState::RegistryState(uint64_t epoch, Nanos now, const RegistryOptions& options) : epoch_(epoch), born_(now), options_(options) {}
 
-std::vector<Outgoing> RegistryState::OnMessage(Nanos now, PeerId peer, Bytes bytes) {
+std::vector<Outgoing> RegistryState::OnMessage(Nanos now, PeerId peer, Bytes bytes, bool may_register) {
   std::vector<Outgoing> out;
   auto decoded = DecodeRequest(bytes, decode_);
   if (!decoded.ok()) {
@@ -39,6 +39,11 @@ std::vector<Outgoing> RegistryState::OnMessage(Nanos now, PeerId peer, Bytes byt
   }
   const fb::Request& r = **decoded;
   if (const auto w = watchers_.find(peer); w != watchers_.end()) w->second.expires = now + options_.missed_beats * options_.beat;
+  const bool registers = r.body_type() == fb::Body::Register || r.body_type() == fb::Body::Heartbeat || r.body_type() == fb::Body::Unregister;
+  if (registers && !may_register) {
+    out.push_back({peer, EncodeError(r.seq(), PermissionDenied("executors need a key with the role admin to register here"))});
+    return out;
+  }
   switch (r.body_type()) {
     case fb::Body::Register: Register(now, peer, r.seq(), *r.body_as_Register(), out); break;
     case fb::Body::Heartbeat: Heartbeat(now, peer, r.seq(), *r.body_as_Heartbeat(), out); break;

@@ -34,8 +34,8 @@ class RegistryState {
   // `epoch` differs between any two registries that a client may meet.
   RegistryState(uint64_t epoch, Nanos now, const RegistryOptions& options);
 
-  // Any bytes from any peer: replies and what watchers are told.
-  std::vector<Outgoing> OnMessage(Nanos now, PeerId peer, Bytes bytes);
+  // Any bytes from any peer: replies and what watchers are told. A peer that may not register is told PERMISSION_DENIED when it tries.
+  std::vector<Outgoing> OnMessage(Nanos now, PeerId peer, Bytes bytes, bool may_register = true);
   // Removes executors that missed their beats and watchers that are silent.
   std::vector<Outgoing> OnTick(Nanos now);
   void OnPeerGone(PeerId peer) { watchers_.erase(peer); }

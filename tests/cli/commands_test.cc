@@ -47,7 +47,7 @@ class Commands : public testing::Test {
 };
 
 TEST_F(Commands, HelpHasAnExample) {
-  for (const char* command : {"up", "devices", "ops", "explain", "report", "run", "sessions"}) {
+  for (const char* command : {"up", "devices", "ops", "explain", "report", "run", "keys", "sessions"}) {
     const House::Result r = house_.Run(fmt::format("opwire {} --help", command));
     EXPECT_EQ(r.code, 0);
     EXPECT_TRUE(Has(r.output, fmt::format("Examples:\n  opwire {}", command))) << r.output;
@@ -59,7 +59,7 @@ TEST_F(Commands, HelpHasAnExample) {
 TEST_F(Commands, WrongUsageIsTwo) {
   house_.Write("count.opw", kCount);
   Expect("opwire device", 2, "no command 'device', did you mean devices?");
-  Expect("opwire frobnicate", 2, "expected up, devices, ops, explain, report, run, sessions");
+  Expect("opwire frobnicate", 2, "expected up, devices, ops, explain, report, run, keys, sessions");
   Expect("opwire run", 2, "opwire run --help");
   Expect("opwire run nofile.opw", 2, "nofile.opw cannot be read");
   Expect("opwire run count.opw --in x", 2, "expected NAME=VALUE");
@@ -77,7 +77,7 @@ TEST_F(Commands, WrongUsageIsTwo) {
   Expect("opwire explain", 2, "expected an op");
   Expect("opwire explain matmull f32", 2, "did you mean matmul?");
   Expect("opwire explain matmul f33", 2, "expected an element type");
-  Expect("opwire devices --registry here", 2, "expected ipc://PATH or tcp://HOST:PORT");
+  Expect("opwire devices --registry here", 2, "expected ipc://PATH, tcp://HOST:PORT or tcp://KEY@HOST:PORT");
   Expect("opwire up --data nowhere", 2, "expected a directory that exists");
   EXPECT_EQ(Json("opwire frobnicate --json", 2)["error"]["exit"], 2);
   EXPECT_EQ(Json("opwire run nofile.opw --json", 2)["error"]["code"], "INVALID_ARGUMENT");

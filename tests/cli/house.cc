@@ -48,6 +48,7 @@ pid_t House::Start(const std::string& command) {
   dup2(out, 2);
   setenv("OPWIRE_RUNTIME_DIR", runtime_.c_str(), 1);
   unsetenv("OPWIRE_REGISTRY");
+  setenv("OPWIRE_KEY", (root_ + "/key").c_str(), 1);
   setenv("PATH", fmt::format("{}:{}", OPWIRE_PATH, std::getenv("PATH")).c_str(), 1);
   if (chdir(work_.c_str()) != 0) _exit(126);
   execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));

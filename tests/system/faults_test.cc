@@ -9,7 +9,6 @@
 namespace opwire {
 namespace {
 
-using Floats = std::vector<float>;
 using nlohmann::json;
 // The promise is one second; machines that do much else get more.
 constexpr Nanos kSoon = 4 * kSecond;

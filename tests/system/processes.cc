@@ -23,6 +23,7 @@ SystemTest::SystemTest() {
   directory_ = mkdtemp(path);
   setenv("OPWIRE_RUNTIME_DIR", directory_.c_str(), 1);
   unsetenv("OPWIRE_REGISTRY");
+  setenv("OPWIRE_KEY", (directory_ + "/key").c_str(), 1);  // not there until a test makes it
 }
 
 SystemTest::~SystemTest() {

@@ -54,10 +54,12 @@ class SystemTest : public ::testing::Test {
 
   static bool Eventually(const std::function<bool()>& condition, Nanos within = 20 * kSecond);
 
+  // What the process said.
+  std::string LogOf(pid_t pid) const { return directory_ + "/" + std::to_string(pid) + ".log"; }
+
   std::string directory_;
 
  private:
-  std::string LogOf(pid_t pid) const { return directory_ + "/" + std::to_string(pid) + ".log"; }
   std::map<pid_t, int> children_;  // by id: the status once ended, else -1
 };
 
@@ -71,6 +73,9 @@ inline constexpr const char* kHeavy = R"(program @heavy(%x: f32[256, 256]) -> (y
 })";
 
 inline Array Values(std::vector<float> v) { return Array::Of<float>(DType::kF32, {static_cast<int64_t>(v.size())}, v); }
+
+using Floats = std::vector<float>;
+inline Floats ToFloats(const Array& a) { return {a.values<float>().begin(), a.values<float>().end()}; }
 
 #define ASSERT_OK(expression)                        \
   do {                                               \

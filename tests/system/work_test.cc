@@ -10,10 +10,6 @@
 namespace opwire {
 namespace {
 
-using Floats = std::vector<float>;
-
-Floats ToFloats(const Array& a) { return {a.values<float>().begin(), a.values<float>().end()}; }
-
 struct Carrier {
   const char* name;
   bool ring;
@@ -111,7 +107,7 @@ TEST_F(SystemTest, CancelAndDeadlineReachARun) {
 TEST_F(SystemTest, ExitCodes) {
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--no-such-flag"})), 2);
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--limit-tensors", "0"})), 2);
-  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--listen", "tcp://127.0.0.1:*"})), 2) << "tcp needs --insecure";
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--listen", "tcp://127.0.0.1:*"})), 2) << "tcp needs keys, or --insecure";
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "a/b"})), 2);
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--registry", "nonsense"})), 2);
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--device", "cuda:7"})), 3);
