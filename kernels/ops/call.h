@@ -42,6 +42,13 @@ void ParallelFor(const opw_call* c, int64_t n, int64_t grain, const F& f) {
       const_cast<F*>(&f));
 }
 
+// Whether the run was stopped: then the one range asked for does not begin. For loops inside a range that may take milliseconds.
+inline bool Stopped(const opw_call* c) {
+  bool began = false;
+  ParallelFor(c, 1, 1, [&](int64_t, int64_t) { began = true; });
+  return !began;
+}
+
 // A position in a shape, in row-major order from a flat start, with its offset in up to kTensors tensors. Axes are the shape's;
 // a stride of 0 repeats.
 template <int kTensors>
@@ -95,8 +102,10 @@ inline int64_t OffsetOf(const opw_tensor& t, int64_t flat) {
   return offset;
 }
 
-// What a range of reference work should take, in elements: a stop word is read within milliseconds.
+// What a range of reference work should take, in elements: a stop word is read within milliseconds. A loop over more elements
+// inside one range asks Stopped every so often.
 inline constexpr int64_t kReferenceGrain = 16384;
+inline bool StoppedAt(const opw_call* c, int64_t i) { return i % kReferenceGrain == kReferenceGrain - 1 && Stopped(c); }
 
 }  // namespace opwire::ops
 

@@ -119,6 +119,9 @@ void Builder::Shape() {
     Add({Of({3, 5})}, {{"repeats", Ints{4}}});
     Add({Of({3})}, {{"repeats", Ints{2, 1, 2}}});
     Add({Of({3})}, {{"repeats", Ints{0}}});
+    Add({Of({2, 3, 5})}, {{"repeats", Ints{2, 3, 1}}});
+    Add({Of({2, 1, 5})}, {{"repeats", Ints{3, 2, 2, 4}}});
+    Add({Of({3, 5})}, {{"repeats", Ints{1, 1}}});
   } else if (op == "slice") {
     const auto add = [&](DType index, int64_t start, int64_t dim, int64_t length, int64_t step) {
       Case& c = Add({Of({12, 9}, Values::kSpecial), Scalar(index, static_cast<Real>(start))}, {{"dim", dim}, {"step", step}});
@@ -132,6 +135,8 @@ void Builder::Shape() {
     add(DType::kI32, -13, 0, 2, 1);
     add(DType::kI64, int64_t{1} << 62, 0, 3, 1);
     add(DType::kI64, 0, 0, 0, 1);
+    add(DType::kI64, 6, 0, 4, 3);  // strided out of the end
+    add(DType::kI64, 8, 1, 1, 5);
   }
 }
 
@@ -152,11 +157,15 @@ void Builder::Indexing() {
         for (int64_t dim : {0, -1})
           Add({Of({5, 6}, Values::kSpecial), Indices(index, {4, 6}, dim == 0 ? 5 : 6, bad)}, {{"dim", dim}});
         Add({Of({5, 1000}), Indices(index, {5, 900}, 1000, bad)}, {{"dim", int64_t{1}}});
+        Add({Of({3, 4, 5, 6}), Indices(index, {2, 9, 4, 5}, 4, bad)}, {{"dim", int64_t{1}}});
+        Add({Of({3, 20000}), Indices(index, {7, 20000}, 3, bad)}, {{"dim", int64_t{0}}});
       } else if (op == "scatter_add") {
         for (int64_t dim : {0, -1}) {
           Add({Of({5, 6}), Indices(index, {4, 6}, dim == 0 ? 5 : 6, bad), Of({8, 7})}, {{"dim", dim}});
         }
         Add({Of({3}), Indices(index, {50}, 3, bad), Of({50})}, {{"dim", int64_t{0}}});
+        Add({Of({3, 4, 150}), Indices(index, {2, 9, 140}, 4, bad), Of({3, 9, 140})}, {{"dim", int64_t{1}}});
+        Add({Of({4, 40}), Indices(index, {0, 40}, 4), Of({0, 40})}, {{"dim", int64_t{0}}});
       } else if (op == "choose") {
         const DType content = type_;  // the first type variable is the case's; xs take each type in turn below
         if (content != index) continue;

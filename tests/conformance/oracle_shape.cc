@@ -65,8 +65,11 @@ void ScatterAdd(const OracleCall& c, Expected* e) {
   }
   if (!floats) return;
   e->error.resize(sums.size());
-  // Each addition is rounded to the result's type.
-  for (size_t i = 0; i < sums.size(); ++i) e->error[i] = terms[i] * Ulp(x.dtype, magnitude[i]);
+  // Each addition is rounded to the computing type, the sum once to the result's.
+  const DType computing = ComputingType(x.dtype);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    e->error[i] = terms[i] * Ulp(computing, magnitude[i]) + (computing == x.dtype ? 0 : Ulp(x.dtype, sums[i]) / 2);
+  }
 }
 
 }  // namespace

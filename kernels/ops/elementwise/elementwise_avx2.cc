@@ -4,6 +4,6 @@
 
 namespace opwire::ops {
 
-FastElementwise FastElementwiseAvx2() { return {avx2::kOps, sizeof(avx2::kOps) / sizeof(FastOp), &avx2::kCasts}; }
+FastElementwise FastElementwiseAvx2() { return {avx2::kOps, sizeof(avx2::kOps) / sizeof(FastOp)}; }
 
 }  // namespace opwire::ops

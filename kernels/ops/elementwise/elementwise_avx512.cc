@@ -4,6 +4,6 @@
 
 namespace opwire::ops {
 
-FastElementwise FastElementwiseAvx512() { return {avx512::kOps, sizeof(avx512::kOps) / sizeof(FastOp), &avx512::kCasts}; }
+FastElementwise FastElementwiseAvx512() { return {avx512::kOps, sizeof(avx512::kOps) / sizeof(FastOp)}; }
 
 }  // namespace opwire::ops

@@ -35,12 +35,16 @@ struct Plan {
   int64_t strides[kMaxOperands + 1][OPW_MAX_RANK];
 };
 
+void Raise(const opw_call* c, uint32_t flags) {
+  if (flags != 0) c->runtime->raise(c->runtime, flags);
+}
+
 void Call(const Plan& p, const opw_call* c, const int64_t (&offsets)[kMaxOperands + 1], int64_t n) {
   const void* in[kMaxOperands];
   for (int i = 0; i < p.operands; ++i) {
     in[i] = static_cast<const char*>(c->operands[p.slot[i]].data) + offsets[i] * p.bytes[i];
   }
-  p.loop(static_cast<char*>(c->results[0].data) + offsets[kResult] * p.bytes[kResult], in, n, p.repeated);
+  Raise(c, p.loop(static_cast<char*>(c->results[0].data) + offsets[kResult] * p.bytes[kResult], in, n, p.repeated));
 }
 
 int RunEmpty(const Plan&, const opw_call*) { return OPW_OK; }
@@ -48,7 +52,7 @@ int RunEmpty(const Plan&, const opw_call*) { return OPW_OK; }
 int RunSmall(const Plan& p, const opw_call* c) {
   const void* in[kMaxOperands];
   for (int i = 0; i < p.operands; ++i) in[i] = c->operands[p.slot[i]].data;
-  p.loop(c->results[0].data, in, p.elements, p.repeated);
+  Raise(c, p.loop(c->results[0].data, in, p.elements, p.repeated));
   return OPW_OK;
 }
 
@@ -62,7 +66,7 @@ void StreamRange(const Plan& p, const opw_call* c, int64_t begin, int64_t end) {
     for (int i = 0; i < p.operands; ++i) {
       in[i] = static_cast<const char*>(c->operands[p.slot[i]].data) + ((p.repeated >> i & 1) != 0 ? 0 : at * p.bytes[i]);
     }
-    p.loop(block, in, n, p.repeated);
+    Raise(c, p.loop(block, in, n, p.repeated));
     StreamCopy(static_cast<char*>(c->results[0].data) + at * bytes, block, n * bytes);
   }
 }
@@ -124,7 +128,7 @@ int RunPacked(const Plan& p, const opw_call* c) {
           for (int64_t i = 0; i < n; ++i) reinterpret_cast<U*>(blocks[t])[i] = from[offsets[t][i]];
         });
       }
-      p.loop(blocks[kResult], in, n, 0);
+      Raise(c, p.loop(blocks[kResult], in, n, 0));
       VisitBits(p.bytes[kResult], [&](auto tag) {
         using U = typename decltype(tag)::Type;
         U* const to = static_cast<U*>(c->results[0].data);
@@ -205,8 +209,12 @@ int Prepare(const opw_call* c, void** state, int64_t*) {
 }
 
 template <Set kSet>
+const FastCasts& Casts() {
+  return kSet == Set::kAvx2 ? FastCastsAvx2() : FastCastsAvx512();
+}
+template <Set kSet>
 ElementwiseLoop CastOf(const opw_call* c) {
-  return Loops<kSet>().casts->loops[c->operands[0].dtype][c->results[0].dtype];
+  return Casts<kSet>().loops[c->operands[0].dtype][c->results[0].dtype];
 }
 template <Set kSet>
 const char* SupportsCast(const opw_call* c) {
@@ -244,7 +252,7 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
   }
   DTypeSet from;
   for (int t = 1; t < kDTypeCount; ++t) {
-    for (const ElementwiseLoop loop : fast.casts->loops[t]) {
+    for (const ElementwiseLoop loop : Casts<kSet>().loops[t]) {
       if (loop != nullptr) from = from | DTypeSet{static_cast<DType>(t)};
     }
   }

@@ -7,8 +7,8 @@
 namespace opwire::ops {
 
 // Computes n results. Operand i is contiguous, or where bit i of `repeated` is set one element for all. The result may be one of
-// the contiguous operands. REQUIRES: n > 0.
-using ElementwiseLoop = void (*)(void* result, const void* const* operands, int64_t n, unsigned repeated);
+// the contiguous operands. Returns the OPW_FLAG_* that it raises. REQUIRES: n > 0.
+using ElementwiseLoop = uint32_t (*)(void* result, const void* const* operands, int64_t n, unsigned repeated);
 
 struct FastOp {
   const char* op;
@@ -23,11 +23,12 @@ struct FastCasts {
 struct FastElementwise {
   const FastOp* ops;
   int count;
-  const FastCasts* casts;
 };
 
 FastElementwise FastElementwiseAvx2();
 FastElementwise FastElementwiseAvx512();
+const FastCasts& FastCastsAvx2();
+const FastCasts& FastCastsAvx512();
 
 }  // namespace opwire::ops
 

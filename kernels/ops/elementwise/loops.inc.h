@@ -55,16 +55,17 @@ struct Sink {
 };
 
 template <typename Op, typename S>
-void UnaryLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
+uint32_t UnaryLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
   using Out = Sink<S, Op::kTest>;
   Cursor<S> a(in[0], repeated & 1);
   int64_t i = 0;
   for (; i + Out::kLanes <= n; i += Out::kLanes) Out::Put(y, i, Op::Apply(a.Next()));
   if (i < n) Out::PutRest(y, i, Op::Apply(a.Rest(n - i)), n - i);
+  return 0;
 }
 
 template <typename Op, typename S>
-void BinaryLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
+uint32_t BinaryLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
   using Out = Sink<S, Op::kTest>;
   Cursor<S> a(in[0], repeated & 1), b(in[1], repeated & 2);
   int64_t i = 0;
@@ -73,10 +74,11 @@ void BinaryLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
     Out::Put(y, i, Op::Apply(x, b.Next()));
   }
   if (i < n) Out::PutRest(y, i, Op::Apply(a.Rest(n - i), b.Rest(n - i)), n - i);
+  return 0;
 }
 
 template <typename Op, typename S>
-void TernaryLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
+uint32_t TernaryLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
   using Out = Sink<S, false>;
   Cursor<S> a(in[0], repeated & 1), b(in[1], repeated & 2), c(in[2], repeated & 4);
   int64_t i = 0;
@@ -86,11 +88,12 @@ void TernaryLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
     Out::Put(y, i, Op::Apply(u, v, c.Next()));
   }
   if (i < n) Out::PutRest(y, i, Op::Apply(a.Rest(n - i), b.Rest(n - i), c.Rest(n - i)), n - i);
+  return 0;
 }
 
 // y = condition ? a : b for elements of any type as wide as U.
 template <typename U>
-void WhereLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
+uint32_t WhereLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
   using Out = Sink<U, false>;
   using Bytes = VecLike<uint8_t, U>;
   const uint8_t* condition = static_cast<const uint8_t*>(in[0]);
@@ -108,18 +111,7 @@ void WhereLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
     Out::Put(y, i, select(LoadBytes<Bytes>(condition), x, b.Next()));
   }
   if (i < n) Out::PutRest(y, i, select(LoadSome<uint8_t, Bytes>(condition, n - i), a.Rest(n - i), b.Rest(n - i)), n - i);
-}
-
-template <typename From, typename To>
-void CastLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
-  static_assert(Mem<From>::kLanes == Mem<To>::kLanes);
-  using C = typename Mem<To>::Compute;
-  Cursor<From> a(in[0], repeated & 1);
-  int64_t i = 0;
-  for (; i + Mem<To>::kLanes <= n; i += Mem<To>::kLanes) {
-    Mem<To>::Store(static_cast<To*>(y) + i, __builtin_convertvector(a.Next(), Vec<C>));
-  }
-  if (i < n) Mem<To>::StoreN(static_cast<To*>(y) + i, __builtin_convertvector(a.Rest(n - i), Vec<C>), n - i);
+  return 0;
 }
 
 }  // namespace

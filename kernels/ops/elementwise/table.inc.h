@@ -84,6 +84,11 @@ constexpr FastOp ByWidth(const char* name, int operands, ElementwiseLoop one, El
   return e;
 }
 
+constexpr FastOp Copies(const char* name) {
+  return ByWidth(name, 1, UnaryLoop<CopyOp, uint8_t>, UnaryLoop<CopyOp, uint16_t>, UnaryLoop<CopyOp, uint32_t>,
+                 UnaryLoop<CopyOp, uint64_t>);
+}
+
 constexpr FastOp NotEntry() {
   FastOp e = Unary<NotOp>("bitwise_not").Wrapping();
   e.loops[OPW_BOOL] = UnaryLoop<LogicalNotOp, Boolean>;
@@ -137,24 +142,9 @@ constexpr FastOp kOps[] = {
     Unary<ErfOp>("erf").Below64(),
     Unary<GeluOp>("gelu").Below64(),
     Unary<GeluTanhOp>("gelu_tanh").Below64(),
-    ByWidth("copy", 1, UnaryLoop<CopyOp, uint8_t>, UnaryLoop<CopyOp, uint16_t>, UnaryLoop<CopyOp, uint32_t>,
-            UnaryLoop<CopyOp, uint64_t>),
+    Copies("copy"),
+    Copies("expand"),  // a copy whose operand is broadcast
 };
-
-// Between floats that compute in f32, and from 32-bit integers.
-constexpr FastCasts Casts() {
-  FastCasts c{};
-  c.loops[OPW_F32][OPW_F16] = CastLoop<float, Half>;
-  c.loops[OPW_F32][OPW_BF16] = CastLoop<float, Brain>;
-  c.loops[OPW_F16][OPW_F32] = CastLoop<Half, float>;
-  c.loops[OPW_F16][OPW_BF16] = CastLoop<Half, Brain>;
-  c.loops[OPW_BF16][OPW_F32] = CastLoop<Brain, float>;
-  c.loops[OPW_BF16][OPW_F16] = CastLoop<Brain, Half>;
-  c.loops[OPW_I32][OPW_F32] = CastLoop<int32_t, float>;
-  c.loops[OPW_U32][OPW_F32] = CastLoop<uint32_t, float>;
-  return c;
-}
-constexpr FastCasts kCasts = Casts();
 
 }  // namespace
 }  // namespace opwire::ops::OPWIRE_ISA

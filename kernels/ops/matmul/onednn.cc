@@ -28,7 +28,7 @@ const dnnl::engine& Engine() {
 // Casts of whole tensors to f32 and back, by the loops of the widest instruction set here; null: neither.
 const FastCasts* Casts() {
   const Isa& isa = Isa::Detect();
-  return isa.avx512 ? FastElementwiseAvx512().casts : isa.avx2 ? FastElementwiseAvx2().casts : nullptr;
+  return isa.avx512 ? &FastCastsAvx512() : isa.avx2 ? &FastCastsAvx2() : nullptr;
 }
 
 // A primitive for one binding of sizes and one number of threads, which oneDNN fixes when it makes one.

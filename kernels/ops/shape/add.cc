@@ -7,7 +7,10 @@ namespace opwire::ops {
 void AddShape(VariantTable& table, const Isa& isa) {
   AddMoveReference(table);
   AddIndexingReference(table);
-  AddMoveFast(table, isa);
+  AddCopies(table, isa);
+  AddPermute(table, isa);
+  AddIndexing(table, isa);
+  AddScatterAdd(table, isa);
 }
 
 }  // namespace opwire::ops

@@ -71,7 +71,15 @@ int Gather(const opw_call* c) {
   return OPW_OK;
 }
 
-// In order of src, so that equal indices add up the same way every time.
+// In order of src, so that equal indices add up the same way every time; in the computing type, which for narrow floats lies in
+// the workspace, and rounded once.
+int PrepareScatterAdd(const opw_call* c, void**, int64_t* workspace_bytes) {
+  VisitType(TypeOf(c->results[0]), [&](auto tag) {
+    *workspace_bytes = c->results[0].elements * static_cast<int64_t>(sizeof(ComputeOf<typename decltype(tag)::Type>));
+  });
+  return OPW_OK;
+}
+
 int ScatterAdd(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
   const opw_tensor& index = Operand(c, 1);
@@ -81,28 +89,28 @@ int ScatterAdd(const opw_call* c) {
   VisitType(TypeOf(x), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     using C = ComputeOf<T>;
-    if constexpr (!std::is_same_v<C, bool>) {
-      Walk<2> copy(y.rank, y.shape);
-      copy.SetBroadcast(0, y);
-      copy.SetBroadcast(1, x);
-      if (y.elements > 0) copy.Start(0);
-      for (int64_t i = 0; i < y.elements; ++i, copy.Next()) {
-        static_cast<T*>(y.data)[copy.offset(0)] = static_cast<const T*>(x.data)[copy.offset(1)];
-      }
-      Walk<3> walk(index.rank, index.shape);
-      for (int a = 0; a < index.rank; ++a) {
-        walk.SetStride(0, a, a == dim ? 0 : y.strides[a]);
-        walk.SetStride(1, a, index.strides[a]);
-        walk.SetStride(2, a, src.strides[a]);
-      }
-      if (index.elements > 0) walk.Start(0);
-      for (int64_t i = 0; i < index.elements; ++i, walk.Next()) {
-        const int64_t at = CheckedIndex(c, 1, walk.offset(1), i, x.shape[dim]);
-        if (at < 0) continue;
-        const int64_t to = walk.offset(0) + at * y.strides[dim];
-        Store<T>(y.data, to, Plus<C>(Load<T>(y.data, to), Load<T>(src.data, walk.offset(2))));
-      }
+    C* const sums = static_cast<C*>(c->workspace);  // row-major
+    int64_t strides[OPW_MAX_RANK];
+    for (int64_t a = y.rank - 1, n = 1; a >= 0; n *= y.shape[a--]) strides[a] = n;
+    ParallelFor(c, y.elements, kReferenceGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sums[i] = Load<T>(x.data, OffsetOf(x, i));
+    });
+    Walk<3> walk(index.rank, index.shape);
+    for (int a = 0; a < index.rank; ++a) {
+      walk.SetStride(0, a, a == dim ? 0 : strides[a]);
+      walk.SetStride(1, a, index.strides[a]);
+      walk.SetStride(2, a, src.strides[a]);
     }
+    if (index.elements > 0) walk.Start(0);
+    for (int64_t i = 0; i < index.elements && !StoppedAt(c, i); ++i, walk.Next()) {
+      const int64_t at = CheckedIndex(c, 1, walk.offset(1), i, x.shape[dim]);
+      if (at < 0) continue;
+      C& sum = sums[walk.offset(0) + at * strides[dim]];
+      sum = Plus<C>(sum, Load<T>(src.data, walk.offset(2)));
+    }
+    ParallelFor(c, y.elements, kReferenceGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) Store<T>(y.data, OffsetOf(y, i), sums[i]);
+    });
   });
   return OPW_OK;
 }
@@ -128,18 +136,21 @@ int OneHot(const opw_call* c) {
   const opw_tensor& index = Operand(c, 0);
   const opw_tensor& y = c->results[0];
   const int64_t classes = y.shape[y.rank - 1], stride = y.strides[y.rank - 1];
+  if (y.elements == 0) return OPW_OK;
   VisitType(TypeOf(y), [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    Walk<2> walk(index.rank, index.shape);
-    for (int a = 0; a < index.rank; ++a) {
-      walk.SetStride(0, a, y.strides[a]);
-      walk.SetStride(1, a, index.strides[a]);
-    }
-    if (index.elements > 0) walk.Start(0);
-    for (int64_t i = 0; i < index.elements; ++i, walk.Next()) {
-      const int64_t at = CheckedIndex(c, 0, walk.offset(1), i, classes);
-      for (int64_t k = 0; k < classes; ++k) Store<T>(y.data, walk.offset(0) + k * stride, k == at ? 1 : 0);
-    }
+    ParallelFor(c, index.elements, std::max<int64_t>(1, kReferenceGrain / classes), [&](int64_t begin, int64_t end) {
+      Walk<2> walk(index.rank, index.shape);
+      for (int a = 0; a < index.rank; ++a) {
+        walk.SetStride(0, a, y.strides[a]);
+        walk.SetStride(1, a, index.strides[a]);
+      }
+      walk.Start(begin);
+      for (int64_t i = begin; i < end; ++i, walk.Next()) {
+        const int64_t at = CheckedIndex(c, 0, walk.offset(1), i, classes);
+        for (int64_t k = 0; k < classes && !StoppedAt(c, k); ++k) Store<T>(y.data, walk.offset(0) + k * stride, k == at ? 1 : 0);
+      }
+    });
   });
   return OPW_OK;
 }
@@ -152,7 +163,7 @@ void AddIndexingReference(VariantTable& table) {
   };
   add("index_select", IndexSelect);
   add("gather", Gather);
-  add("scatter_add", ScatterAdd);
+  AddReference(table, "scatter_add", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, PrepareScatterAdd, nullptr, ScatterAdd});
   add("choose", Choose);
   add("one_hot", OneHot);
   add("embedding", Embedding);

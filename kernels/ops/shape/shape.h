@@ -11,8 +11,14 @@ namespace opwire::ops {
 void AddMoveReference(VariantTable& table);
 // index_select, gather, scatter_add, choose, one_hot, embedding.
 void AddIndexingReference(VariantTable& table);
-// "generic": reshape, permute, cat, index_select, embedding of dense tensors.
-void AddMoveFast(VariantTable& table, const Isa& isa);
+// "generic": reshape, cat, slice and tile of dense tensors.
+void AddCopies(VariantTable& table, const Isa& isa);
+// "generic": permute of dense tensors.
+void AddPermute(VariantTable& table, const Isa& isa);
+// "generic": index_select, embedding, gather, choose and one_hot of dense tensors.
+void AddIndexing(VariantTable& table, const Isa& isa);
+// "generic": scatter_add.
+void AddScatterAdd(VariantTable& table, const Isa& isa);
 
 }  // namespace opwire::ops
 

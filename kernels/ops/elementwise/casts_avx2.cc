@@ -1,0 +1,9 @@
+// The cast loops for avx2.
+#define OPWIRE_ISA avx2
+#include "kernels/ops/elementwise/casts.inc.h"
+
+namespace opwire::ops {
+
+const FastCasts& FastCastsAvx2() { return avx2::kCasts; }
+
+}  // namespace opwire::ops

@@ -1,0 +1,106 @@
+// reshape, cat, slice and tile of dense tensors, as runs of contiguous elements.
+#include "kernels/ops/families.h"
+#include "kernels/ops/shape/runs.h"
+#include "kernels/ops/shape/shape.h"
+
+namespace opwire::ops {
+namespace {
+
+const char* SupportsDense(const opw_call* c) {
+  return AllDense(c, static_cast<int>(c->starts[1])) ? nullptr : "needs dense tensors";
+}
+
+int Reshape(const opw_call* c) {
+  const opw_tensor& y = c->results[0];
+  const char* const x = static_cast<const char*>(Operand(c, 0).data);
+  CopyRuns(c, At(y, 0), 1, BytesOf(y), 0, [x](int64_t) { return x; });
+  return OPW_OK;
+}
+
+// y: [outer, sum of the parts, inner]; each operand gives one run a row.
+int Cat(const opw_call* c) {
+  const opw_tensor& y = c->results[0];
+  if (y.elements == 0) return OPW_OK;
+  const int dim = Axis(c->attrs[0].value.i, y.rank);
+  const int64_t bytes = DTypeBytes(TypeOf(y)), row = ElementsFrom(y, dim) * bytes, inner = ElementsFrom(y, dim + 1) * bytes;
+  int64_t at = 0;  // bytes along the row
+  for (int64_t i = 0; i < ListSize(c, 0); ++i) {
+    const opw_tensor& x = c->operands[c->starts[0] + i];
+    const int64_t part = x.shape[dim] * inner;
+    CopyRuns(c, At(y, 0) + at, y.elements * bytes / row, part, row, [&](int64_t r) { return At(x, 0) + r * part; });
+    at += part;
+  }
+  return OPW_OK;
+}
+
+// How many of `length` positions first, first + step, ... lie in [0, extent) before the first that does not.
+int64_t Inside(int64_t first, int64_t step, int64_t length, int64_t extent) {
+  if (first < 0) return 0;
+  if (step == 0) return length;
+  const uint64_t room = static_cast<uint64_t>(step > 0 ? extent - 1 - first : first);
+  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
+  return static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(length), room / stride + 1));
+}
+
+// x: [outer, extent, inner], y: [outer, length, inner]; a step of 1 gives one run a row, others one a position.
+int Slice(const opw_call* c) {
+  const opw_tensor& x = Operand(c, 0);
+  const opw_tensor& y = c->results[0];
+  if (y.elements == 0) return OPW_OK;
+  const int dim = Axis(c->attrs[0].value.i, x.rank);
+  const int64_t step = c->attrs[2].value.i, extent = x.shape[dim], length = y.shape[dim], bytes = DTypeBytes(TypeOf(x));
+  const int64_t inner = ElementsFrom(x, dim + 1) * bytes, outer = y.elements * bytes / (length * inner);
+  const int64_t first = WrapIndex(LoadIndex(Operand(c, 1), 0), extent), inside = Inside(first, step, length, extent);
+  if (inside < length) c->runtime->out_of_range(c->runtime, 1, 0);
+  const char* const from = At(x, 0) + first * inner;
+  if (step == 1 || inside == 0) {
+    const int64_t row = length * inner, part = inside * inner;
+    CopyRuns(c, At(y, 0), outer, part, row, [&](int64_t o) { return from + o * extent * inner; });
+    CopyRuns(c, At(y, 0) + part, outer, row - part, row, [](int64_t) { return nullptr; });
+    return OPW_OK;
+  }
+  CopyRuns(c, At(y, 0), outer * length, inner, inner, [&](int64_t r) {
+    const int64_t o = r / length, i = r % length;
+    return i < inside ? from + (o * extent + i * step) * inner : nullptr;
+  });
+  return OPW_OK;
+}
+
+// The axes after the last repeated one are contiguous: with that axis they are one run, `repeats` times behind each other.
+int Tile(const opw_call* c) {
+  const opw_tensor& x = Operand(c, 0);
+  const opw_tensor& y = c->results[0];
+  if (y.elements == 0) return OPW_OK;
+  const int64_t bytes = DTypeBytes(TypeOf(x));
+  const int shift = y.rank - x.rank;
+  const auto extent = [&](int a) { return a < shift ? 1 : x.shape[a - shift]; };
+  int last = y.rank - 1;
+  while (last >= 0 && y.shape[last] == extent(last)) --last;
+  const int64_t run = last < 0 ? x.elements : ElementsFrom(x, std::max(0, last - shift));
+  const int64_t repeats = last < 0 ? 1 : y.shape[last] / extent(last);
+  CopyRuns(c, At(y, 0), y.elements / run, run * bytes, run * bytes, [&](int64_t r) {
+    int64_t flat = r / repeats, offset = 0, stride = run;
+    for (int a = last - 1; a >= shift; --a) {
+      offset += flat % y.shape[a] % extent(a) * stride;
+      stride *= extent(a);
+      flat /= y.shape[a];
+    }
+    return At(x, offset);
+  });
+  return OPW_OK;
+}
+
+}  // namespace
+
+void AddCopies(VariantTable& table, const Isa& isa) {
+  const auto add = [&](const char* op, int (*run)(const opw_call*)) {
+    AddProduction(table, isa, op, "generic", "", 0, kAll,
+                  {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsDense, nullptr, nullptr, run});
+  };
+  add("reshape", Reshape);
+  add("cat", Cat);
+  add("slice", Slice);
+  add("tile", Tile);
+}
+
+}  // namespace opwire::ops
