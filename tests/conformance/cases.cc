@@ -232,6 +232,12 @@ void Builder::Reduce() {
       }
     }
     Add({Of({0, 3})}, {{"dim", int64_t{1}}});
+    for (const Extents& shape : {Extents{33000}, Extents{17, 900}}) {  // several parts; many rows
+      Attrs attrs = {{"dim", int64_t{-1}}};
+      if (arg) attrs.push_back({"keepdim", false});
+      Add({Of(shape, values)}, attrs);
+    }
+    if (!arg) Add({Of({300, 300})}, {{"dim", int64_t{0}}});
     return;
   }
   for (const Values v : {Values::kPlain, values}) {
@@ -243,6 +249,7 @@ void Builder::Reduce() {
     for (const Extents& shape : {Extents{}, Extents{1}, Extents{1000}}) Add({Of(shape, v)});
     Add({Of({3, 2000}, v)}, {{"dims", Ints{1}}});
     if (op != "prod") Add({Of({20011}, v)});
+    Add({Of({op == "prod" ? 130 : 5000, 33}, v)}, {{"dims", Ints{0}}});  // several parts of columns
   }
   Add({Of({0, 3})}, {{"dims", Ints{1}}});
   if (!extreme) Add({Of({3, 0})}, {{"dims", Ints{1}}});
@@ -254,6 +261,8 @@ void Builder::Nn() {
     for (int64_t dim : {0, 1, -1}) Add({Of({5, 17, 9})}, {{"dim", dim}});
     for (const Extents& shape : {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000}}) Add({Of(shape)});
     Add({Of({9, 33}, Values::kSpecial)});
+    Add({Of({9, 33}, Values::kSpecial)}, {{"dim", int64_t{0}}});
+    Add({Of({2, 100, 150})}, {{"dim", int64_t{1}}});
   } else if (row_.family == "norm") {
     const Tensor absent;
     for (const auto& [shape, trailing] :

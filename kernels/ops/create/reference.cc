@@ -43,9 +43,11 @@ int Constant(const opw_call* c) {
   const char* const bytes = c->attrs[1].value.bytes;
   VisitBits(DTypeBytes(TypeOf(y)), [&](auto tag) {
     using U = typename decltype(tag)::Type;
-    for (int64_t i = 0; i < y.elements; ++i) {  // the blob may lie at any address
-      std::memcpy(static_cast<U*>(y.data) + OffsetOf(y, i), bytes + i * sizeof(U), sizeof(U));
-    }
+    ParallelFor(c, y.elements, kReferenceGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {  // the blob may lie at any address
+        std::memcpy(static_cast<U*>(y.data) + OffsetOf(y, i), bytes + i * sizeof(U), sizeof(U));
+      }
+    });
   });
   return OPW_OK;
 }

@@ -10,14 +10,14 @@ namespace {
 
 // log(sum(exp(row))).
 template <typename T>
-double LogSumExp(const opw_tensor& logits, int64_t row) {
+double LogSumExp(const opw_call* c, const opw_tensor& logits, int64_t row) {
   const int64_t classes = logits.shape[1];
   const auto in = [&](int64_t i) {
     return static_cast<double>(Load<T>(logits.data, row * logits.strides[0] + i * logits.strides[1]));
   };
   double most = in(0), sum = 0;
-  for (int64_t i = 1; i < classes; ++i) most = std::fmax(most, in(i));
-  for (int64_t i = 0; i < classes; ++i) sum += std::exp(in(i)-most);
+  for (int64_t i = 1; i < classes && !StoppedAt(c, i); ++i) most = std::fmax(most, in(i));
+  for (int64_t i = 0; i < classes && !StoppedAt(c, i); ++i) sum += std::exp(in(i)-most);
   return most + std::log(sum);
 }
 
@@ -30,11 +30,11 @@ int CrossEntropy(const opw_call* c) {
     if constexpr (std::is_floating_point_v<ComputeOf<T>>) {
       double total = 0;
       int64_t counted = 0;
-      for (int64_t row = 0; row < logits.shape[0]; ++row) {
+      for (int64_t row = 0; row < logits.shape[0] && !Stopped(c); ++row) {
         const int64_t target = CheckedTarget(c, 1, row, logits.shape[1], &counted);
         double value = 0;
         if (target >= 0) {
-          value = LogSumExp<T>(logits, row) -
+          value = LogSumExp<T>(c, logits, row) -
                   static_cast<double>(Load<T>(logits.data, row * logits.strides[0] + target * logits.strides[1]));
         }
         total += value;
@@ -56,11 +56,11 @@ int CrossEntropyBackward(const opw_call* c) {
     using T = typename decltype(tag)::Type;
     if constexpr (std::is_floating_point_v<ComputeOf<T>>) {
       int64_t counted = 0;
-      for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t row = 0; row < rows && !Stopped(c); ++row) {
         const int64_t target = CheckedTarget(c, 2, row, classes, &counted);
         const double scale = static_cast<double>(Load<T>(grad.data, grad.rank == 0 ? 0 : row * grad.strides[0])) / count;
-        const double log_sum = target >= 0 ? LogSumExp<T>(logits, row) : 0;
-        for (int64_t i = 0; i < classes; ++i) {
+        const double log_sum = target >= 0 ? LogSumExp<T>(c, logits, row) : 0;
+        for (int64_t i = 0; i < classes && !StoppedAt(c, i); ++i) {
           const double v = static_cast<double>(Load<T>(logits.data, row * logits.strides[0] + i * logits.strides[1]));
           const double d = target >= 0 ? (std::exp(v - log_sum) - (i == target ? 1 : 0)) * scale : 0;
           Store<T>(result.data, row * result.strides[0] + i * result.strides[1], d);

@@ -30,7 +30,7 @@ int Matmul(const opw_call* c) {
       walk.Start(begin);
       for (int64_t i = begin; i < end; ++i, walk.Next()) {
         A sum{0};
-        for (int64_t j = 0; j < k; ++j) {
+        for (int64_t j = 0; j < k && !StoppedAt(c, j); ++j) {
           sum = Plus<A>(sum, Times<A>(Load<T>(x.data, walk.offset(1) + j * x.strides[x_k]),
                                       Load<T>(y.data, walk.offset(2) + j * y.strides[y_k])));
         }

@@ -7,9 +7,17 @@
 namespace opwire::ops {
 namespace {
 
+constexpr int64_t kMaxRow = 4 << 20;  // elements: some milliseconds
+
+int64_t ExtentOf(const opw_call* c) {
+  const opw_tensor& x = Operand(c, 0);
+  return ElementsFrom(x, x.rank - static_cast<int>(c->attrs[0].value.i));
+}
+
 template <int kOperands>
 const char* Supports(const opw_call* c) {
-  return AllDense(c, kOperands) ? nullptr : "needs dense tensors";
+  if (!AllDense(c, kOperands)) return "needs dense tensors";
+  return ExtentOf(c) <= kMaxRow ? nullptr : "a row this long could not be stopped";
 }
 
 template <const NormRows& (*kRows)(), bool kLayer>
@@ -19,7 +27,7 @@ int Run(const opw_call* c) {
   const NormRow row = (kLayer ? kRows().layer : kRows().rms)[x.dtype];
   const void* const weight = Absent(Operand(c, 1)) ? nullptr : Operand(c, 1).data;
   const void* const bias = !kLayer || Absent(Operand(c, 2)) ? nullptr : Operand(c, 2).data;
-  const int64_t extent = ElementsFrom(x, x.rank - static_cast<int>(c->attrs[0].value.i));
+  const int64_t extent = ExtentOf(c);
   ParallelFor(c, x.elements / extent, RowsPerRange(extent), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       row(At(c->results[0], r * extent), At(x, r * extent), weight, bias, extent, c->attrs[1].value.f);

@@ -27,12 +27,12 @@ int Norm(const opw_call* c) {
           const int64_t first = row * extent;
           double mean = 0, square = 0;
           if (kLayer) {
-            for (int64_t i = 0; i < extent; ++i) mean += in(first + i);
+            for (int64_t i = 0; i < extent && !StoppedAt(c, i); ++i) mean += in(first + i);
             mean /= static_cast<double>(extent);
           }
-          for (int64_t i = 0; i < extent; ++i) square += (in(first + i) - mean) * (in(first + i) - mean);
+          for (int64_t i = 0; i < extent && !StoppedAt(c, i); ++i) square += (in(first + i) - mean) * (in(first + i) - mean);
           const double factor = 1 / std::sqrt(square / static_cast<double>(extent) + eps);
-          for (int64_t i = 0; i < extent; ++i) {
+          for (int64_t i = 0; i < extent && !StoppedAt(c, i); ++i) {
             double v = (in(first + i) - mean) * factor;
             if (!Absent(weight)) v *= scale(weight, i);
             if (kLayer && !Absent(Operand(c, 2))) v += scale(Operand(c, 2), i);

@@ -6,7 +6,8 @@ namespace opwire::ops {
 
 void AddReduce(VariantTable& table, const Isa& isa) {
   AddReduceReference(table);
-  AddReduceFast(table, isa);
+  AddFolds(table, isa);
+  AddScans(table, isa);
 }
 
 }  // namespace opwire::ops

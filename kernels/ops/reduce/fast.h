@@ -10,8 +10,6 @@ namespace opwire::ops {
 using FoldRows = void (*)(void* y, const void* x, int64_t rows, int64_t n, double divisor);
 // y[j] = fold over r < rows of x[r * stride + j], for j < columns.
 using FoldColumns = void (*)(void* y, const void* x, int64_t rows, int64_t columns, int64_t stride, double divisor);
-// The index of the extreme of n elements.
-using ArgRow = int64_t (*)(const void* x, int64_t n);
 
 struct FoldLoops {
   const char* op;
@@ -20,15 +18,34 @@ struct FoldLoops {
   FoldRows partial[16];       // to the computing type,
   FoldRows finish[16];        // and from it
   FoldColumns columns[16];
+  FoldColumns partial_columns[16];
+  FoldColumns finish_columns[16];
 };
-inline constexpr int kFoldCount = 6;
-struct ReduceLoops {
-  FoldLoops folds[kFoldCount];
-  ArgRow argmax[16], argmin[16];
+inline constexpr int kFoldCount = 7;
+
+// The index of the extreme of n elements, and whether an element goes before another.
+struct ArgLoops {
+  int64_t (*row)(const void* x, int64_t n);
+  bool (*beyond)(const void* candidate, const void* best);
+};
+// Running sums, which go on from *sum, of the computing type, and leave the last in it: of n elements, and of each of some
+// columns (y[r * stride + j] is the sum of x[0 .. r * stride + j]).
+struct CumsumLoops {
+  void (*row)(void* y, const void* x, int64_t n, void* sum);
+  void (*columns)(void* y, const void* x, int64_t rows, int64_t columns, int64_t stride, void* sums);
+  int64_t sum_bytes;
+};
+// By element type; null: none.
+struct ScanLoops {
+  ArgLoops argmax[16], argmin[16];
+  CumsumLoops cumsum[16];
 };
 
-const ReduceLoops& ReduceLoopsAvx2();
-const ReduceLoops& ReduceLoopsAvx512();
+// kFoldCount of them.
+const FoldLoops* FoldsAvx2();
+const FoldLoops* FoldsAvx512();
+const ScanLoops& ScansAvx2();
+const ScanLoops& ScansAvx512();
 
 }  // namespace opwire::ops
 

@@ -1,4 +1,4 @@
-// Sums, means and extremes of one instruction set. The includer defines OPWIRE_ISA.
+// Sums, means, products and extremes of one instruction set. The includer defines OPWIRE_ISA.
 #include <type_traits>
 
 #include "kernels/abi.h"
@@ -33,6 +33,13 @@ struct SumOp : Plus {
 struct MeanOp : SumOp {
   static constexpr bool kMean = true;
 };
+struct ProdOp : Times {
+  static constexpr bool kMean = false;
+  template <typename E>
+  static constexpr E Start() {
+    return E{1};
+  }
+};
 struct MaxOp : Larger {
   static constexpr bool kMean = false;
   template <typename E>
@@ -65,7 +72,7 @@ void Rows(void* y, const void* x, int64_t rows, int64_t n, double divisor) {
 }
 
 // Columns in registers; sums of 64 rows are added up among themselves first, so that error grows with a 64th of the rows.
-template <typename Op, typename S>
+template <typename Op, typename S, typename R>
 void Columns(void* to, const void* from, int64_t rows, int64_t columns, int64_t stride, double divisor) {
   using E = typename Mem<S>::Compute;
   constexpr int kLanes = Mem<S>::kLanes, kVectors = 4;
@@ -89,37 +96,15 @@ void Columns(void* to, const void* from, int64_t rows, int64_t columns, int64_t 
       }
       for (int k = 0; k < kVectors; ++k) totals[k] = step(totals[k], sums[k]);
     }
-    S* const y = static_cast<S*>(to) + j;
+    R* const y = static_cast<R*>(to) + j;
     for (int k = 0; k < kVectors; ++k) {
       if constexpr (Op::kMean) totals[k] = totals[k] / static_cast<E>(divisor);
       if (left >= (k + 1) * kLanes)
-        Mem<S>::Store(y + k * kLanes, totals[k]);
+        Mem<R>::Store(y + k * kLanes, totals[k]);
       else if (left > k * kLanes)
-        Mem<S>::StoreN(y + k * kLanes, totals[k], left - k * kLanes);
+        Mem<R>::StoreN(y + k * kLanes, totals[k], left - k * kLanes);
     }
   }
-}
-
-// The extreme first, then the first element that equals it: both passes are faster than one that carries indices.
-template <typename S, typename Op>
-int64_t Arg(const void* from, int64_t n) {
-  using E = typename Mem<S>::Compute;
-  constexpr int kLanes = Mem<S>::kLanes;
-  const S* const x = static_cast<const S*>(from);
-  const E best = FoldWith(x, n, Op::template Start<E>(), Same(), Op());
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const int64_t lanes = n - i < kLanes ? n - i : kLanes;
-    const Vec<E> v = lanes < kLanes ? Mem<S>::LoadN(x + i, lanes) : Mem<S>::Load(x + i);
-    const Mask<E> found = best != best ? v != v : v == best;
-    uint64_t words[kVectorBytes / 8], any = 0;
-    StoreBytes(words, found);
-    for (uint64_t w : words) any |= w;
-    if (any == 0) continue;
-    for (int64_t k = 0; k < lanes; ++k) {
-      if (found[k] != 0) return i + k;
-    }
-  }
-  return 0;
 }
 
 template <typename Op, typename S>
@@ -127,37 +112,57 @@ constexpr void Set(FoldLoops* f, int type) {
   using E = typename Mem<S>::Compute;
   f->partial_bytes[type] = sizeof(E);
   f->rows[type] = Rows<Op, S, S>;
-  f->partial[type] = Rows<std::conditional_t<Op::kMean, SumOp, Op>, S, E>;
+  using Partial = std::conditional_t<Op::kMean, SumOp, Op>;
+  f->partial[type] = Rows<Partial, S, E>;
   f->finish[type] = Rows<Op, E, S>;
-  f->columns[type] = Columns<Op, S>;
+  f->columns[type] = Columns<Op, S, S>;
+  f->partial_columns[type] = Columns<Partial, S, E>;
+  f->finish_columns[type] = Columns<Op, E, S>;
 }
 
 template <typename Op>
 constexpr FoldLoops Floats(const char* op) {
-  FoldLoops f{op, {}, {}, {}, {}, {}};
+  FoldLoops f{};
+  f.op = op;
   Set<Op, double>(&f, OPW_F64);
   Set<Op, float>(&f, OPW_F32);
   Set<Op, Half>(&f, OPW_F16);
   Set<Op, Brain>(&f, OPW_BF16);
   return f;
 }
-constexpr FoldLoops Sums() {
-  FoldLoops f = Floats<SumOp>("sum");
-  for (int type : {OPW_I64, OPW_U64}) Set<SumOp, uint64_t>(&f, type);
-  for (int type : {OPW_I32, OPW_U32}) Set<SumOp, uint32_t>(&f, type);
+template <typename Op>
+constexpr void SetUnsigned(FoldLoops* f) {
+  Set<Op, uint64_t>(f, OPW_U64);
+  Set<Op, uint32_t>(f, OPW_U32);
+  Set<Op, uint16_t>(f, OPW_U16);
+  Set<Op, uint8_t>(f, OPW_U8);
+}
+// Of what wraps: signed integers by the loops of the unsigned ones.
+template <typename Op>
+constexpr FoldLoops Wrapping(const char* op) {
+  FoldLoops f = Floats<Op>(op);
+  SetUnsigned<Op>(&f);
+  Set<Op, uint64_t>(&f, OPW_I64);
+  Set<Op, uint32_t>(&f, OPW_I32);
+  Set<Op, uint16_t>(&f, OPW_I16);
+  Set<Op, uint8_t>(&f, OPW_I8);
   return f;
 }
 template <typename Op>
 constexpr FoldLoops Extremes(const char* op) {
   FoldLoops f = Floats<Op>(op);
+  SetUnsigned<Op>(&f);
   Set<Op, int64_t>(&f, OPW_I64);
   Set<Op, int32_t>(&f, OPW_I32);
+  Set<Op, int16_t>(&f, OPW_I16);
+  Set<Op, int8_t>(&f, OPW_I8);
   Set<Op, Boolean>(&f, OPW_BOOL);
   return f;
 }
 template <typename Op>
 constexpr FoldLoops Logical(const char* op) {
-  FoldLoops f{op, {}, {}, {}, {}, {}};
+  FoldLoops f{};
+  f.op = op;
   Set<Op, Boolean>(&f, OPW_BOOL);
   return f;
 }
@@ -171,25 +176,11 @@ struct AllOp : MinOp {
   }
 };
 
-template <typename Op>
-constexpr void SetArgs(ArgRow (&rows)[16]) {
-  rows[OPW_F64] = Arg<double, Op>;
-  rows[OPW_F32] = Arg<float, Op>;
-  rows[OPW_F16] = Arg<Half, Op>;
-  rows[OPW_BF16] = Arg<Brain, Op>;
-  rows[OPW_I64] = Arg<int64_t, Op>;
-  rows[OPW_I32] = Arg<int32_t, Op>;
-}
-constexpr ReduceLoops Loops() {
-  ReduceLoops r{{Sums(), Floats<MeanOp>("mean"), Extremes<MaxOp>("amax"), Extremes<MinOp>("amin"), Logical<AnyOp>("any"),
-                 Logical<AllOp>("all")},
-                {},
-                {}};
-  SetArgs<MaxOp>(r.argmax);
-  SetArgs<MinOp>(r.argmin);
-  return r;
-}
-constexpr ReduceLoops kReduceLoops = Loops();
+constexpr FoldLoops kFolds[] = {
+    Wrapping<SumOp>("sum"),  Floats<MeanOp>("mean"), Wrapping<ProdOp>("prod"), Extremes<MaxOp>("amax"),
+    Extremes<MinOp>("amin"), Logical<AnyOp>("any"),  Logical<AllOp>("all"),
+};
+static_assert(sizeof(kFolds) == kFoldCount * sizeof(FoldLoops));
 
 }  // namespace
 }  // namespace opwire::ops::OPWIRE_ISA

@@ -1,11 +1,9 @@
-// The reduce loops for avx2.
+// The folds for avx2.
 #define OPWIRE_ISA avx2
-#include <initializer_list>
-
 #include "kernels/ops/reduce/folds.inc.h"
 
 namespace opwire::ops {
 
-const ReduceLoops& ReduceLoopsAvx2() { return avx2::kReduceLoops; }
+const FoldLoops* FoldsAvx2() { return avx2::kFolds; }
 
 }  // namespace opwire::ops

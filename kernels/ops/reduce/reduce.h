@@ -9,8 +9,9 @@
 namespace opwire::ops {
 
 void AddReduceReference(VariantTable& table);
-// "avx512" and "avx2".
-void AddReduceFast(VariantTable& table, const Isa& isa);
+// "avx512" and "avx2": the folds; argmax, argmin and cumsum.
+void AddFolds(VariantTable& table, const Isa& isa);
+void AddScans(VariantTable& table, const Isa& isa);
 
 // opw_kernel::supports of the ops that have no value of nothing.
 const char* SupportsFoldOfSomething(const opw_call* c);

@@ -45,7 +45,9 @@ void Fold(const opw_call* c, A start, const Step& step, const Finish& finish) {
   void* const y = c->results[0].data;
   ForEachResult(c, f, [&](int64_t to, int64_t from, Walk<1> folded) {
     A value = start;
-    for (int64_t i = 0; i < f.folded; ++i, folded.Next()) value = step(value, Load<T>(x, from + folded.offset(0)), i);
+    for (int64_t i = 0; i < f.folded && !StoppedAt(c, i); ++i, folded.Next()) {
+      value = step(value, Load<T>(x, from + folded.offset(0)), i);
+    }
     Store<T>(y, to, finish(value, f.folded));
   });
 }
@@ -112,7 +114,7 @@ int ArgExtreme(const opw_call* c) {
     ForEachResult(c, f, [&](int64_t to, int64_t from, Walk<1> folded) {
       C best{};
       int64_t at = 0;
-      for (int64_t i = 0; i < f.folded; ++i, folded.Next()) {
+      for (int64_t i = 0; i < f.folded && !StoppedAt(c, i); ++i, folded.Next()) {
         const C v = Load<T>(x.data, from + folded.offset(0));
         if (i == 0 || Beyond(v, best, kLargest)) {
           best = v;
@@ -137,7 +139,7 @@ int Cumsum(const opw_call* c) {
     using A = SumType<ComputeOf<T>>;
     ForEachResult(c, from, [&](int64_t to, int64_t start, const Walk<1>&) {
       A sum{0};
-      for (int64_t i = 0; i < from.folded; ++i) {
+      for (int64_t i = 0; i < from.folded && !StoppedAt(c, i); ++i) {
         sum = Plus<A>(sum, Load<T>(x.data, start + i * x.strides[dim]));
         Store<T>(y.data, to + i * y.strides[dim], sum);
       }

@@ -46,6 +46,12 @@ struct Plus {
     return a + b;
   }
 };
+struct Times {
+  template <typename V>
+  V operator()(V a, V b) const {
+    return a * b;
+  }
+};
 // NaN if either is NaN.
 struct Larger {
   template <typename V>

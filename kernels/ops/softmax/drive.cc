@@ -1,4 +1,4 @@
-// softmax and log_softmax along the last axis of dense tensors.
+// softmax and log_softmax of dense tensors: by rows along the last axis, by blocks of columns along others.
 #include "kernels/ops/families.h"
 #include "kernels/ops/rows.h"
 #include "kernels/ops/softmax/fast.h"
@@ -7,20 +7,47 @@
 namespace opwire::ops {
 namespace {
 
+constexpr int64_t kColumnBlock = 64;   // columns of a unit
+constexpr int64_t kMaxUnit = 2 << 20;  // elements of a row or of a block of columns: some milliseconds
+
+// x as [outer, extent, inner].
+struct Extents {
+  int64_t extent, inner, block;
+  explicit Extents(const opw_call* c) {
+    const opw_tensor& x = Operand(c, 0);
+    const int dim = Axis(c->attrs[0].value.i, x.rank);
+    extent = x.shape[dim];
+    inner = ElementsFrom(x, dim + 1);
+    block = std::min(inner, kColumnBlock);
+  }
+};
+
 const char* Supports(const opw_call* c) {
-  const opw_tensor& x = Operand(c, 0);
   if (!AllDense(c, 1)) return "needs dense tensors";
-  return ElementsFrom(x, Axis(c->attrs[0].value.i, x.rank) + 1) == 1 ? nullptr : "only along the last axis";
+  const Extents e(c);
+  return e.extent * e.block <= kMaxUnit ? nullptr : "an extent this long could not be stopped";
 }
 
 template <const SoftmaxRows& (*kRows)(), bool kLog>
 int Run(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
+  const opw_tensor& y = c->results[0];
   if (x.elements == 0) return OPW_OK;
-  const SoftmaxRow row = (kLog ? kRows().log_softmax : kRows().softmax)[x.dtype];
-  const int64_t extent = x.shape[Axis(c->attrs[0].value.i, x.rank)];
-  ParallelFor(c, x.elements / extent, RowsPerRange(extent), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) row(At(c->results[0], r * extent), At(x, r * extent), extent);
+  const Extents e(c);
+  if (e.inner == 1) {
+    const SoftmaxRow row = (kLog ? kRows().log_softmax : kRows().softmax)[x.dtype];
+    ParallelFor(c, x.elements / e.extent, RowsPerRange(e.extent), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) row(At(y, r * e.extent), At(x, r * e.extent), e.extent);
+    });
+    return OPW_OK;
+  }
+  const SoftmaxColumn columns = (kLog ? kRows().log_softmax_columns : kRows().softmax_columns)[x.dtype];
+  const int64_t plane = e.extent * e.inner, blocks = (e.inner - 1) / e.block + 1;
+  ParallelFor(c, x.elements / plane * blocks, RowsPerRange(e.extent * e.block), [&](int64_t begin, int64_t end) {
+    for (int64_t u = begin; u < end; ++u) {
+      const int64_t j = u % blocks * e.block, at = u / blocks * plane + j;
+      columns(At(y, at), At(x, at), e.extent, std::min(e.block, e.inner - j), e.inner);
+    }
   });
   return OPW_OK;
 }

@@ -11,9 +11,13 @@ using SoftmaxRow = void (*)(void* y, const void* x, int64_t n);
 // log(sum(exp(x))) of n contiguous elements, and exp(x - that) * scale.
 using LogSumExpRow = double (*)(const void* x, int64_t n);
 using ExpRow = void (*)(void* y, const void* x, int64_t n, double log_sum, double scale);
+// The same down each of some columns: element r of column j is x[r * stride + j].
+using SoftmaxColumn = void (*)(void* y, const void* x, int64_t n, int64_t columns, int64_t stride);
 struct SoftmaxRows {
   SoftmaxRow softmax[16];  // by element type; null: none
   SoftmaxRow log_softmax[16];
+  SoftmaxColumn softmax_columns[16];
+  SoftmaxColumn log_softmax_columns[16];
   LogSumExpRow log_sum_exp[16];
   ExpRow exp[16];
 };

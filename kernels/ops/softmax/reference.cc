@@ -31,9 +31,9 @@ int Softmax(const opw_call* c) {
         for (int64_t r = begin; r < end; ++r, walk.Next()) {
           const auto in = [&](int64_t i) { return static_cast<double>(Load<T>(x.data, walk.offset(1) + i * from)); };
           double most = in(0), sum = 0;
-          for (int64_t i = 1; i < extent; ++i) most = std::fmax(most, in(i));
-          for (int64_t i = 0; i < extent; ++i) sum += std::exp(in(i)-most);
-          for (int64_t i = 0; i < extent; ++i) {
+          for (int64_t i = 1; i < extent && !StoppedAt(c, i); ++i) most = std::fmax(most, in(i));
+          for (int64_t i = 0; i < extent && !StoppedAt(c, i); ++i) sum += std::exp(in(i)-most);
+          for (int64_t i = 0; i < extent && !StoppedAt(c, i); ++i) {
             const double v = in(i)-most;
             Store<T>(y.data, walk.offset(0) + i * to, kLog ? v - std::log(sum) : std::exp(v) / sum);
           }

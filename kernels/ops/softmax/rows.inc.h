@@ -1,4 +1,4 @@
-// Softmax of a row, in the computing type. The includer defines OPWIRE_ISA.
+// Softmax of a row, and of columns side by side, in the computing type. The includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
 #include "kernels/ops/simd/fold.h"
 #include "kernels/ops/softmax/fast.h"
@@ -41,6 +41,49 @@ void LogSoftmax(void* to, const void* from, int64_t n) {
   Map(static_cast<S*>(to), x, n, [=](Vec<E> v) { return (v - most) - log_sum; });
 }
 
+// Columns in registers; exponentials of 64 rows are added up among themselves first, so that error grows with a 64th of the rows.
+template <typename S, bool kLog>
+void SoftmaxColumns(void* to, const void* from, int64_t n, int64_t columns, int64_t stride) {
+  using E = typename Mem<S>::Compute;
+  constexpr int kLanes = Mem<S>::kLanes, kVectors = 4;
+  constexpr int64_t kRows = 64;
+  const Larger larger;
+  for (int64_t j = 0; j < columns; j += kVectors * kLanes) {
+    const S* const x = static_cast<const S*>(from) + j;
+    S* const y = static_cast<S*>(to) + j;
+    // f(k, vector, where it came from) for the vectors of row r.
+    const auto each = [&](int64_t r, const auto& f) {
+      for (int k = 0; k < kVectors; ++k) {
+        const int64_t at = r * stride + k * kLanes, left = columns - j - k * kLanes;
+        if (left >= kLanes)
+          f(k, Mem<S>::Load(x + at), at, int64_t{kLanes});
+        else if (left > 0)
+          f(k, Mem<S>::LoadN(x + at, left), at, left);
+      }
+    };
+    Vec<E> most[kVectors], totals[kVectors] = {};
+    for (Vec<E>& m : most) m = Splat(static_cast<E>(-__builtin_inf()));
+    for (int64_t r = 0; r < n; ++r) each(r, [&](int k, Vec<E> v, int64_t, int64_t) { most[k] = larger(most[k], v); });
+    for (int64_t first = 0; first < n; first += kRows) {
+      Vec<E> sums[kVectors] = {};
+      for (int64_t r = first; r < n && r < first + kRows; ++r) {
+        each(r, [&](int k, Vec<E> v, int64_t, int64_t) { sums[k] += Exp(v - most[k]); });
+      }
+      for (int k = 0; k < kVectors; ++k) totals[k] += sums[k];
+    }
+    for (Vec<E>& t : totals) t = kLog ? Log(t) : 1 / t;
+    for (int64_t r = 0; r < n; ++r) {
+      each(r, [&](int k, Vec<E> v, int64_t at, int64_t lanes) {
+        const Vec<E> result = kLog ? (v - most[k]) - totals[k] : Exp(v - most[k]) * totals[k];
+        if (lanes == kLanes)
+          Mem<S>::Store(y + at, result);
+        else
+          Mem<S>::StoreN(y + at, result, lanes);
+      });
+    }
+  }
+}
+
 template <typename S>
 double LogSumExp(const void* from, int64_t n) {
   using E = typename Mem<S>::Compute;
@@ -60,6 +103,8 @@ template <typename S>
 constexpr void Set(SoftmaxRows* r, int type) {
   r->softmax[type] = Softmax<S>;
   r->log_softmax[type] = LogSoftmax<S>;
+  r->softmax_columns[type] = SoftmaxColumns<S, false>;
+  r->log_softmax_columns[type] = SoftmaxColumns<S, true>;
   r->log_sum_exp[type] = LogSumExp<S>;
   r->exp[type] = ExpScaled<S>;
 }
