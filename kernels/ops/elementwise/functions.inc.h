@@ -1,6 +1,7 @@
 // What each elementwise op does to vectors, of floats (double or float) or of integers.
 #include <type_traits>
 
+#include "kernels/ops/simd/math_by_lane.h"
 #include "kernels/ops/simd/math_wide.h"
 
 namespace opwire::ops::OPWIRE_ISA {
@@ -106,8 +107,12 @@ OPWIRE_UNARY(TanhOp, Value, Tanh(a))
 OPWIRE_UNARY(ErfOp, Value, Erf(a))
 OPWIRE_UNARY(SigmoidOp, Value, 1 / (1 + Exp(-a)))
 OPWIRE_UNARY(SiluOp, Value, a / (1 + Exp(-a)))
-OPWIRE_UNARY(GeluOp, Value, 0.5f * a * (1.0f + Erf(a * 0.70710678118654752440f)))
-OPWIRE_UNARY(GeluTanhOp, Value, 0.5f * a * (1.0f + Tanh(0.79788456080286535588f * (a + 0.044715f * (a * a * a)))))
+OPWIRE_UNARY(GeluOp, Value, a* LaneOf<V>(0.5) * (1 + Erf(a * LaneOf<V>(0.70710678118654752440))))
+OPWIRE_UNARY(GeluTanhOp, Value,
+             a* LaneOf<V>(0.5) * (1 + Tanh(LaneOf<V>(0.79788456080286535588) * (a + LaneOf<V>(0.044715) * (a * a * a)))))
+OPWIRE_BINARY(PowOp, Value, Pow(a, b))
+OPWIRE_BINARY(FmodOp, Value, Fmod(a, b))
+OPWIRE_BINARY(Atan2Op, Value, Atan2(a, b))
 #undef OPWIRE_UNARY
 #undef OPWIRE_BINARY
 

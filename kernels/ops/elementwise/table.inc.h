@@ -2,6 +2,7 @@
 #include <initializer_list>
 
 #include "kernels/ops/elementwise/functions.inc.h"
+#include "kernels/ops/elementwise/integers.inc.h"
 #include "kernels/ops/elementwise/loops.inc.h"
 
 namespace opwire::ops::OPWIRE_ISA {
@@ -99,7 +100,10 @@ constexpr FastOp kOps[] = {
     Binary<AddOp>("add").Floats().Wrapping(),
     Binary<SubOp>("sub").Floats().Wrapping(),
     Binary<MulOp>("mul").Floats().Wrapping(),
-    Binary<DivOp>("div").Floats(),
+    WithIntegers<DivideOp<false>>(Binary<DivOp>("div").Floats()),
+    WithIntegers<DivideOp<true>>(Binary<FmodOp>("fmod").Floats()),
+    WithIntegers<IntegerPowOp>(Binary<PowOp>("pow").Floats()),
+    Binary<Atan2Op>("atan2").Floats(),
     Binary<MaxOp>("maximum").Floats().Signed().Unsigned(),
     Binary<MinOp>("minimum").Floats().Signed().Unsigned(),
     Binary<AndOp>("bitwise_and").Wrapping().Booleans(),
@@ -133,15 +137,15 @@ constexpr FastOp kOps[] = {
     Unary<LogOp>("log").Floats(),
     Unary<SigmoidOp>("sigmoid").Floats(),
     Unary<SiluOp>("silu").Floats(),
-    Unary<Expm1Op>("expm1").Below64(),
-    Unary<Log1pOp>("log1p").Below64(),
-    Unary<SinOp>("sin").Below64(),
-    Unary<CosOp>("cos").Below64(),
-    Unary<TanOp>("tan").Below64(),
-    Unary<TanhOp>("tanh").Below64(),
-    Unary<ErfOp>("erf").Below64(),
-    Unary<GeluOp>("gelu").Below64(),
-    Unary<GeluTanhOp>("gelu_tanh").Below64(),
+    Unary<Expm1Op>("expm1").Floats(),
+    Unary<Log1pOp>("log1p").Floats(),
+    Unary<SinOp>("sin").Floats(),
+    Unary<CosOp>("cos").Floats(),
+    Unary<TanOp>("tan").Floats(),
+    Unary<TanhOp>("tanh").Floats(),
+    Unary<ErfOp>("erf").Floats(),
+    Unary<GeluOp>("gelu").Floats(),
+    Unary<GeluTanhOp>("gelu_tanh").Floats(),
     Copies("copy"),
     Copies("expand"),  // a copy whose operand is broadcast
 };
