@@ -28,6 +28,12 @@ inline int64_t LoadIndex(const opw_tensor& t, int64_t offset) {
                                   : __atomic_load_n(static_cast<const int32_t*>(t.data) + offset, __ATOMIC_RELAXED);
 }
 
+// The same for a loop over an index operand: calls f(pointer to its type).
+template <typename F>
+decltype(auto) VisitIndex(const opw_tensor& t, const F& f) {
+  return TypeOf(t) == DType::kI64 ? f(static_cast<const int64_t*>(t.data)) : f(static_cast<const int32_t*>(t.data));
+}
+
 // `value` in [-extent, extent) as a position in [0, extent); -1 for all others.
 inline int64_t WrapIndex(int64_t value, int64_t extent) {
   const uint64_t wrapped = static_cast<uint64_t>(value) + (value < 0 ? static_cast<uint64_t>(extent) : 0);

@@ -7,6 +7,7 @@ namespace opwire::ops {
 void AddCreate(VariantTable& table, const Isa& isa) {
   AddCreateReference(table);
   AddCreateFast(table, isa);
+  AddFills(table, isa);
 }
 
 }  // namespace opwire::ops

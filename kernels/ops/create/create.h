@@ -10,6 +10,8 @@ namespace opwire::ops {
 void AddCreateReference(VariantTable& table);
 // "avx512" and "avx2" of the random ops for f32.
 void AddCreateFast(VariantTable& table, const Isa& isa);
+// "generic": zeros, full and constant.
+void AddFills(VariantTable& table, const Isa& isa);
 
 }  // namespace opwire::ops
 

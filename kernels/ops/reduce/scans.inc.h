@@ -1,5 +1,6 @@
 // argmax, argmin and cumsum of one instruction set. The includer defines OPWIRE_ISA.
 #include <type_traits>
+#include <utility>
 
 #include "kernels/abi.h"
 #include "kernels/ops/reduce/fast.h"
@@ -54,17 +55,20 @@ bool Beyond(const void* candidate, const void* best) {
   return a != a || (kLargest ? a > b : a < b);
 }
 
+// The lanes moved up by kWidth, zeros below them.
+template <typename E, int kWidth, int... kLane>
+inline Vec<E> LanesUp(Vec<E> v, std::integer_sequence<int, kLane...>) {
+  constexpr int kLanes = sizeof...(kLane);
+  return __builtin_shuffle(v, Vec<E>{}, Mask<E>{(kLane < kWidth ? kLanes : kLane - kWidth)...});
+}
 // The sums of the lanes up to and with each.
-template <typename E>
+template <typename E, int kWidth = 1>
 inline Vec<E> PrefixSums(Vec<E> v) {
-  using I = typename SignedOf<sizeof(E)>::Type;
   constexpr int kLanes = Mem<E>::kLanes;
-  for (int width = 1; width < kLanes; width *= 2) {
-    Mask<E> from;  // lanes of v, moved up; of zeros below
-    for (int i = 0; i < kLanes; ++i) from[i] = static_cast<I>(i < width ? kLanes : i - width);
-    v += __builtin_shuffle(v, Vec<E>{}, from);
-  }
-  return v;
+  if constexpr (kWidth == kLanes)
+    return v;
+  else
+    return PrefixSums<E, kWidth * 2>(v + LanesUp<E, kWidth>(v, std::make_integer_sequence<int, kLanes>()));
 }
 
 // Floats by vectors; integers one by one, where an addition takes a cycle.
@@ -76,14 +80,17 @@ void ScanRow(void* to, const void* from, int64_t n, void* sum) {
   E carry = *static_cast<const E*>(sum);
   if constexpr (std::is_floating_point_v<E>) {
     constexpr int kLanes = Mem<S>::kLanes;
+    const Mask<E> top = Mask<E>{} + (kLanes - 1);
+    Vec<E> before = Splat(carry);
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
-      const Vec<E> v = PrefixSums<E>(Mem<S>::Load(x + i)) + carry;
-      Mem<S>::Store(y + i, v);
-      carry = v[kLanes - 1];
+      const Vec<E> sums = PrefixSums<E>(Mem<S>::Load(x + i));
+      Mem<S>::Store(y + i, sums + before);
+      before += __builtin_shuffle(sums, top);
     }
+    carry = before[0];
     if (i < n) {
-      const Vec<E> v = PrefixSums<E>(Mem<S>::LoadN(x + i, n - i)) + carry;
+      const Vec<E> v = PrefixSums<E>(Mem<S>::LoadN(x + i, n - i)) + before;
       Mem<S>::StoreN(y + i, v, n - i);
       carry = v[n - i - 1];
     }

@@ -42,6 +42,23 @@ int64_t Inside(int64_t first, int64_t step, int64_t length, int64_t extent) {
   return static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(length), room / stride + 1));
 }
 
+// y[o, i] = x[o, first + i * step] for single elements; zeros from `inside` on.
+void Stride(const opw_call* c, const char* x, char* y, int64_t bytes, int64_t outer, int64_t extent, int64_t length, int64_t first,
+            int64_t step, int64_t inside) {
+  VisitBits(bytes, [&](auto tag) {
+    using U = typename decltype(tag)::Type;
+    ParallelFor(c, outer * length, kRangeBytes / bytes, [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin / length, i = begin % length, at = begin; at < end; ++o, i = 0) {
+        const U* const from = reinterpret_cast<const U*>(x) + o * extent + first;
+        U* const to = reinterpret_cast<U*>(y);
+        const int64_t stop = std::min(length, i + (end - at));
+        for (; i < std::min(inside, stop); ++i) to[at++] = from[i * step];
+        for (; i < stop; ++i) to[at++] = U{0};
+      }
+    });
+  });
+}
+
 // x: [outer, extent, inner], y: [outer, length, inner]; a step of 1 gives one run a row, others one a position.
 int Slice(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
@@ -57,6 +74,10 @@ int Slice(const opw_call* c) {
     const int64_t row = length * inner, part = inside * inner;
     CopyRuns(c, At(y, 0), outer, part, row, [&](int64_t o) { return from + o * extent * inner; });
     CopyRuns(c, At(y, 0) + part, outer, row - part, row, [](int64_t) { return nullptr; });
+    return OPW_OK;
+  }
+  if (inner == bytes) {
+    Stride(c, At(x, 0), At(y, 0), bytes, outer, extent, length, first, step, inside);
     return OPW_OK;
   }
   CopyRuns(c, At(y, 0), outer * length, inner, inner, [&](int64_t r) {

@@ -40,6 +40,17 @@ int SelectRows(const opw_call* c, int dim) {
 int IndexSelect(const opw_call* c) { return SelectRows(c, Axis(c->attrs[0].value.i, Operand(c, 0).rank)); }
 int Embedding(const opw_call* c) { return SelectRows(c, 0); }
 
+// y[j] = x[index[flat + j] * stride + j * step] for j < n.
+template <typename U, typename I>
+void GatherRow(const opw_call* c, U* y, const U* x, const I* index, int64_t flat, int64_t n, int64_t extent, int64_t stride,
+               int64_t step) {
+  for (int64_t j = 0; j < n; ++j) {
+    const int64_t at = WrapIndex(__atomic_load_n(index + flat + j, __ATOMIC_RELAXED), extent);
+    if (__builtin_expect(at < 0, 0)) c->runtime->out_of_range(c->runtime, 1, flat + j);
+    y[j] = at < 0 ? U{0} : x[at * stride + j * step];
+  }
+}
+
 // By rows of the index's last axis, or parts of long ones.
 int Gather(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
@@ -50,20 +61,18 @@ int Gather(const opw_call* c) {
   const int64_t part = std::min(row, kGrain), parts = (row - 1) / part + 1;
   VisitBits(DTypeBytes(TypeOf(x)), [&](auto tag) {
     using U = typename decltype(tag)::Type;
-    ParallelFor(c, y.elements / row * parts, std::max<int64_t>(1, kGrain / part), [&](int64_t begin, int64_t end) {
-      Walk<1> walk(last, y.shape);
-      for (int a = 0; a < last; ++a) walk.SetStride(0, a, a == dim ? 0 : x.strides[a]);
-      walk.Start(begin / parts);
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t first = unit % parts * part, n = std::min(part, row - first), flat = unit / parts * row + first;
-        const U* const from = static_cast<const U*>(x.data) + walk.offset(0) + first * step;
-        U* const to = static_cast<U*>(y.data) + flat;
-        for (int64_t j = 0; j < n; ++j) {
-          const int64_t at = CheckedIndex(c, 1, flat + j, extent);
-          to[j] = at < 0 ? U{0} : from[at * stride + j * step];
+    VisitIndex(Operand(c, 1), [&](const auto* index) {
+      ParallelFor(c, y.elements / row * parts, std::max<int64_t>(1, kGrain / part), [&](int64_t begin, int64_t end) {
+        Walk<1> walk(last, y.shape);
+        for (int a = 0; a < last; ++a) walk.SetStride(0, a, a == dim ? 0 : x.strides[a]);
+        walk.Start(begin / parts);
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t first = unit % parts * part, n = std::min(part, row - first), flat = unit / parts * row + first;
+          const U* const from = static_cast<const U*>(x.data) + walk.offset(0) + first * step;
+          GatherRow(c, static_cast<U*>(y.data) + flat, from, index, flat, n, extent, stride, step);
+          if (unit % parts == parts - 1) walk.Next();
         }
-        if (unit % parts == parts - 1) walk.Next();
-      }
+      });
     });
   });
   return OPW_OK;

@@ -45,8 +45,8 @@ struct Units {
 };
 
 // The additions of a call into sums with strides `to`.
-template <typename T, typename A>
-void AddTerms(const opw_call* c, A* sums, const int64_t* to) {
+template <typename T, typename A, typename I>
+void AddTerms(const opw_call* c, A* sums, const int64_t* to, const I* index_data) {
   const opw_tensor& index = Operand(c, 1);
   const opw_tensor& src = Operand(c, 2);
   if (index.elements == 0) return;
@@ -72,16 +72,17 @@ void AddTerms(const opw_call* c, A* sums, const int64_t* to) {
       A* const y = sums + walk.offset(0) + first * to_last;
       for (int64_t k = 0; k < u.terms; ++k) {
         if (k * n % kGrain < n && Stopped(c)) return;
-        const int64_t places = walk.offset(1) + k * index_dim + first * index_last;
-        const int64_t terms = walk.offset(2) + k * src_dim + first * src_last;
+        const int64_t flat = walk.offset(3) + k * flat_dim + first;
+        const T* const terms = static_cast<const T*>(src.data) + walk.offset(2) + k * src_dim + first * src_last;
+        const I* const places = index_data + walk.offset(1) + k * index_dim + first * index_last;
         for (int64_t j = 0; j < n; ++j) {
-          const int64_t at = WrapIndex(LoadIndex(index, places + j * index_last), extent);
+          const int64_t at = WrapIndex(__atomic_load_n(places + j * index_last, __ATOMIC_RELAXED), extent);
           if (__builtin_expect(at < 0, 0)) {
-            c->runtime->out_of_range(c->runtime, 1, walk.offset(3) + k * flat_dim + first + j);
+            c->runtime->out_of_range(c->runtime, 1, flat + j);
             continue;
           }
           A& sum = y[at * to_dim + j * to_last];
-          sum = Plus<A>(sum, Load<T>(src.data, terms + j * src_last));
+          sum = Plus<A>(sum, Load<T>(terms, j * src_last));
         }
       }
       if (unit % u.blocks == u.blocks - 1) walk.Next();
@@ -104,7 +105,7 @@ int ScatterAdd(const opw_call* c) {
         for (int64_t i = begin; i < end; ++i)
           static_cast<T*>(y.data)[OffsetOf(y, i)] = static_cast<const T*>(x.data)[OffsetOf(x, i)];
       });
-      AddTerms<T>(c, static_cast<T*>(y.data), y.strides);
+      VisitIndex(Operand(c, 1), [&](const auto* index) { AddTerms<T>(c, static_cast<T*>(y.data), y.strides, index); });
     } else if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, BF16>) {
       float* const sums = static_cast<float*>(c->workspace);
       int64_t strides[OPW_MAX_RANK];
@@ -112,7 +113,7 @@ int ScatterAdd(const opw_call* c) {
       ParallelFor(c, y.elements, kGrain, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) sums[i] = Load<T>(x.data, OffsetOf(x, i));
       });
-      AddTerms<T>(c, sums, strides);
+      VisitIndex(Operand(c, 1), [&](const auto* index) { AddTerms<T>(c, sums, strides, index); });
       ParallelFor(c, y.elements, kGrain, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) Store<T>(y.data, OffsetOf(y, i), sums[i]);
       });

@@ -8,7 +8,7 @@ namespace opwire::ops {
 namespace {
 
 constexpr int64_t kColumnBlock = 64;   // columns of a unit
-constexpr int64_t kMaxUnit = 2 << 20;  // elements of a row or of a block of columns: some milliseconds
+constexpr int64_t kMaxUnit = 4 << 20;  // elements of a row or of a block of columns: some milliseconds
 
 // x as [outer, extent, inner].
 struct Extents {
