@@ -2,13 +2,16 @@
 // that oneDNN's exceptions reach.
 #include <omp.h>
 
+#include <array>
 #include <dnnl.hpp>
 #include <memory>
+#include <optional>
 
 #include "kernels/ops/call.h"
 #include "kernels/ops/elementwise/fast.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/matmul/matmul.h"
+#include "kernels/ops/matmul/pieces.h"
 #include "kernels/ops/matmul/shapes.h"
 
 namespace opwire::ops {
@@ -17,6 +20,7 @@ namespace {
 using dnnl::memory;
 
 constexpr int64_t kCopyGrain = 16384;
+constexpr int64_t kCallWork = int64_t{1} << 28;  // multiplications of a call, for each thread: some 5 ms
 constexpr int64_t kAlignment = 64;
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -31,17 +35,22 @@ const FastCasts* Casts() {
   return isa.avx512 ? &FastCastsAvx512() : isa.avx2 ? &FastCastsAvx2() : nullptr;
 }
 
-// A primitive for one binding of sizes and one number of threads, which oneDNN fixes when it makes one.
+// A primitive for one piece of a product and one number of threads, which oneDNN fixes when it makes one.
 struct Product {
-  int threads = 0;
   dnnl::matmul primitive;
   memory x, y, z, scratchpad;
-  dnnl::stream stream;
 };
 
+// Of whole pieces, and of the last one where it has fewer positions.
+using Products = std::array<Product, 2>;
+
 struct State {
-  Product product;
-  memory::desc x, y, z;
+  std::optional<MatmulShapes> shapes;  // none: nothing to sum
+  std::optional<MatmulPieces> pieces;
+  memory::data_type type;
+  int threads = 0;
+  Products products;
+  dnnl::stream stream;
   ElementwiseLoop widen = nullptr, narrow = nullptr;  // for types that are multiplied as f32 copies
   int64_t x_bytes = 0, y_bytes = 0, z_bytes = 0;      // of the copies, in the workspace behind each other
   int64_t scratchpad_bytes = 0;
@@ -60,22 +69,31 @@ memory::desc Describe(memory::data_type type, const MatmulShapes& s, const int64
   return memory::desc(dims, type, strides);
 }
 
-Product Make(const State& s, int threads) {
-  const int before = omp_get_max_threads();
-  omp_set_num_threads(threads);
+Product Make(memory::data_type type, const MatmulShapes& s) {
+  const memory::desc x = Describe(type, s, s.x_batch, s.m, s.k, s.x_m, s.x_k);
+  const memory::desc y = Describe(type, s, s.y_batch, s.k, s.n, s.y_k, s.y_n);
+  const memory::desc z = Describe(type, s, s.z_batch, s.m, s.n, s.z_m, s.z_n);
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(s.x, s.y, s.z), attr, Engine());
-  Product p;
-  p.threads = threads;
-  p.primitive = dnnl::matmul(desc);
-  p.x = memory(s.x, Engine(), nullptr);
-  p.y = memory(s.y, Engine(), nullptr);
-  p.z = memory(s.z, Engine(), nullptr);
-  p.scratchpad = memory(desc.scratchpad_desc(), Engine(), nullptr);
-  p.stream = dnnl::stream(Engine());
+  const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(x, y, z), attr, Engine());
+  return {dnnl::matmul(desc), memory(x, Engine(), nullptr), memory(y, Engine(), nullptr), memory(z, Engine(), nullptr),
+          memory(desc.scratchpad_desc(), Engine(), nullptr)};
+}
+
+// The products of the state's pieces for a number of threads; how much scratch memory they need.
+int64_t MakeProducts(const State& s, int threads, Products* products) {
+  const int before = omp_get_max_threads();
+  omp_set_num_threads(threads);
+  const MatmulPieces& p = *s.pieces;
+  const int64_t positions[] = {p.length, p.extent % p.length};
+  int64_t bytes = 0;
+  for (int i = 0; i < 2; ++i) {
+    if (positions[i] == 0) continue;
+    (*products)[i] = Make(s.type, p.Of(*s.shapes, positions[i]));
+    bytes = std::max(bytes, static_cast<int64_t>((*products)[i].scratchpad.get_desc().get_size()));
+  }
   omp_set_num_threads(before);
-  return p;
+  return bytes;
 }
 
 // Multiplied as they are, without f32 copies.
@@ -113,15 +131,15 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
         s->y_bytes = Aligned(y.elements * sizeof(float));
         s->z_bytes = Aligned(z.elements * sizeof(float));
       }
-      const memory::data_type type = native && x.dtype == OPW_BF16 ? memory::data_type::bf16 : memory::data_type::f32;
-      s->x = Describe(type, shapes, shapes.x_batch, shapes.m, shapes.k, shapes.x_m, shapes.x_k);
-      s->y = Describe(type, shapes, shapes.y_batch, shapes.k, shapes.n, shapes.y_k, shapes.y_n);
-      s->z = Describe(type, shapes, shapes.z_batch, shapes.m, shapes.n, shapes.z_m, shapes.z_n);
-      s->product = Make(*s, c->runtime != nullptr ? c->runtime->threads : omp_get_max_threads());
+      s->type = native && x.dtype == OPW_BF16 ? memory::data_type::bf16 : memory::data_type::f32;
+      s->threads = c->runtime != nullptr ? c->runtime->threads : omp_get_max_threads();
+      s->shapes = shapes;
+      s->pieces.emplace(shapes, kCallWork * s->threads);
+      s->stream = dnnl::stream(Engine());
+      s->scratchpad_bytes = MakeProducts(*s, s->threads, &s->products);
     } catch (const dnnl::error&) {
       return OPW_FAILED;
     }
-    s->scratchpad_bytes = static_cast<int64_t>(s->product.scratchpad.get_desc().get_size());
     *workspace_bytes = s->x_bytes + s->y_bytes + s->z_bytes + s->scratchpad_bytes;
   }
   *state = s.release();
@@ -137,23 +155,19 @@ void Cast(const opw_call* c, ElementwiseLoop loop, void* to, int64_t to_bytes, c
   });
 }
 
-// The primitive was made for another number of threads than the run has: make one for these, unless it needs more scratch
+// The primitives were made for another number of threads than the run has: make them for these, unless they need more scratch
 // memory than `prepare` asked for.
 void Adapt(State* s, int threads) {
-  Product p = Make(*s, threads);
-  if (static_cast<int64_t>(p.scratchpad.get_desc().get_size()) > s->scratchpad_bytes) {
-    s->product.threads = threads;
-  } else {
-    s->product = std::move(p);
-  }
+  Products products;
+  if (MakeProducts(*s, threads, &products) <= s->scratchpad_bytes) s->products = std::move(products);
+  s->threads = threads;
 }
 
 void Execute(const opw_call* c, State* s) {
   const opw_tensor& x = Operand(c, 0);
   const opw_tensor& y = Operand(c, 1);
   const opw_tensor& z = c->results[0];
-  if (s->product.threads != c->runtime->threads) Adapt(s, c->runtime->threads);
-  Product& p = s->product;
+  if (s->threads != c->runtime->threads) Adapt(s, c->runtime->threads);
   char* const copies = static_cast<char*>(c->workspace);
   void *from_x = x.data, *from_y = y.data, *to_z = z.data;
   if (s->widen != nullptr) {
@@ -161,18 +175,23 @@ void Execute(const opw_call* c, State* s) {
     Cast(c, s->widen, from_x, sizeof(float), x.data, 2, x.elements);
     Cast(c, s->widen, from_y, sizeof(float), y.data, 2, y.elements);
   }
-  p.x.set_data_handle(from_x);
-  p.y.set_data_handle(from_y);
-  p.z.set_data_handle(to_z);
-  p.scratchpad.set_data_handle(copies + s->x_bytes + s->y_bytes + s->z_bytes);
-  p.primitive.execute(p.stream,
-                      {{DNNL_ARG_SRC, p.x}, {DNNL_ARG_WEIGHTS, p.y}, {DNNL_ARG_DST, p.z}, {DNNL_ARG_SCRATCHPAD, p.scratchpad}});
+  const int64_t bytes = s->type == memory::data_type::bf16 ? 2 : 4;
+  const auto at = [bytes](void* base, int64_t offset) { return static_cast<char*>(base) + offset * bytes; };
+  s->pieces->ForEach(c, *s->shapes, [&](int64_t x_offset, int64_t y_offset, int64_t z_offset, int64_t positions) {
+    Product& p = s->products[positions != s->pieces->length];
+    p.x.set_data_handle(at(from_x, x_offset));
+    p.y.set_data_handle(at(from_y, y_offset));
+    p.z.set_data_handle(at(to_z, z_offset));
+    p.scratchpad.set_data_handle(copies + s->x_bytes + s->y_bytes + s->z_bytes);
+    p.primitive.execute(s->stream,
+                        {{DNNL_ARG_SRC, p.x}, {DNNL_ARG_WEIGHTS, p.y}, {DNNL_ARG_DST, p.z}, {DNNL_ARG_SCRATCHPAD, p.scratchpad}});
+  });
   if (s->narrow != nullptr) Cast(c, s->narrow, z.data, 2, to_z, sizeof(float), z.elements);
 }
 
 int Run(const opw_call* c) {
   State* const s = static_cast<State*>(c->state);
-  if (!s->product.primitive) {  // nothing to sum
+  if (!s->shapes) {  // nothing to sum
     std::memset(c->results[0].data, 0, BytesOf(c->results[0]));
     return OPW_OK;
   }

@@ -1,0 +1,57 @@
+// A loop over a large array inside one range sees the stop word.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/device/device.h"
+#include "kernels/select/variant.h"
+
+namespace opwire {
+namespace {
+
+// A runtime that lets `left` ranges begin.
+struct Limited : opw_runtime {
+  explicit Limited(int64_t ranges) : opw_runtime{}, left(ranges) {
+    abi_version = OPW_ABI_VERSION;
+    threads = 1;
+    parallel_for = [](opw_runtime* r, int64_t n, int64_t grain, opw_body body, void* context) {
+      for (int64_t i = 0; i < n; i += grain) {
+        if (static_cast<Limited*>(r)->left-- > 0) body(context, i, std::min(n, i + grain));
+      }
+    };
+  }
+  int64_t left;
+};
+
+// The sum of n ones of u64 by the reference: one result, so one range, in which it asks again.
+uint64_t Ones(int64_t n, int64_t ranges) {
+  const std::vector<uint64_t> x(n, 1);
+  uint64_t y = 0;
+  const int64_t stride = 1;
+  const opw_tensor operand = {const_cast<uint64_t*>(x.data()), &n, &stride, n, OPW_U64, 0, 1, 1};
+  const opw_tensor result = {&y, nullptr, nullptr, 1, OPW_U64, 0, 0, 1};
+  const uint32_t starts[] = {0, 1};
+  opw_attr attrs[2] = {};
+  attrs[0].kind = OPW_ATTR_INTS;
+  Limited runtime(ranges);
+  const VariantTable table = BuildVariantTable(**OpenDevice("cpu", {}));
+  opw_call call{};
+  call.operands = &operand;
+  call.starts = starts;
+  call.results = &result;
+  call.attrs = attrs;
+  call.runtime = &runtime;
+  EXPECT_EQ((*table.Choose("sum", DType::kU64, call, "reference"))->kernel.run(&call), OPW_OK);
+  return y;
+}
+
+TEST(Stop, IsSeenInsideALongRange) {
+  constexpr int64_t kLength = 1 << 20;
+  EXPECT_EQ(Ones(kLength, kLength), uint64_t{kLength});
+  EXPECT_EQ(Ones(kLength, 0), 0u);
+  EXPECT_LT(Ones(kLength, 3), uint64_t{kLength} / 8);
+}
+
+}  // namespace
+}  // namespace opwire
