@@ -137,6 +137,7 @@ void Builder::Shape() {
     add(DType::kI64, 0, 0, 0, 1);
     add(DType::kI64, 6, 0, 4, 3);  // strided out of the end
     add(DType::kI64, 8, 1, 1, 5);
+    add(DType::kI64, 5, 1, 3, 2);  // single elements, out of the end
   }
 }
 
