@@ -1,0 +1,17 @@
+// How a loop over contiguous elements serves tensors of any shape and strides: opw_kernel's functions, made for one loop.
+#ifndef OPWIRE_KERNELS_OPS_ELEMENTWISE_PLAN_H_
+#define OPWIRE_KERNELS_OPS_ELEMENTWISE_PLAN_H_
+
+#include "kernels/abi.h"
+#include "kernels/ops/elementwise/fast.h"
+
+namespace opwire::ops {
+
+// The loop over the call's first operands, broadcast to the result; with `swap` it gets them the other way round.
+int PreparePlan(const opw_call* c, ElementwiseLoop loop, int operands, bool swap, void** state);
+void ReleasePlan(void* state);
+int RunPlan(const opw_call* c);
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_ELEMENTWISE_PLAN_H_
