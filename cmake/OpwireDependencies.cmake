@@ -16,7 +16,7 @@ find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED PATH_SUFFIXES dnnl)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(DNNL::dnnl UNKNOWN IMPORTED)
 set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
-if(NOT OPWIRE_FUZZ)  # decoders need no threads, and clang's runtime is another package
+if(NOT OPWIRE_FUZZ)  # a fuzzer has one thread, and clang's runtime is another package
   find_package(OpenMP REQUIRED)
 endif()
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)

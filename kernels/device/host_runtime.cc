@@ -1,7 +1,9 @@
-// parallel_for over OpenMP, and the flags of a run.
+// parallel_for over OpenMP, and the flags of a run. Without OpenMP its pragmas mean nothing: the calling thread does all.
 #include "kernels/device/host_runtime.h"
 
+#ifdef _OPENMP
 #include <omp.h>
+#endif
 #include <sched.h>
 
 #include <algorithm>
@@ -19,6 +21,7 @@ HostRuntime::HostRuntime(int threads, std::vector<int> pinned) : pinned_(std::mo
 
 // libgomp keeps one team for each thread that opens regions, so a team is bound when that thread first needs one.
 void HostRuntime::BindTeam() {
+#ifdef _OPENMP
   static thread_local const HostRuntime* bound = nullptr;
   if (pinned_.empty() || bound == this) return;
   bound = this;
@@ -29,6 +32,7 @@ void HostRuntime::BindTeam() {
     CPU_SET(pinned_[omp_get_thread_num() % pinned_.size()], &set);
     sched_setaffinity(0, sizeof(set), &set);  // a refusal costs speed, nothing else
   }
+#endif
 }
 
 void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body body, void* context) {

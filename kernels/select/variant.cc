@@ -62,8 +62,9 @@ void VariantTable::Add(Variant v) {
 }
 
 std::span<const Variant> VariantTable::Of(std::string_view op) const {
-  const auto range = std::ranges::equal_range(variants_, op, {}, [](const Variant& v) { return std::string_view(v.op); });
-  return {range.begin(), range.end()};
+  const auto begin = std::lower_bound(variants_.begin(), variants_.end(), op, [](const Variant& v, std::string_view name) { return v.op < name; });
+  const auto end = std::upper_bound(begin, variants_.end(), op, [](std::string_view name, const Variant& v) { return name < v.op; });
+  return {begin, end};
 }
 
 StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin) const {
