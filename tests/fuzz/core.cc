@@ -132,9 +132,9 @@ class World : public Shell {
     options_.clock = &Clock;
     options_.no_arena = in_.ConsumeBool();
     const std::pair<LimitId, int64_t> limits[] = {
-        {LimitId::kSessions, 4},    {LimitId::kSessionsPerPrincipal, 3}, {LimitId::kAttachments, 2},   {LimitId::kTensors, 12},
-        {LimitId::kPrograms, 6},    {LimitId::kInstances, 2},            {LimitId::kTransfers, 2},     {LimitId::kBatchRuns, 3},
-        {LimitId::kLeaseSeconds, 3}, {LimitId::kCreditRequests, 6},      {LimitId::kCreditBytes, 256 << 10}, {LimitId::kSessionTtlSeconds, 9},
+        {LimitId::kSessions, 4},    {LimitId::kSessionsPerPrincipal, 3}, {LimitId::kAttachments, 2},   {LimitId::kTensors, 18},
+        {LimitId::kPrograms, 9},    {LimitId::kInstances, 2},            {LimitId::kTransfers, 2},     {LimitId::kBatchRuns, 3},
+        {LimitId::kLeaseSeconds, 3}, {LimitId::kCreditRequests, 8},      {LimitId::kCreditBytes, 256 << 10}, {LimitId::kSessionTtlSeconds, 9},
     };
     for (const auto& [id, value] : limits) options_.limits[id] = value;
     now = 0;
@@ -153,6 +153,7 @@ class World : public Shell {
 
   void Run() {
     Hello("", 0);
+    Prepare(clients_.front());
     for (int i = 0; i < 200 && in_.remaining_bytes() > 0; ++i) {
       Act();
       LoseTheDeaf();
@@ -234,10 +235,11 @@ class World : public Shell {
       case 10:
         if (c && c->peer) SendWrongSeq(*c);
         return;
-      case 11: return Work(200);
+      case 11: return Settle();
       case 12: case 13: case 14: return Work(static_cast<int>(Pick(4)) + 1);
       default:
         if (c && c->peer) Ask(*c, Request(*c));
+        if (Pick(2)) Settle();
         return;
     }
   }
@@ -260,17 +262,26 @@ class World : public Shell {
   void Work(int slices) {
     for (int i = 0; i < slices && core_->HasWork(); ++i) core_->Work(Clock());
   }
+  // Until nothing is left to do, workers included.
+  void Settle() {
+    for (int i = 0; core_->HasWork() || !jobs_.empty(); ++i) {
+      Check(i < 20'000, "the core never comes to rest");
+      if (core_->HasWork()) core_->Work(Clock());
+      while (!jobs_.empty()) FinishJob(0);
+    }
+  }
+  void FinishJob(size_t at) {
+    Job job = std::move(jobs_[at]);
+    jobs_.erase(jobs_.begin() + static_cast<ptrdiff_t>(at));
+    if (!job.worked) job.work();
+    core_->OnJobDone(now, job.done);
+  }
   void Worker() {
     if (jobs_.empty()) return;
-    Job& j = jobs_[Pick(jobs_.size())];
-    if (!j.worked) {
-      j.work();
-      j.worked = true;
-      if (Pick(2)) return;
-    }
-    Job job = std::move(j);
-    jobs_.erase(jobs_.begin() + (&j - jobs_.data()));
-    core_->OnJobDone(now, job.done);
+    const size_t at = Pick(jobs_.size());
+    if (Pick(2)) return FinishJob(at);
+    if (!jobs_[at].worked) jobs_[at].work();
+    jobs_[at].worked = true;
   }
   void Tick(Nanos later) {
     now += later;
@@ -485,8 +496,33 @@ class World : public Shell {
     return s;
   }
 
-  // The tensor that parameter j of program i could be bound to has number 4 i + j.
-  static uint64_t Counter(uint32_t program, size_t param) { return (4 * program + param) % 16; }
+  // The tensor that parameter j of program i could be bound to has number 3 i + j, up to 16.
+  static uint64_t Counter(uint32_t program, size_t param) { return (3 * program + param) % 16; }
+
+  // Some of the programs, with tensors that they can be bound to.
+  void Prepare(Client& c) {
+    const auto which = Any<uint8_t>();
+    for (uint32_t program = 0; program < kProgramCount; ++program) {
+      if (which >> program & 1) continue;
+      fb::PutProgramT put;
+      put.slot = program;
+      Ask(c, {EncodeRequest(c.next_seq, std::move(put)), f_.bytes[program]});
+      const Module& m = f_.modules[program];
+      for (size_t j = 0; j < m.functions[0].params.size(); ++j) {
+        const Param& p = m.functions[0].params[j];
+        if (p.mode == ParamMode::kDim) continue;
+        fb::PutT tensor;
+        tensor.id = std::make_unique<fb::TensorId>(c.attachment, 0, Counter(program, j));
+        tensor.type = std::make_unique<fb::TensorTypeT>();
+        tensor.type->dtype = static_cast<uint8_t>(p.type.dtype);
+        for (Dim d : p.type.shape) tensor.type->shape.push_back(m.dims.node(d).kind == DimKind::kConstant ? m.dims.node(d).value : 2);
+        tensor.bytes_follow = true;
+        const int64_t bytes = *TensorBytes(p.type.dtype, Encoding::kDense, tensor.type->shape);
+        Ask(c, {EncodeRequest(c.next_seq, std::move(tensor)), std::string(static_cast<size_t>(bytes), '\0')});
+      }
+      Settle();
+    }
+  }
 
   fb::RunT RunOf(const Client& c) {
     fb::RunT run;
@@ -664,16 +700,7 @@ class World : public Shell {
     for (Client& c : clients_) {
       if (!c.peer) Attach(c, false);
     }
-    for (int i = 0; core_->HasWork() || !jobs_.empty(); ++i) {
-      Check(i < 20'000, "the core never comes to rest");
-      if (core_->HasWork()) core_->Work(Clock());
-      while (!jobs_.empty()) {
-        Job job = std::move(jobs_.front());
-        jobs_.erase(jobs_.begin());
-        if (!job.worked) job.work();
-        core_->OnJobDone(now, job.done);
-      }
-    }
+    Settle();
     Check(core_->Idle(), "work is left");
     for (const Client& c : clients_) Check(c.unanswered.empty() || !c.peer, "a request was never answered");
     Check(core_->load().queued == 0, "requests are counted that are not there");
