@@ -64,7 +64,6 @@ class Instance::Builder {
     }
     OPWIRE_RETURN_IF_ERROR(PlaceResults());
     out_->scratch_bytes_ = options_.no_arena ? 0 : scratch_.peak();
-    out_->BindScratch(nullptr);
     return std::move(out_);
   }
 
@@ -461,7 +460,7 @@ Instance::~Instance() {
 }
 
 void Instance::BindScratch(uint8_t* base) {
-  if (base == scratch_ && base) return;
+  if (base == scratch_) return;
   scratch_ = base;
   for (const ScratchPatch& p : scratch_patches_) *p.slot = base + p.offset;
 }
