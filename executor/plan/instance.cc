@@ -11,6 +11,8 @@
 namespace opwire {
 namespace {
 
+constexpr size_t kAlignment = 64;  // of every value and workspace
+
 int CopyBytes(const opw_call* c) {
   const opw_tensor& from = c->operands[0];
   const opw_tensor& to = c->results[0];
@@ -201,7 +203,12 @@ class Instance::Builder {
   // Scratch memory: an offset, or with no_arena the number of an allocation.
   StatusOr<int64_t> TakeScratch(int64_t bytes) {
     if (options_.no_arena) {
-      auto memory = std::unique_ptr<uint8_t[]>(new (std::nothrow) uint8_t[static_cast<size_t>(std::max<int64_t>(bytes, 1))]);
+      if (bytes > options_.most - owned_bytes_) {
+        return ResourceExhausted("out of memory: the run needs {} bytes of scratch memory beside {}, the executor may hold {}", bytes, owned_bytes_,
+                                 options_.most);
+      }
+      owned_bytes_ += bytes;
+      Instance::Owned memory(new (std::align_val_t{kAlignment}, std::nothrow) uint8_t[static_cast<size_t>(std::max<int64_t>(bytes, 1))]);
       if (!memory) return ResourceExhausted("scratch memory of {} bytes", bytes);
       out_->owned_.push_back(std::move(memory));
       return static_cast<int64_t>(out_->owned_.size() - 1);
@@ -448,12 +455,15 @@ class Instance::Builder {
   std::vector<int> late_;       // results that must be copied into their parameter after all
   std::vector<std::pair<size_t, int64_t>> workspaces_;
   ScratchPlanner scratch_;
+  int64_t owned_bytes_ = 0;     // no_arena
 };
 
 StatusOr<std::unique_ptr<Instance>> Instance::Build(const Program& program, uint32_t function, std::vector<int64_t> symbols,
                                                     const VariantTable& variants, const InstanceOptions& options) {
   return Builder(program, function, std::move(symbols), variants, options).Build();
 }
+
+void Instance::FreeAligned::operator()(uint8_t* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
 
 Instance::~Instance() {
   for (const Prepared& p : prepared_) p.release(p.state);

@@ -28,7 +28,8 @@ std::string LabelOf(const Step& step, const VariantTable& variants);
 
 struct InstanceOptions {
   opw_runtime* runtime = nullptr;
-  bool no_arena = false;     // every value in heap memory of its own, for sanitizers
+  bool no_arena = false;     // every value in heap memory of its own, for sanitizers,
+  int64_t most = INT64_MAX;  // of which there may be so much
 };
 
 // A parameter or result as the outside sees it.
@@ -84,6 +85,10 @@ class Instance {
     void** slot;
     int64_t offset;
   };
+  struct FreeAligned {
+    void operator()(uint8_t* memory) const;
+  };
+  using Owned = std::unique_ptr<uint8_t[], FreeAligned>;
   struct Prepared {
     void (*release)(void*);
     void* state;
@@ -104,7 +109,7 @@ class Instance {
   std::deque<std::vector<opw_attr>> attrs_;
   std::deque<std::vector<int64_t>> attr_ints_;
   std::vector<Prepared> prepared_;
-  std::vector<std::unique_ptr<uint8_t[]>> owned_;  // no_arena
+  std::vector<Owned> owned_;                       // no_arena
   std::vector<Patches> param_patches_, result_patches_;
   std::vector<ScratchPatch> scratch_patches_;
   std::vector<int64_t> result_scratch_;            // offset of each result when it is not kept

@@ -32,6 +32,8 @@ class Lanes {
   // Gives the pages of free lanes back.
   void Trim();
 
+  int64_t capacity() const { return capacity_; }
+
   static constexpr int kMaxLanes = 16;
 
  private:

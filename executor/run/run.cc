@@ -180,7 +180,7 @@ Status Run::FindInstance(const RunEnvironment& env) {
     return absl::OkStatus();
   }
   OPWIRE_ASSIGN_OR_RETURN(auto built, Instance::Build(*program_, message_->function(), symbols_, *env.variants,
-                                                      {env.device->runtime(), env.no_arena}));
+                                                      {env.device->runtime(), env.no_arena, env.lanes->capacity()}));
   instance_ = built.get();
   ready.insert(ready.begin(), std::move(built));
   for (size_t i = ready.size(); i-- > 1 && static_cast<int64_t>(ready.size()) > env.max_instances;) {

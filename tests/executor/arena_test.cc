@@ -1,0 +1,180 @@
+// Every value in memory of its own (--no-arena): equal results, aligned as in the arena, bounded, and an overrun is seen.
+#include <algorithm>
+#include <random>
+
+#include "ir/program/serialise.h"
+#include "ir/text/text.h"
+#include "tests/executor/fixture.h"
+#include "tests/ir/random_program.h"
+
+namespace opwire {
+namespace {
+
+class ArenaTest : public CoreTest {
+ protected:
+  void Start(bool no_arena) {
+    options_.no_arena = no_arena;
+    Restart();
+    c_ = Hello();
+  }
+
+  // All results of one run, and what its inout tensors hold after it, as bytes; or why there are none.
+  std::vector<std::string> Outcome(const Module& m, uint64_t seed) {
+    std::mt19937_64 rng(seed);
+    const Function& f = m.functions[0];
+    std::vector<int64_t> symbols;
+    for (const DimSymbol& s : m.dims.symbols()) {
+      const int64_t most = std::min<int64_t>(s.upper, kRandomSymbolUpper), low = (s.lower + s.multiple - 1) / s.multiple;
+      symbols.push_back((low + static_cast<int64_t>(rng() % static_cast<uint64_t>(std::max<int64_t>(most / s.multiple - low + 1, 1)))) * s.multiple);
+    }
+    DimValues values(m.dims, symbols);
+    fb::PutProgramT put;
+    put.slot = 1;
+    const Answer loaded = Ask(c_, std::move(put), Serialise(m));
+    EXPECT_TRUE(loaded.ok()) << loaded.status << "\n" << Print(m);
+    RunOf run(1);
+    std::vector<uint64_t> inouts;
+    for (size_t i = 0; i < f.params.size(); ++i) {
+      const Param& p = f.params[i];
+      if (p.mode == ParamMode::kDim) {
+        run.Dim(*values.Get(p.dim));
+        continue;
+      }
+      std::vector<int64_t> shape;
+      for (Dim d : p.type.shape) shape.push_back(*values.Get(d));
+      std::string bytes(static_cast<size_t>(*TensorBytes(p.type.dtype, p.type.encoding, shape)), '\0');
+      // Small numbers: what they mean depends on the type, and is the same on both sides.
+      for (char& b : bytes) b = static_cast<char>(p.type.dtype == DType::kBool ? rng() % 2 : rng() % 64);
+      fb::PutT tensor;
+      tensor.id = IdPtr(c_, i + 1);
+      tensor.type = std::make_unique<fb::TensorTypeT>();
+      tensor.type->dtype = static_cast<uint8_t>(p.type.dtype);
+      tensor.type->encoding = static_cast<uint8_t>(p.type.encoding);
+      tensor.type->shape = shape;
+      tensor.bytes_follow = true;
+      const Answer a = Ask(c_, std::move(tensor), bytes);
+      EXPECT_TRUE(a.ok()) << a.status;
+      run.Tensor(c_, i + 1);
+      if (p.mode == ParamMode::kInout) inouts.push_back(i + 1);
+    }
+    std::vector<uint64_t> wanted = inouts;
+    for (size_t r = 0; r < f.results.size(); ++r) {
+      const bool replaces = std::any_of(f.params.begin(), f.params.end(),
+                                        [&](const Param& p) { return p.mode == ParamMode::kInout && p.name == f.results[r].name; });
+      if (replaces) {
+        run.None();
+      } else {
+        run.Keep(1000 + r);
+        wanted.push_back(1000 + r);
+      }
+    }
+    const Answer a = Ask(c_, run);
+    std::vector<std::string> out = {a.status.ToString()};
+    for (uint64_t counter : wanted) {
+      const Answer got = Get(c_, counter);
+      out.push_back(got.ok() ? got.bulk : got.status.ToString());
+    }
+    return out;
+  }
+
+  Client c_;
+};
+
+TEST_F(ArenaTest, RandomProgramsGiveEqualResults) {
+  int done = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 rng(seed);
+    RandomOptions options{.nodes = 15};
+    options.decorations = false;  // pins
+    const Module m = RandomModule(rng, options);
+    Start(false);
+    const std::vector<std::string> arena = Outcome(m, seed);
+    Start(true);
+    EXPECT_EQ(Outcome(m, seed), arena) << Print(m);
+    done += arena[0] == "OK";
+  }
+  EXPECT_GT(done, 20) << "most programs run to their end";
+}
+
+// ---- Kernels of the test's own -------------------------------------------------------------------------------------------------
+
+constexpr int64_t kWorkspace = 1;
+const char* misaligned = nullptr;
+
+int NeedsWorkspace(const opw_call*, void**, int64_t* bytes) {
+  *bytes = kWorkspace;
+  return OPW_OK;
+}
+int NotesAlignment(const opw_call* c) {
+  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 64 == 0; };
+  if (!aligned(c->workspace)) misaligned = "workspace";
+  if (!aligned(c->operands[0].data)) misaligned = "operand";
+  if (!aligned(c->results[0].data)) misaligned = "result";
+  std::memset(c->results[0].data, 0, static_cast<size_t>(c->results[0].elements));
+  return OPW_OK;
+}
+int WritesOneTooMany(const opw_call* c) {
+  std::memset(c->results[0].data, 1, static_cast<size_t>(c->results[0].elements) + 1);
+  return OPW_OK;
+}
+
+VariantTable Only(int (*run)(const opw_call*)) {
+  VariantTable table;
+  table.Add({"neg", "own", Tier::kReference, 0, kAll, "", "test", {OPW_ABI_VERSION, OPW_CONTIGUOUS, nullptr, NeedsWorkspace, nullptr, run}});
+  return table;
+}
+
+// Bytes, so that odd sizes follow one another.
+constexpr const char* kChain = R"(
+program @chain(%x: i8[13]) -> (y: i8[13]) {
+  %0 = neg(%x)
+  %1 = neg(%0)
+  %2 = neg(%1)
+  %3 = neg(%2)
+  return %3
+})";
+
+TEST_F(ArenaTest, ValuesAndWorkspacesAreAligned) {
+  variants_ = Only(NotesAlignment);
+  for (bool no_arena : {false, true}) {
+    misaligned = nullptr;
+    Start(no_arena);
+    EXPECT_TRUE(Load(c_, 1, kChain).ok());
+    EXPECT_TRUE(PutTyped(c_, 1, DType::kI8, {13}, std::string(13, '\1')).ok());
+    EXPECT_TRUE(Ask(c_, RunOf(1).Tensor(c_, 1).Inline()).ok());
+    EXPECT_EQ(misaligned, nullptr) << misaligned << (no_arena ? " without the arena" : " in the arena");
+  }
+}
+
+TEST_F(ArenaTest, IsBoundedBothWays) {
+  for (bool no_arena : {false, true}) {
+    Start(no_arena);
+    EXPECT_TRUE(Load(c_, 1, "program @big(dim %n: ?n) -> (y: i8[]) { %0 = zeros() {shape = [?n, 1048576], dtype = i8} "
+                            "%1 = full() {shape = [], value = 1, dtype = i8} return %1 }").ok());
+    EXPECT_TRUE(Ask(c_, RunOf(1).Dim(1).Inline()).ok());
+    const Answer over = Ask(c_, RunOf(1).Dim(1 << 28).Inline());
+    EXPECT_EQ(over.code(), absl::StatusCode::kResourceExhausted) << over.status;
+    EXPECT_NE(MessageOf(over.status).find("out of memory"), std::string::npos) << over.status;
+    EXPECT_TRUE(Ask(c_, RunOf(1).Dim(1).Inline()).ok());
+  }
+}
+
+TEST_F(ArenaTest, AnOverrunIsSeen) {
+#ifndef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "needs the address sanitizer";
+#endif
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  variants_ = Only(WritesOneTooMany);
+  const auto run = [&](bool no_arena) {
+    Start(no_arena);
+    Load(c_, 1, kChain);
+    PutTyped(c_, 1, DType::kI8, {13}, std::string(13, '\1'));
+    return Ask(c_, RunOf(1).Tensor(c_, 1).Inline());
+  };
+  EXPECT_TRUE(run(false).ok()) << "in the arena it lands in padding";
+  EXPECT_DEATH(run(true), "heap-buffer-overflow");
+}
+
+}  // namespace
+}  // namespace opwire
