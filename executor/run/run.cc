@@ -117,13 +117,13 @@ Status Run::Resolve(Store& store) {
         if (b.rank() > kMaxRank || b.rank() > shapes - shapes_at) {
           return InvalidArgument("run of @{}: %{}: {} extents are not in the message", f.name, p.name, b.rank());
         }
-        in.shape = {message_->shapes()->data() + shapes_at, b.rank()};
+        if (b.rank() > 0) in.shape = {message_->shapes()->data() + shapes_at, b.rank()};
         shapes_at += b.rank();
         const auto bytes = TensorBytes(dtype, encoding, in.shape);
         if (!bytes || static_cast<uint64_t>(*bytes) != b.size()) {
           return InvalidArgument("run of @{}: %{}: {} bytes are not a {}{}", f.name, p.name, b.size(), DTypeName(dtype), ShapeToString(in.shape));
         }
-        std::memcpy(at, message_->payload()->data() + b.value(), b.size());
+        if (b.size() > 0) std::memcpy(at, message_->payload()->data() + b.value(), b.size());
         in.data = at;
         at += (b.size() + 63) / 64 * 64;
         break;

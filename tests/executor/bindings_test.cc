@@ -119,6 +119,16 @@ TEST_F(BindingsTest, WrongInlineBytes) {
   Refused(no_payload.Bind(3, 2, 1, 0, 0, 8).Scalar(1).Inline(), kInvalid, "outside the payload");
 }
 
+// A message without a payload, or without extents, has no such vector at all.
+TEST_F(BindingsTest, EmptyInlineBytes) {
+  ASSERT_TRUE(Load(c_, 1, "program @f(%x: f32[?n], %s: f32[]) -> (y: f32[?n], z: f32[]) { %0 = neg(%x) %1 = neg(%s) return %0, %1 }").ok());
+  const Answer none = Ask(c_, RunOf(1).Array({}, {0}).Scalar(2).Inline().Inline());
+  ASSERT_TRUE(none.ok()) << none.status;
+  EXPECT_EQ(none.Floats(0), Floats{});
+  ASSERT_TRUE(Load(c_, 2, "program @f(%s: f32[]) -> (z: f32[]) { %0 = neg(%s) return %0 }").ok());
+  EXPECT_EQ(Ask(c_, RunOf(2).Array({3}, {}).Inline()).Floats(0), Floats{-3});
+}
+
 // A message cannot make the executor copy more than it carries: many bindings of the same bytes count each.
 TEST_F(BindingsTest, InlineBytesAreBounded) {
   ASSERT_TRUE(Load(c_, 3, R"(program @many(%a: f32[?n], %b: f32[?n], %c: f32[?n]) -> (y: f32[?n]) {
