@@ -12,6 +12,8 @@ namespace {
 enum : uint8_t { kTensor = 0, kScalar = 1, kDim = 2, kInline = 3 };
 enum : uint8_t { kNotWanted = 0, kInlineResult = 1, kKept = 2 };
 
+constexpr size_t kProfiledSteps = 8192;           // the most that a reply tells of
+constexpr int64_t kProfileBytes = 256 << 10;      // that they take
 constexpr uint32_t kClockEveryNanos = 50'000;  // of estimated work
 
 TensorKey KeyOf(const fb::Binding& b) { return {b.attachment(), b.value()}; }
@@ -229,6 +231,10 @@ Status Run::TakeResults(Store& store) {
       return InvalidArgument("run of @{}: unknown kind of result {}", program_->name(), slot.kind());
     }
   }
+  // Empty results have extents too.
+  if (const int64_t bytes = ReplyBytes(); bytes > static_cast<int64_t>(kMaxFrameBytes - kInlineBytes)) {
+    return InvalidArgument("run of @{}: its reply would have {} bytes, more than a message carries; expected fewer results", program_->name(), bytes);
+  }
   return absl::OkStatus();
 }
 
@@ -357,6 +363,16 @@ Status Run::Finish(const RunEnvironment& env, Store& store) {
   return status;
 }
 
+int64_t Run::ReplyBytes() const {
+  int64_t bytes = 256;
+  for (size_t r = 0; r < instance_->results().size(); ++r) {
+    const Slot& slot = instance_->results()[r];
+    const bool carried = message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == kInlineResult;
+    bytes += (carried ? (slot.bytes + 15) / 16 * 16 : 0) + static_cast<int64_t>(sizeof(fb::ResultInfo) + slot.shape.size() * sizeof(int64_t));
+  }
+  return bytes + (message_->profile() ? kProfileBytes : 0);
+}
+
 flatbuffers::Offset<fb::RunReply> Run::Reply(const RunEnvironment& env, flatbuffers::FlatBufferBuilder& b, Nanos queued) const {
   const size_t results = instance_->results().size();
   fb::ResultInfo* infos;
@@ -405,8 +421,7 @@ flatbuffers::Offset<fb::RunReply> Run::Reply(const RunEnvironment& env, flatbuff
   flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<fb::StepCost>>> profile_at;
   if (message_->profile()) {
     std::vector<flatbuffers::Offset<fb::StepCost>> costs;
-    // As many as a message holds beside the results.
-    for (size_t i = 0; i < std::min<size_t>(step_ns_.size(), 8192); ++i) {
+    for (size_t i = 0; i < std::min(step_ns_.size(), kProfiledSteps); ++i) {
       const Step& s = instance_->steps()[i];
       costs.push_back(fb::CreateStepCost(b, s.node(), b.CreateSharedString(LabelOf(s, *env.variants)), step_ns_[i]));
     }

@@ -48,6 +48,8 @@ class Run {
   // reply's body can be built with Reply until End.
   Status Finish(const RunEnvironment& env, Store& store);
   flatbuffers::Offset<fb::RunReply> Reply(const RunEnvironment& env, flatbuffers::FlatBufferBuilder& b, Nanos queued) const;
+  // What Reply takes at the most. From Begin to End.
+  int64_t ReplyBytes() const;
   void End(const RunEnvironment& env);
 
   const fb::Run& message() const { return *message_; }

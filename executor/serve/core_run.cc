@@ -2,6 +2,11 @@
 #include "executor/serve/core.h"
 
 namespace opwire {
+namespace {
+
+constexpr size_t kEnvelopeBytes = 16 << 10;  // of a batch's reply, beside its runs: their list, a message and its site
+
+}  // namespace
 
 StatusOr<std::shared_ptr<const Program>> Core::ProgramOf(const Session& s, uint32_t attachment, const fb::Run& run) const {
   const auto it = s.slots.find({attachment, run.slot()});
@@ -87,16 +92,18 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
     const fb::Run& run = *batch.runs()->Get(static_cast<flatbuffers::uoffset_t>(i));
     auto program = ProgramOf(s, q.attachment, run);
     status = program.status();
-    // One run's share is left, so that the reply stays within a message.
-    if (builder_.GetSize() > kMaxFrameBytes - 4 * kInlineBytes) {
-      status = InvalidArgument("batch: the results of {} runs fill a message; keep them as tensors", i);
-    }
     bool wait = false;
     if (status.ok()) status = s.run.Begin(environment_, *s.store, q.attachment, *std::move(program), run, wait);
     if (wait) {
       // Each run gives its lane back, so only the first can meet none.
       s.virtual_time = std::max(s.virtual_time, virtual_now_ + options_.slice);
       return;
+    }
+    if (status.ok() && static_cast<int64_t>(builder_.GetSize() + kEnvelopeBytes) + s.run.ReplyBytes() > static_cast<int64_t>(kMaxFrameBytes)) {
+      status = InvalidArgument("batch: the replies of {} runs fill a message; expected fewer, or results kept as tensors", i);
+      s.run.Abort(status);
+      (void)s.run.Finish(environment_, *s.store);
+      s.run.End(environment_);
     }
     if (!status.ok()) {
       for (size_t rest = i; rest < count; ++rest) FailResults(s, q.attachment, *batch.runs()->Get(static_cast<flatbuffers::uoffset_t>(rest)), status);

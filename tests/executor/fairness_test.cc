@@ -122,5 +122,31 @@ TEST_F(FairnessTest, BatchesEndAtTheFirstFailureAndFitIntoAMessage) {
   EXPECT_TRUE(Ask(c, fb::FlushT()).ok());
 }
 
+// Their extents alone fill a message, though no run returns more than a byte each.
+TEST_F(FairnessTest, BatchesOfManyResultsFitIntoAMessage) {
+  Client c = Hello();
+  std::string shape = "1", text = "program @many(%x: i8[])", results, values;
+  for (int i = 1; i < 16; ++i) shape += ", 1";
+  for (int i = 0; i < 4096; ++i) {
+    results += (i ? ", r" : "r") + std::to_string(i) + ": i8[" + shape + "]";
+    values += i ? ", %0" : "%0";
+  }
+  text += " -> (" + results + ") { %0 = zeros() {shape = [" + shape + "], dtype = i8} return " + values + " }";
+  ASSERT_TRUE(Load(c, 1, text).ok());
+  RunOf run(1);
+  run.Bind(1, static_cast<uint8_t>(DType::kI8), 0, 0, 0, 0);
+  for (int i = 0; i < 4096; ++i) run.Inline();
+  const Answer one = Ask(c, run);
+  ASSERT_TRUE(one.ok()) << one.status;
+  EXPECT_EQ(one.run().shapes.size(), 4096u * 16);
+  fb::BatchT batch;
+  for (int i = 0; i < 3; ++i) batch.runs.push_back(std::make_unique<fb::RunT>(run.run));
+  const Answer many = Ask(c, std::move(batch));
+  EXPECT_EQ(many.code(), absl::StatusCode::kInvalidArgument) << many.status;
+  ASSERT_NE(many.reply.body.AsBatchReply(), nullptr);
+  EXPECT_EQ(many.reply.body.AsBatchReply()->runs.size(), 1u);
+  EXPECT_TRUE(Ask(c, run).ok());
+}
+
 }  // namespace
 }  // namespace opwire
