@@ -119,9 +119,9 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
   const auto bytes = static_cast<int64_t>(q->bytes());
   Status refusal;
   if (a.in_flight >= options_.limits[LimitId::kCreditRequests]) {
-    refusal = ResourceExhausted("credit: {} requests are in flight already", a.in_flight);
+    refusal = ResourceExhausted("credit: expected at most {} requests in flight, got {}", options_.limits[LimitId::kCreditRequests], a.in_flight + 1);
   } else if (a.bytes_in_flight + bytes > options_.limits[LimitId::kCreditBytes]) {
-    refusal = ResourceExhausted("credit: {} bytes are in flight already, {} more came", a.bytes_in_flight, bytes);
+    refusal = ResourceExhausted("credit: expected at most {} bytes in flight, got {}", options_.limits[LimitId::kCreditBytes], a.bytes_in_flight + bytes);
   } else if (bytes > budget_.limit - budget_.in_use) {
     refusal = ResourceExhausted("out of memory: a request of {} bytes, the executor holds {} of {}", bytes, budget_.in_use, budget_.limit);
   }

@@ -93,7 +93,8 @@ StatusOr<std::string> Core::Hello(Nanos now, uint64_t seq, const std::string& pr
   }
   OPWIRE_ASSIGN_OR_RETURN(Session* const s, SessionFor(now, principal, hello));
   if (static_cast<int64_t>(s->attachments.size()) >= options_.limits[LimitId::kAttachments]) {
-    return ResourceExhausted("session '{}' has {} clients of {}", s->name, s->attachments.size(), options_.limits[LimitId::kAttachments]);
+    return ResourceExhausted("session '{}': expected at most {} clients, got {}", s->name, options_.limits[LimitId::kAttachments],
+                             s->attachments.size() + 1);
   }
   auto a = std::make_unique<Attachment>(static_cast<size_t>(2 * options_.limits[LimitId::kCreditRequests]));
   a->id = s->next_attachment++;
@@ -121,11 +122,11 @@ StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, con
   }
   if (draining_) return Unavailable("the executor is shutting down and takes no new sessions");
   if (of_principal >= options_.limits[LimitId::kSessionsPerPrincipal]) {
-    return ResourceExhausted("{} has {} sessions of {}; end some ('opwire sessions')", principal, of_principal,
-                             options_.limits[LimitId::kSessionsPerPrincipal]);
+    return ResourceExhausted("{}: expected at most {} sessions, got {}; end some ('opwire sessions')", principal,
+                             options_.limits[LimitId::kSessionsPerPrincipal], of_principal + 1);
   }
   if (static_cast<int64_t>(sessions_.size()) >= options_.limits[LimitId::kSessions]) {
-    return ResourceExhausted("the executor has {} sessions of {}", sessions_.size(), options_.limits[LimitId::kSessions]);
+    return ResourceExhausted("the executor: expected at most {} sessions, got {}", options_.limits[LimitId::kSessions], sessions_.size() + 1);
   }
   const int64_t most = std::max<int64_t>(budget_.limit / 100 * options_.limits[LimitId::kSessionMemoryPercent], 1 << 20);
   const int64_t quota = hello.memory_bytes() == 0 ? most : static_cast<int64_t>(std::min<uint64_t>(hello.memory_bytes(), static_cast<uint64_t>(most)));

@@ -28,7 +28,8 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
   };
   const std::pair key(q.attachment, body.slot());
   if (!s.slots.contains(key) && static_cast<int64_t>(s.slots.size()) >= options_.limits[LimitId::kPrograms]) {
-    return finish(ResourceExhausted("the session has {} programs of {}; drop some", s.slots.size(), options_.limits[LimitId::kPrograms]));
+    return finish(ResourceExhausted("the session: expected at most {} programs, got {}; drop some", options_.limits[LimitId::kPrograms],
+                                    s.slots.size() + 1));
   }
   std::string bytes;
   if (body.bytes()) {

@@ -59,7 +59,8 @@ uint64_t Transfers::Open(uint8_t* data, int64_t bytes, bool writable) {
 StatusOr<uint64_t> Core::OpenTransfer(Session& s, const BufferRef& buffer, bool writable) {
   std::erase_if(s.tickets, [&](uint64_t t) { return !open_transfers_.contains(t); });
   if (static_cast<int64_t>(s.tickets.size()) >= options_.limits[LimitId::kTransfers]) {
-    return ResourceExhausted("the session has {} transfers open of {}; close some", s.tickets.size(), options_.limits[LimitId::kTransfers]);
+    return ResourceExhausted("the session: expected at most {} transfers open, got {}; close some", options_.limits[LimitId::kTransfers],
+                             s.tickets.size() + 1);
   }
   const uint64_t ticket = transfers_.Open(buffer->data(), buffer->bytes(), writable);
   open_transfers_[ticket] = buffer;

@@ -52,7 +52,7 @@ void Store::Release(Buffer* b) {
 
 Status Store::CheckRoom(int64_t more) const {
   if (count() + more <= max_tensors_) return absl::OkStatus();
-  return ResourceExhausted("the session holds {} tensors of {}; free some", count(), max_tensors_);
+  return ResourceExhausted("the session: expected at most {} tensors, got {}; free some", max_tensors_, count() + more);
 }
 
 StatusOr<Tensor*> Store::Put(const TensorKey& key, Tensor tensor) {

@@ -51,7 +51,7 @@ std::string NextStep(const Status& status) {
   if (says("protocol:")) return "install the same release on both sides";
   if (says("over quota")) return "free tensors, or ask for more with --memory; opwire sessions shows what is held";
   if (says("out of memory")) return "run with smaller sizes, or end sessions: opwire sessions; opwire devices shows what is free";
-  if (says("sessions of")) return "end one: opwire sessions --end NAME";
+  if (says("sessions, got")) return "end one: opwire sessions --end NAME";
   if (says("unknown op")) return "list the ops: opwire ops";
   if (says("is gone (")) return "run it again: it goes to an executor that lives, and starts anew; opwire devices shows them";
   if (absl::IsUnavailable(status)) return "see what is there and why: opwire explain --placement";
