@@ -1,0 +1,216 @@
+// ZeroMQ channels: peers that leave, do not read, or send what no client sends.
+#include "ir/wire/zmq_channel.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+namespace opwire {
+namespace {
+
+constexpr Nanos kPatience = 20 * kSecond;
+
+Bytes View(const std::string& s) { return {reinterpret_cast<const uint8_t*>(s.data()), s.size()}; }
+std::string Text(Bytes b) { return {reinterpret_cast<const char*>(b.data()), b.size()}; }
+
+class ZmqChannelTest : public ::testing::Test {
+ protected:
+  ZmqChannelTest() {
+    char path[] = "/tmp/opwire-test-XXXXXX";
+    directory_ = mkdtemp(path);
+    auto router = Router::Bind(context_, "ipc://" + directory_ + "/run");
+    EXPECT_TRUE(router.ok()) << router.status();
+    router_ = *std::move(router);
+  }
+  ~ZmqChannelTest() override { std::filesystem::remove_all(directory_); }
+
+  std::unique_ptr<Dealer> Connect() {
+    auto dealer = Dealer::Connect(context_, router_->endpoint());
+    EXPECT_TRUE(dealer.ok()) << dealer.status();
+    return *std::move(dealer);
+  }
+  void WaitForAny() {
+    const int fds[] = {router_->fd(), router_->monitor_fd()};
+    PollReadable(fds, kPatience);
+  }
+  // The next message. Its bytes live until the next call.
+  Incoming Next() {
+    Incoming m{};
+    const Nanos until = MonotonicNow() + kPatience;
+    while (!router_->Receive(m)) {
+      if (MonotonicNow() > until) {
+        ADD_FAILURE() << "no message came";
+        return {};
+      }
+      WaitForAny();
+    }
+    return m;
+  }
+  PeerId Greet(Dealer& dealer, const std::string& text = "hello") {
+    EXPECT_TRUE(dealer.Send(View(text)).ok());
+    const Incoming m = Next();
+    EXPECT_EQ(Text(m.head), text);
+    return m.peer;
+  }
+  // Whether this peer's connection ends. What comes meanwhile is passed over.
+  bool WaitGone(PeerId peer) {
+    std::vector<PeerId> gone;
+    const Nanos until = MonotonicNow() + kPatience;
+    while (MonotonicNow() < until) {
+      Incoming m;
+      while (router_->Receive(m)) {
+      }
+      router_->TakeGone(gone);
+      if (std::find(gone.begin(), gone.end(), peer) != gone.end()) return true;
+      WaitForAny();
+    }
+    return false;
+  }
+
+  std::string directory_;
+  ZmqContext context_;
+  std::unique_ptr<Router> router_;
+};
+
+// A peer that speaks ZMTP and no protocol of ours.
+class RawPeer {
+ public:
+  explicit RawPeer(const std::string& endpoint, const std::string& name = "") : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_DEALER)) {
+    const int linger = 2000;
+    zmq_setsockopt(socket_, ZMQ_LINGER, &linger, sizeof(linger));
+    if (!name.empty()) zmq_setsockopt(socket_, ZMQ_ROUTING_ID, name.data(), name.size());
+    EXPECT_EQ(zmq_connect(socket_, endpoint.c_str()), 0);
+  }
+  ~RawPeer() {
+    zmq_close(socket_);
+    zmq_ctx_term(context_);
+  }
+  void Send(const std::vector<std::string>& frames) {
+    for (size_t i = 0; i < frames.size(); ++i) {
+      EXPECT_GE(zmq_send(socket_, frames[i].data(), frames[i].size(), i + 1 < frames.size() ? ZMQ_SNDMORE : 0), 0);
+    }
+  }
+
+ private:
+  void* context_;
+  void* socket_;
+};
+
+TEST_F(ZmqChannelTest, ManyPeersEachGetTheirOwnReplies) {
+  std::vector<std::unique_ptr<Dealer>> dealers;
+  for (int i = 0; i < 50; ++i) dealers.push_back(Connect());
+  for (size_t i = 0; i < dealers.size(); ++i) EXPECT_TRUE(dealers[i]->Send(View("from " + std::to_string(i)), View(std::string(i, 'b'))).ok());
+  std::set<PeerId> peers;
+  for (size_t i = 0; i < dealers.size(); ++i) {
+    const Incoming m = Next();
+    EXPECT_TRUE(peers.insert(m.peer).second) << "two with one name";
+    EXPECT_EQ(m.uid, getuid());
+    const PeerId peer = m.peer;
+    const std::string head = Text(m.head), bulk = Text(m.bulk);
+    EXPECT_TRUE(router_->Send(peer, View("to" + head.substr(4)), View(bulk)).ok());
+  }
+  ClientChannel::Message m;
+  for (size_t i = 0; i < dealers.size(); ++i) {
+    const auto got = dealers[i]->Receive(m, kPatience);
+    ASSERT_TRUE(got.ok() && *got) << got.status();
+    EXPECT_EQ(m.head, "to " + std::to_string(i));
+    EXPECT_EQ(m.bulk, std::string(i, 'b'));
+    EXPECT_FALSE(*dealers[i]->Receive(m, 0)) << "and nothing else";
+  }
+}
+
+TEST_F(ZmqChannelTest, PeersThatLeaveAreNoticed) {
+  auto stays = Connect(), leaves = Connect();
+  const PeerId first = Greet(*stays), second = Greet(*leaves);
+  leaves.reset();
+  EXPECT_TRUE(WaitGone(second));
+  // The socket itself may hear of it a moment after its monitor.
+  Incoming m;
+  const Nanos until = MonotonicNow() + kPatience;
+  while (router_->Send(second, View("x")).ok() && MonotonicNow() < until) router_->Receive(m);
+  EXPECT_EQ(router_->Send(second, View("x")).code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(router_->Send(first, View("x")).ok());
+  EXPECT_EQ(router_->Send(0x7fffffff, View("x")).code(), absl::StatusCode::kUnavailable) << "one that never was";
+}
+
+TEST_F(ZmqChannelTest, AServerThatLeavesIsNoticedAfterItsLastWords) {
+  auto dealer = Connect();
+  const PeerId peer = Greet(*dealer);
+  EXPECT_TRUE(router_->Send(peer, View("last words")).ok());
+  ClientChannel::Message m;
+  ASSERT_TRUE(*dealer->Receive(m, kPatience));
+  EXPECT_EQ(m.head, "last words");
+  router_.reset();
+  const auto got = dealer->Receive(m, kPatience);
+  EXPECT_EQ(got.status().code(), absl::StatusCode::kUnavailable) << got.status();
+  EXPECT_EQ(dealer->Send(View("x")).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ZmqChannelTest, NobodyAnswers) {
+  auto dealer = Dealer::Connect(context_, "ipc://" + directory_ + "/none");
+  ASSERT_TRUE(dealer.ok());
+  ClientChannel::Message m;
+  EXPECT_EQ((*dealer)->Receive(m, kPatience).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ZmqChannelTest, ASlowReaderIsToldOfAndTheOthersGoOn) {
+  auto slow = Connect(), quick = Connect();
+  const PeerId to_slow = Greet(*slow), to_quick = Greet(*quick);
+  const std::string large(64 << 10, 'x');
+  Status status;
+  int sent = 0;
+  for (; sent < 100'000 && status.ok(); ++sent) status = router_->Send(to_slow, View(large));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << "after " << sent;
+  EXPECT_TRUE(router_->Send(to_quick, View("x")).ok());
+  ClientChannel::Message m;
+  ASSERT_TRUE(*quick->Receive(m, kPatience));
+  // All that was taken arrives, once it reads; nothing of what was refused does.
+  for (int i = 0; i < sent - 1; ++i) ASSERT_TRUE(*slow->Receive(m, kPatience)) << i;
+  EXPECT_FALSE(*slow->Receive(m, 0));
+}
+
+TEST_F(ZmqChannelTest, WhatNoClientSendsIsDropped) {
+  {
+    RawPeer raw(router_->endpoint());
+    raw.Send({"head", "bulk", "third"});
+    raw.Send(std::vector<std::string>(9, "frame"));
+    raw.Send(std::vector<std::string>(1000, ""));
+    raw.Send({"head", "bulk"});
+    const Incoming good = Next();
+    EXPECT_EQ(Text(good.head), "head");
+    EXPECT_EQ(Text(good.bulk), "bulk");
+  }
+  {
+    // A name of its own could be another's.
+    RawPeer named(router_->endpoint(), "me");
+    named.Send({"from a name"});
+    RawPeer after(router_->endpoint());
+    after.Send({"after"});
+    EXPECT_EQ(Text(Next().head), "after");
+  }
+  {
+    // A frame over the limit ends its connection.
+    RawPeer large(router_->endpoint());
+    large.Send({std::string(kMaxFrameBytes, 'a')});
+    const Incoming m = Next();
+    EXPECT_EQ(m.head.size(), kMaxFrameBytes);
+    const PeerId peer = m.peer;
+    large.Send({std::string(kMaxFrameBytes + 1, 'a')});
+    EXPECT_TRUE(WaitGone(peer));
+  }
+  auto dealer = Connect();
+  Greet(*dealer, "still served");
+}
+
+TEST_F(ZmqChannelTest, AnEndpointInUseIsRefusedAndAStaleOneTaken) {
+  const std::string endpoint = router_->endpoint();
+  EXPECT_EQ(Router::Bind(context_, endpoint).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_FALSE(Router::Bind(context_, "ipc:///nowhere/at/all").ok());
+}
+
+}  // namespace
+}  // namespace opwire
