@@ -101,6 +101,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
   q->attachment = a.id;
   q->arrival = now;
   q->deadline = kNever;
+  q->cancelled = false;
   if (seq != a.next_seq) {
     if (seq > a.next_seq) {
       Refuse(peer, seq, FailedPrecondition("sequence: expected request {}, got {}; those between were lost", a.next_seq, seq));
@@ -213,10 +214,11 @@ void Core::Process(Nanos now, Session& s) {
   if (s.run.active()) return ContinueRun(now, s);
   const QueuedRequest& q = *s.queue.front();
   FreeTensors(s, *q.request);
-  if (now >= q.deadline) {
-    const Status late = DeadlineExceeded("the deadline passed before the run began");
-    FailResults(s, q, late);
-    ReplyStatus(s, q, late);
+  if (q.cancelled || now >= q.deadline) {
+    const Status ended = q.cancelled ? Cancelled("request {} was cancelled before it began", q.request->seq())
+                                     : DeadlineExceeded("the deadline passed before the run began");
+    FailResults(s, q, ended);
+    ReplyStatus(s, q, ended);
     return Pop(s);
   }
   Bytes bulk;

@@ -217,17 +217,7 @@ Status Core::CancelQueued(const fb::Cancel& cancel) {
       return absl::OkStatus();
     }
     if (it == s.queue.begin() && s.waiting) return absl::OkStatus();  // a worker has it; it ends by itself
-    const auto cancelled = std::move(*it);
-    s.queue.erase(it);
-    load_.queued.fetch_sub(1, std::memory_order_relaxed);
-    budget_.in_use -= static_cast<int64_t>(cancelled->bytes());
-    const Status status = Cancelled("request {} was cancelled before it began", cancel.seq());
-    FailResults(s, *cancelled, status);
-    ReplyStatus(s, *cancelled, status);
-    Attachment& a = *s.FindAttachment(cancelled->attachment);
-    --a.in_flight;
-    a.bytes_in_flight -= static_cast<int64_t>(cancelled->bytes());
-    Settle(s);
+    q.cancelled = true;  // in its turn, since earlier ones may use what it frees and later ones what it was to make
     return absl::OkStatus();
   }
   return absl::OkStatus();  // it has ended

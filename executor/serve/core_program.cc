@@ -2,6 +2,11 @@
 #include "executor/serve/core.h"
 
 namespace opwire {
+namespace {
+
+constexpr int64_t kSessionsWorthOfPrograms = 16;
+
+}  // namespace
 
 void Core::SubmitFor(Session& s, std::function<void()> work, std::function<void(Session&, const QueuedRequest&)> reply) {
   s.waiting = true;
@@ -58,8 +63,8 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
       return Pop(s);
     }
   }
-  if (static_cast<int64_t>(programs_.size()) >= options_.limits[LimitId::kPrograms] * options_.limits[LimitId::kSessionsPerPrincipal]) {
-    return finish(ResourceExhausted("the executor holds {} programs; drop some", programs_.size()));
+  if (const int64_t most = kSessionsWorthOfPrograms * options_.limits[LimitId::kPrograms]; static_cast<int64_t>(programs_.size()) >= most) {
+    return finish(ResourceExhausted("the executor: expected at most {} different programs of all sessions, got {}; drop some", most, programs_.size() + 1));
   }
   auto result = std::make_shared<StatusOr<std::shared_ptr<Program>>>(Internal("not prepared"));
   SubmitFor(

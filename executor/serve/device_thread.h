@@ -60,8 +60,6 @@ class DeviceThread : private Shell {
   std::function<void(PeerId, std::string)> send_control_;
   Mailbox mailbox_;
   Nanos slice_;
-  Core core_;
-  std::unique_ptr<Workers> workers_;
   absl::flat_hash_map<PeerId, std::unique_ptr<Ring>> rings_;
   std::vector<PeerId> dropped_rings_;
   std::vector<PeerId> gone_;
@@ -69,6 +67,9 @@ class DeviceThread : private Shell {
   Nanos next_tick_ = 0;
   Nanos spin_until_ = 0;
   bool stopped_ = false;
+  // Last: ending its sessions, the core still drops their connections.
+  Core core_;
+  std::unique_ptr<Workers> workers_;
 };
 
 }  // namespace opwire

@@ -46,7 +46,7 @@ inline constexpr std::array<ExecutorLimit, kLimitCount> kExecutorLimits = {{
     {LimitId::kSessionsPerPrincipal, "sessions-per-principal", 16, "sessions of one principal"},
     {LimitId::kAttachments, "attachments", 64, "clients attached to one session at once"},
     {LimitId::kTensors, "tensors", 65536, "tensors of one session"},
-    {LimitId::kPrograms, "programs", 256, "program slots of one session, and cached programs in all"},
+    {LimitId::kPrograms, "programs", 256, "program slots of one session; all sessions together may hold 16 times as many different programs"},
     {LimitId::kProgramBytes, "program-bytes", 64 << 20, "bytes of one program"},
     {LimitId::kNodes, "nodes", 65536, "nodes of one program"},
     {LimitId::kNesting, "nesting", 32, "functions that call one another"},

@@ -155,10 +155,10 @@ TEST_F(SequenceTest, CreditInBytesHolds) {
 TEST_F(SequenceTest, CancelOfWhatWaitsRunsOrHasEnded) {
   const uint64_t first = Send(c_, Increment()), second = Send(c_, Increment()), third = Send(c_, Increment());
   EXPECT_TRUE(Cancel(second).ok());
-  const Answer cancelled = Take(c_.peer, second);
-  EXPECT_EQ(cancelled.code(), absl::StatusCode::kCancelled) << cancelled.status;
   WorkAll();
   EXPECT_TRUE(Take(c_.peer, first).ok());
+  const Answer cancelled = Take(c_.peer, second);
+  EXPECT_EQ(cancelled.code(), absl::StatusCode::kCancelled) << cancelled.status;
   EXPECT_EQ(Take(c_.peer, third).Floats(0), Floats{2});
   EXPECT_TRUE(Cancel(first).ok());  // too late: nothing happens
   EXPECT_TRUE(Cancel(1'000'000).ok());
@@ -170,6 +170,21 @@ TEST_F(SequenceTest, CancelOfWhatWaitsRunsOrHasEnded) {
   EXPECT_EQ(Control(std::move(foreign)).code(), absl::StatusCode::kAborted);
 }
 
+// What a cancelled request frees is freed, and not before those ahead of it are done.
+TEST_F(SequenceTest, ACancelledRequestFreesInItsTurn) {
+  ASSERT_TRUE(Put(c_, 2, {5}).ok());
+  const uint64_t first = Send(c_, RunOf(1).Tensor(c_, 2).Inline());
+  fb::RequestT second = Increment();
+  second.frees.push_back(Id(c_, 2));
+  const uint64_t cancelled = Send(c_, std::move(second));
+  EXPECT_TRUE(Cancel(cancelled).ok());
+  WorkAll();
+  EXPECT_EQ(Take(c_.peer, first).Floats(0), Floats{6});
+  EXPECT_EQ(Take(c_.peer, cancelled).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Get(c_, 2).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Count(), 0);
+}
+
 // Credit comes back with a cancel, however often.
 TEST_F(SequenceTest, CancelGivesCreditBack) {
   options_.limits[LimitId::kCreditRequests] = 3;
@@ -179,6 +194,7 @@ TEST_F(SequenceTest, CancelGivesCreditBack) {
     const uint64_t a = Send(c_, Increment()), b = Send(c_, Increment());
     Cancel(b);
     Cancel(a);
+    WorkAll();
     EXPECT_EQ(Take(c_.peer, a).code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(Take(c_.peer, b).code(), absl::StatusCode::kCancelled);
   }

@@ -47,26 +47,29 @@ class EndpointTest : public ::testing::Test {
 };
 
 TEST_F(EndpointTest, Addresses) {
-  constexpr auto kOk = absl::StatusCode::kOk, kInvalid = absl::StatusCode::kInvalidArgument, kUnsafe = absl::StatusCode::kFailedPrecondition;
+  constexpr auto kOk = absl::StatusCode::kOk, kInvalid = absl::StatusCode::kInvalidArgument;
   const size_t longest = sizeof(sockaddr_un::sun_path) - 16;
-  const std::tuple<std::string, bool, absl::StatusCode> cases[] = {
-      {"ipc:///run/opwire/registry", false, kOk},
-      {"ipc://relative", false, kOk},
-      {"ipc://", false, kInvalid},
-      {"ipc://" + std::string(longest, 'x'), false, kOk},
-      {"ipc://" + std::string(longest + 1, 'x'), false, kInvalid},
-      {"tcp://127.0.0.1:5555", false, kUnsafe},
-      {"tcp://127.0.0.1:5555", true, kOk},
-      {"tcp://[::1]:5555", true, kOk},
-      {"tcp://:5555", true, kInvalid},
-      {"tcp://host", true, kInvalid},
-      {"tcp://", true, kInvalid},
-      {"", true, kInvalid},
-      {"/run/opwire", true, kInvalid},
-      {"inproc://x", true, kInvalid},
-      {"IPC:///x", true, kInvalid},
+  const std::pair<std::string, absl::StatusCode> cases[] = {
+      {"ipc:///run/opwire/registry", kOk},
+      {"ipc://relative", kOk},
+      {"ipc://", kInvalid},
+      {"ipc://" + std::string(longest, 'x'), kOk},
+      {"ipc://" + std::string(longest + 1, 'x'), kInvalid},
+      {"tcp://127.0.0.1:5555", kOk},
+      {"tcp://[::1]:5555", kOk},
+      {"tcp://" + std::string(64, '5') + "@host:5555", kOk},
+      {"tcp://" + std::string(63, '5') + "@host:5555", kInvalid},
+      {"tcp://" + std::string(64, 'x') + "@host:5555", kInvalid},
+      {"tcp://@host:5555", kInvalid},
+      {"tcp://:5555", kInvalid},
+      {"tcp://host", kInvalid},
+      {"tcp://", kInvalid},
+      {"", kInvalid},
+      {"/run/opwire", kInvalid},
+      {"inproc://x", kInvalid},
+      {"IPC:///x", kInvalid},
   };
-  for (const auto& [endpoint, insecure, code] : cases) EXPECT_EQ(CheckEndpoint(endpoint, insecure).code(), code) << endpoint;
+  for (const auto& [endpoint, code] : cases) EXPECT_EQ(CheckEndpoint(endpoint).code(), code) << endpoint;
   EXPECT_EQ(IpcPath("ipc:///a/b"), "/a/b");
 }
 

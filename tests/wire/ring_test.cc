@@ -207,7 +207,9 @@ TEST_F(RingTest, MemoryThatCouldShrinkIsRefused) {
   const auto make = [](size_t bytes, int seals) {
     const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     EXPECT_EQ(ftruncate(fd, static_cast<off_t>(bytes)), 0);
-    if (seals) EXPECT_EQ(fcntl(fd, F_ADD_SEALS, seals), 0);
+    if (seals) {
+      EXPECT_EQ(fcntl(fd, F_ADD_SEALS, seals), 0);
+    }
     return fd;
   };
   constexpr size_t kBytes = 2 * (kControl + kCapacity);
