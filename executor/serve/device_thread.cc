@@ -9,6 +9,7 @@ namespace {
 constexpr int kDrainAtMost = 64;
 constexpr Nanos kTick = kSecond;
 constexpr Nanos kSpin = 50 * kMicrosecond;  // after ring traffic
+constexpr Nanos kRouterEvery = 10 * kMicrosecond;
 
 }  // namespace
 
@@ -52,16 +53,21 @@ void DeviceThread::RemoveRing(PeerId peer) {
 bool DeviceThread::Drain() {
   bool any = false;
   mailbox_.Drain();
-  Incoming message;
   const Nanos now = MonotonicNow();
-  for (int i = 0; i < kDrainAtMost && router_->Receive(message); ++i) {
-    core_.OnMessage(now, message.peer, message.head, message.bulk);
-    any = true;
-  }
   for (auto& [peer, ring] : rings_) {
     if (!ring->Drain(core_, now)) continue;
     any = true;
     spin_until_ = now + kSpin;
+  }
+  // Looking at an empty socket is a system call: among ring traffic it waits its turn.
+  router_seen_ = now >= spin_until_ || now >= router_next_;
+  if (router_seen_) {
+    router_next_ = now + kRouterEvery;
+    Incoming message;
+    for (int i = 0; i < kDrainAtMost && router_->Receive(message); ++i) {
+      core_.OnMessage(now, message.peer, message.head, message.bulk);
+      any = true;
+    }
   }
   for (PeerId peer : dropped_rings_) rings_.erase(peer);
   dropped_rings_.clear();
@@ -79,7 +85,7 @@ void DeviceThread::TakeGone() {
 }
 
 void DeviceThread::Park() {
-  if (!rings_.empty() && MonotonicNow() < spin_until_) {
+  if (!router_seen_ || (!rings_.empty() && MonotonicNow() < spin_until_)) {
     sched_yield();
     return;
   }

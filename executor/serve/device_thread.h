@@ -66,6 +66,8 @@ class DeviceThread : private Shell {
   std::vector<int> fds_;
   Nanos next_tick_ = 0;
   Nanos spin_until_ = 0;
+  Nanos router_next_ = 0;      // when the run socket is looked at among ring traffic
+  bool router_seen_ = false;   // by the last Drain
   bool stopped_ = false;
   // Last: ending its sessions, the core still drops their connections.
   Core core_;
