@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -25,6 +26,12 @@ std::optional<Role> RoleOf(std::string_view name) {
     if (name == RoleName(r)) return r;
   }
   return std::nullopt;
+}
+
+// Names become part of principals, and so of directories; "self" is the server's own key.
+bool IsName(std::string_view name) {
+  const auto good = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
+  return !name.empty() && name.size() <= 64 && name != "self" && std::all_of(name.begin(), name.end(), good);
 }
 
 // A file of this user's (or root's) that nobody else may touch as `forbidden` says.
@@ -128,8 +135,9 @@ StatusOr<std::vector<AuthorizedKey>> ReadAuthorizedKeys(const std::string& path)
     words >> name >> role;
     const auto bytes = KeyFromHex(key);
     const auto known = RoleOf(role);
-    if (!bytes.ok() || !known || (words >> more) || name.size() > 64) {
-      return InvalidArgument("{}:{}: expected KEY NAME ROLE: 64 hexadecimal digits, a name, and use, execute or admin", path, number);
+    if (!bytes.ok() || !known || (words >> more) || !IsName(name)) {
+      return InvalidArgument("{}:{}: expected KEY NAME ROLE: 64 hexadecimal digits, a name of up to 64 letters, digits, '_' and '-' other than 'self', and "
+                             "use, execute or admin", path, number);
     }
     out.push_back({*bytes, name, *known});
   }

@@ -42,7 +42,7 @@ struct AuthorizedKey {
   Role role = Role::kUse;
 };
 
-// Lines of "KEY NAME ROLE"; '#' begins a comment. INVALID_ARGUMENT with the line; PERMISSION_DENIED when others may write the file.
+// Lines of "KEY NAME ROLE"; '#' begins a comment. Keys of one name are one principal. INVALID_ARGUMENT with the line; PERMISSION_DENIED when others may write the file.
 StatusOr<std::vector<AuthorizedKey>> ReadAuthorizedKeys(const std::string& path);
 
 // The parts of "tcp://KEY@HOST:PORT": the address without the key, and the key where there is one.

@@ -1,7 +1,9 @@
-// parallel_for over OpenMP, and the flags of a run. Without OpenMP its pragmas mean nothing: the calling thread does all.
+// parallel_for over OpenMP, and the flags of a run. Without OpenMP, and under ThreadSanitizer, which does not see how its threads meet, the
+// calling thread does all.
 #include "kernels/device/host_runtime.h"
 
-#ifdef _OPENMP
+#if defined(_OPENMP) && !defined(__SANITIZE_THREAD__)
+#define OPWIRE_TEAM 1
 #include <omp.h>
 #endif
 #include <sched.h>
@@ -21,7 +23,7 @@ HostRuntime::HostRuntime(int threads, std::vector<int> pinned) : pinned_(std::mo
 
 // libgomp keeps one team for each thread that opens regions, so a team is bound when that thread first needs one.
 void HostRuntime::BindTeam() {
-#ifdef _OPENMP
+#ifdef OPWIRE_TEAM
   static thread_local const HostRuntime* bound = nullptr;
   if (pinned_.empty() || bound == this) return;
   bound = this;
@@ -52,7 +54,9 @@ void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body
     return;
   }
   self->BindTeam();
+#ifdef OPWIRE_TEAM
 #pragma omp parallel for schedule(dynamic, 1) num_threads(self->threads)
+#endif
   for (int64_t i = 0; i < ranges; ++i) run(i);
 }
 
