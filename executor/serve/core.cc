@@ -114,7 +114,9 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
     return;
   }
   ++a.next_seq;
+  const int64_t held = a.replies.held();
   a.replies.Acknowledge(std::min(q->request->acked(), seq));
+  budget_.in_use += a.replies.held() - held;
   a.replies.Begin(seq);
   s.last_used = now;
   const auto bytes = static_cast<int64_t>(q->bytes());
@@ -135,10 +137,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
     Recycle(std::move(q));
     return;
   }
-  if (const fb::Run* run = q->request->body_as_Run(); run && run->deadline_us() > 0) {
-    const auto relative = static_cast<Nanos>(std::min<uint64_t>(run->deadline_us(), 1'000'000'000'000));
-    q->deadline = now + relative * kMicrosecond;
-  }
+  if (const fb::Run* run = q->request->body_as_Run()) q->deadline = DeadlineOf(now, *run);
   load_.queued.fetch_add(1, std::memory_order_relaxed);
   budget_.in_use += bytes;
   s.queue.push_back(std::move(q));
@@ -211,8 +210,9 @@ void Core::Work(Nanos now) {
 }
 
 void Core::Process(Nanos now, Session& s) {
-  if (s.run.active()) return ContinueRun(now, s);
   const QueuedRequest& q = *s.queue.front();
+  if (s.batch.active) return ProcessBatch(now, s, q, *q.request->body_as_Batch());
+  if (s.run.active()) return ContinueRun(now, s);
   FreeTensors(s, *q.request);
   if (q.cancelled || now >= q.deadline) {
     const Status ended = q.cancelled ? Cancelled("request {} was cancelled before it began", q.request->seq())
@@ -277,19 +277,22 @@ void Core::Pop(Session& s) {
 
 // ---- Replies ---------------------------------------------------------------------------------------------------------------
 
-void Core::Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type, flatbuffers::Offset<void> body, Bytes bulk) {
-  builder_.Finish(BuildReply(builder_, q.request->seq(), status, type, body));
-  const Bytes head = AsBytes(builder_);
+void Core::Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type, flatbuffers::Offset<void> body, Bytes bulk,
+                 flatbuffers::FlatBufferBuilder& builder) {
+  builder.Finish(BuildReply(builder, q.request->seq(), status, type, body));
+  const Bytes head = AsBytes(builder);
   if (Attachment* a = s.FindAttachment(q.attachment)) {
+    const int64_t held = a->replies.held();
     a->replies.Finish(q.request->seq(), head, bulk);
+    budget_.in_use += a->replies.held() - held;
     if (a->peer != kNoPeer && !shell_.Send(a->peer, head, bulk).ok()) {
       // It does not read: its next message will be told to attach again, and the window has the replies.
       peers_.erase(a->peer);
       a->peer = kNoPeer;
-      a->lost_at = s.last_used;
+      a->lost_at = options_.clock();
     }
   }
-  builder_.Clear();
+  builder.Clear();
 }
 
 void Core::ReplyStatus(Session& s, const QueuedRequest& q, const Status& status) {

@@ -107,7 +107,12 @@ class Core {
   void Process(Nanos now, Session& s);
   void Settle(Session& s);  // puts it among the ready ones, or takes it out
   void FreeTensors(Session& s, const fb::Request& request);
-  void Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type, flatbuffers::Offset<void> body, Bytes bulk = {});
+  void Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type, flatbuffers::Offset<void> body, Bytes bulk = {}) {
+    Reply(s, q, status, type, body, bulk, builder_);
+  }
+  // `body` was built in `builder`, which is clear afterwards.
+  void Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type, flatbuffers::Offset<void> body, Bytes bulk,
+             flatbuffers::FlatBufferBuilder& builder);
   void ReplyStatus(Session& s, const QueuedRequest& q, const Status& status);
   void ReplySmall(Session& s, const QueuedRequest& q, StatusOr<fb::ReplyT> reply, Bytes bulk = {});
   void Pop(Session& s);
@@ -118,6 +123,8 @@ class Core {
   void ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run);
   void ContinueRun(Nanos now, Session& s);
   void ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch);
+  Status BeginOfBatch(Session& s, const QueuedRequest& q, const fb::Run& run, bool& wait);
+  static Nanos DeadlineOf(Nanos arrival, const fb::Run& run);
   void FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why);
   void FailResults(Session& s, const QueuedRequest& q, const Status& why);
   StatusOr<std::shared_ptr<const Program>> ProgramOf(const Session& s, uint32_t attachment, const fb::Run& run) const;

@@ -181,6 +181,7 @@ void Core::EndAttachment(Nanos now, Session& s, Attachment& a) {
     shell_.Drop(a.peer);
   }
   absl::erase_if(s.slots, [&](const auto& slot) { return slot.first.first == a.id; });
+  budget_.in_use -= a.replies.held();
   // What it still waits for is done without it; an unnamed session's is dropped with the session.
   s.attachments.erase(a.id);
   if (s.attachments.empty()) s.empty_since = now;

@@ -17,6 +17,11 @@ StatusOr<std::shared_ptr<const Program>> Core::ProgramOf(const Session& s, uint3
 }
 
 // What is in flight behind a run that never began and names its results fails as it did.
+Nanos Core::DeadlineOf(Nanos arrival, const fb::Run& run) {
+  if (run.deadline_us() == 0) return kNever;
+  return arrival + static_cast<Nanos>(std::min<uint64_t>(run.deadline_us(), 1'000'000'000'000)) * kMicrosecond;
+}
+
 void Core::FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why) {
   constexpr uint8_t kKept = 2;
   if (!run.results()) return;
@@ -78,51 +83,66 @@ void Core::ContinueRun(Nanos now, Session& s) {
   Pop(s);
 }
 
-// The runs of a batch are those of one-op programs, so the batch is one slice; the first that fails ends it, and its reply holds the
-// results of those before.
+// The first run that fails ends the batch, and its reply holds the results of those before.
 void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch) {
-  const size_t count = batch.runs() ? batch.runs()->size() : 0;
+  BatchProgress& p = s.batch;
+  const uint32_t count = batch.runs() ? batch.runs()->size() : 0;
   if (static_cast<int64_t>(count) > options_.limits[LimitId::kBatchRuns]) {
     ReplyStatus(s, q, InvalidArgument("batch: expected at most {} runs, got {}", options_.limits[LimitId::kBatchRuns], count));
     return Pop(s);
   }
-  std::vector<flatbuffers::Offset<fb::RunReply>> replies;
+  p.active = true;
   Status status;
-  for (size_t i = 0; i < count && status.ok(); ++i) {
-    const fb::Run& run = *batch.runs()->Get(static_cast<flatbuffers::uoffset_t>(i));
-    auto program = ProgramOf(s, q.attachment, run);
-    status = program.status();
-    bool wait = false;
-    if (status.ok()) status = s.run.Begin(environment_, *s.store, q.attachment, *std::move(program), run, wait);
-    if (wait) {
-      // Each run gives its lane back, so only the first can meet none.
-      s.virtual_time = std::max(s.virtual_time, virtual_now_ + options_.slice);
-      return;
+  for (const Nanos begun = now; p.next < count && status.ok(); now = options_.clock()) {
+    if (now - begun >= options_.slice) return;  // goes on with the next slice
+    const fb::Run& run = *batch.runs()->Get(p.next);
+    const Nanos deadline = DeadlineOf(q.arrival, run);
+    if (!s.run.active()) {
+      bool wait = false;
+      status = BeginOfBatch(s, q, run, wait);
+      if (wait) {
+        s.virtual_time = std::max(s.virtual_time, virtual_now_ + options_.slice);
+        return;
+      }
+      if (!status.ok()) break;
     }
-    if (status.ok() && static_cast<int64_t>(builder_.GetSize() + kEnvelopeBytes) + s.run.ReplyBytes() > static_cast<int64_t>(kMaxFrameBytes)) {
-      status = InvalidArgument("batch: the replies of {} runs fill a message; expected fewer, or results kept as tensors", i);
-      s.run.Abort(status);
-      (void)s.run.Finish(environment_, *s.store);
-      s.run.End(environment_);
-    }
-    if (!status.ok()) {
-      for (size_t rest = i; rest < count; ++rest) FailResults(s, q.attachment, *batch.runs()->Get(static_cast<flatbuffers::uoffset_t>(rest)), status);
-      break;
-    }
-    gate_.Enter({s.id, q.attachment, q.request->seq()}, now, q.deadline);
-    s.run.Continue(environment_, kNever);
+    if (q.cancelled) s.run.Abort(Cancelled("the batch was cancelled"));
+    if (now >= deadline) s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
+    gate_.Enter({s.id, q.attachment, q.request->seq()}, now, deadline);
+    const Nanos before = s.run.ran();
+    const Run::Outcome outcome = s.run.Continue(environment_, options_.slice);
     gate_.Leave();
-    s.device_time += s.run.ran();
+    s.device_time += s.run.ran() - before;
+    if (outcome == Run::Outcome::kMore) return;
     status = s.run.Finish(environment_, *s.store);
-    if (status.ok()) replies.push_back(s.run.Reply(environment_, builder_, now - q.arrival));
+    if (status.ok()) p.replies.push_back(s.run.Reply(environment_, p.builder, now - q.arrival));
     s.run.End(environment_);
+    ++p.next;
     ++s.runs;
     load_.runs.fetch_add(1, std::memory_order_relaxed);
   }
-  if (!status.ok()) load_.failed.fetch_add(1, std::memory_order_relaxed);
-  const auto body = fb::CreateBatchReply(builder_, builder_.CreateVector(replies)).Union();
-  Reply(s, q, status, fb::ReplyBody::BatchReply, body);
+  if (!status.ok()) {
+    load_.failed.fetch_add(1, std::memory_order_relaxed);
+    for (uint32_t rest = p.next; rest < count; ++rest) FailResults(s, q.attachment, *batch.runs()->Get(rest), status);
+  }
+  const auto body = fb::CreateBatchReply(p.builder, p.builder.CreateVector(p.replies)).Union();
+  Reply(s, q, status, fb::ReplyBody::BatchReply, body, {}, p.builder);
+  p.Clear();
   Pop(s);
+}
+
+Status Core::BeginOfBatch(Session& s, const QueuedRequest& q, const fb::Run& run, bool& wait) {
+  auto program = ProgramOf(s, q.attachment, run);
+  if (!program.ok()) return program.status();
+  OPWIRE_RETURN_IF_ERROR(s.run.Begin(environment_, *s.store, q.attachment, *std::move(program), run, wait));
+  if (wait || static_cast<int64_t>(s.batch.builder.GetSize() + kEnvelopeBytes) + s.run.ReplyBytes() <= static_cast<int64_t>(kMaxFrameBytes)) {
+    return absl::OkStatus();
+  }
+  const Status full = InvalidArgument("batch: the replies of {} runs fill a message; expected fewer, or results kept as tensors", s.batch.next);
+  s.run.Abort(full);
+  (void)s.run.Finish(environment_, *s.store);
+  s.run.End(environment_);
+  return full;
 }
 
 }  // namespace opwire

@@ -7,8 +7,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+
+#include "ir/wire/clock.h"
 
 namespace opwire {
 namespace {
@@ -41,16 +44,22 @@ Status FileError(const std::string& path) {
     case EXDEV:
     case ELOOP:
     case EACCES: return PermissionDenied("file {}: expected a path beneath the data directory, without links", shown);
+    case ENAMETOOLONG: return InvalidArgument("file {}: its name is too long", shown);
     case ENOSPC:
     case EDQUOT: return ResourceExhausted("file {}: the disk is full", shown);
     default: return Unavailable("file {}: {}", shown, std::strerror(errno));
   }
 }
 
-// The principal's own directory; characters that a name should not have are replaced.
+// The principal's own directory: "uid:1000" has uid-1000. No two principals share one: a principal has one ':', and its name letters,
+// digits, '_' and '-'; anything else is escaped.
 StatusOr<Descriptor> PrincipalDirectory(const std::string& directory, const std::string& principal) {
   std::string name;
-  for (char c : principal) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '-';
+  for (char c : principal) {
+    if (std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-') name += c;
+    else if (c == ':') name += '-';
+    else name += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
   Descriptor top(open(directory.c_str(), O_DIRECTORY | O_PATH | O_CLOEXEC));
   if (top.get() < 0) return FileError(directory);
   if (mkdirat(top.get(), name.c_str(), 0700) != 0 && errno != EEXIST) return FileError(name);
@@ -90,8 +99,10 @@ Status SaveNpy(const std::string& directory, const std::string& principal, const
   if (name.empty() || name == "." || name == "..") return InvalidArgument("file {}: expected the name of a file", path.substr(0, 256));
   const Descriptor parent(OpenBeneath(own.get(), folder, O_DIRECTORY | O_RDONLY, 0));
   if (parent.get() < 0) return FileError(path);
-  const std::string temporary = fmt::format(".{}.{}.part", name.substr(0, 128), getpid());
-  const Descriptor file(OpenBeneath(parent.get(), temporary, O_WRONLY | O_CREAT | O_TRUNC, 0600));
+  // Its own for every save, so that of two at once each publishes what it wrote.
+  static std::atomic<uint64_t> saves{0};
+  const std::string temporary = fmt::format(".opwire.{}.{}.{}.part", getpid(), MonotonicNow(), ++saves);
+  const Descriptor file(OpenBeneath(parent.get(), temporary, O_WRONLY | O_CREAT | O_EXCL, 0600));
   if (file.get() < 0) return FileError(path);
   Status status = WriteAll(file.get(), AsBytes(header), path);
   if (status.ok()) status = WriteAll(file.get(), bytes, path);

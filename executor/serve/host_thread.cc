@@ -6,12 +6,15 @@
 #include <unistd.h>
 
 #include "executor/serve/ring_door.h"
+#include "ir/wire/endpoint.h"
 #include "ir/wire/log.h"
 
 namespace opwire {
 namespace {
 
 constexpr Nanos kTick = 100 * kMillisecond;
+constexpr int kMostUnanswered = 16;
+constexpr size_t kMostControlBytes = 64 << 10;
 constexpr Nanos kDrainTick = 10 * kMillisecond;
 
 }  // namespace
@@ -26,12 +29,17 @@ HostThread::~HostThread() { close(alarm_); }
 
 void HostThread::SendControl(PeerId peer, std::string reply) {
   // A client that does not read its replies misses them; it asks again.
-  mailbox_.Post([this, peer, reply = std::move(reply)] { (void)control_->Send(peer, AsBytes(reply)); });
+  mailbox_.Post([this, peer, reply = std::move(reply)] {
+    if (const auto it = peers_.find(peer); it != peers_.end()) --it->second.unanswered;
+    (void)control_->Send(peer, AsBytes(reply));
+  });
 }
 
 // From a peer's first message.
 HostThread::Peer HostThread::PeerOf(const Incoming& m) const {
   if (!m.key_name.empty()) return {fmt::format("key:{}", m.key_name), true, m.role};
+  // Over ipc the kernel names the user of whoever is still there.
+  if (m.uid == kNoUid && IsIpc(control_->endpoint())) return {"nobody", false, Role::kUse};
   if (m.uid != kNoUid) return {fmt::format("uid:{}", m.uid), options_.share || m.uid == getuid(), Role::kExecute};
   return {"tcp", true, Role::kExecute};
 }
@@ -39,7 +47,7 @@ HostThread::Peer HostThread::PeerOf(const Incoming& m) const {
 void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
   const auto [it, fresh] = peers_.try_emplace(m.peer);
   if (fresh) it->second = PeerOf(m);
-  const Peer& peer = it->second;
+  Peer& peer = it->second;
   const auto refuse = [&](uint64_t seq, const Status& status) { (void)control_->Send(m.peer, AsBytes(EncodeError(seq, status))); };
   auto decoded = DecodeRequest(m.head, decode_);
   if (!decoded.ok()) return refuse(0, decoded.status());
@@ -81,6 +89,12 @@ void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
     }
     default: break;
   }
+  // Runs come first on the device thread: nobody fills it with questions.
+  if (peer.unanswered >= kMostUnanswered || m.head.size() > kMostControlBytes) {
+    return refuse(r.seq(), ResourceExhausted("control: expected at most {} requests without their reply, of at most {} bytes each, got {} and {}",
+                                             kMostUnanswered, kMostControlBytes, peer.unanswered + 1, m.head.size()));
+  }
+  ++peer.unanswered;
   device.Post([&device, peer = m.peer, principal = peer.principal, head = std::string(reinterpret_cast<const char*>(m.head.data()), m.head.size())] {
     device.core().OnControl(MonotonicNow(), peer, principal, AsBytes(head));
   });

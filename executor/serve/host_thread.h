@@ -64,6 +64,7 @@ class HostThread {
     std::string principal;
     bool served = false;  // else: of another user, and this executor is not shared
     Role role = Role::kExecute;
+    int unanswered = 0;  // requests that the device thread has
   };
   Peer PeerOf(const Incoming& message) const;
 

@@ -133,7 +133,12 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   const auto control_guard = control_context.Guard(control_at, f.insecure, f.authorized), run_guard = run_context.Guard(run_at, f.insecure, f.authorized);
   if (!control_guard.ok()) return Fail(kUsage, control_guard.status());
   if (!run_guard.ok()) return Fail(kUsage, run_guard.status());
+  // One that was killed keeps its socket until the kernel has taken back its memory.
   auto control = Router::Bind(control_context, control_at, *control_guard);
+  for (int i = 0; i < 20 && absl::IsAlreadyExists(control.status()); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    control = Router::Bind(control_context, control_at, *control_guard);
+  }
   if (!control.ok()) return Fail(1, control.status());
   auto run = Router::Bind(run_context, run_at, *run_guard);
   if (!run.ok()) return Fail(1, run.status());

@@ -25,7 +25,7 @@ class ServerRing : public DeviceThread::Ring {
     bool any = false;
     for (int i = 0; i < 64; ++i) {
       auto got = end_->Read(head_, bulk_);
-      // A broken ring is silent from here on; its client sees the same and comes anew.
+      // A broken ring is silent from here on; its client sees the same and comes anew, and its socket's end takes it down.
       if (!got.ok() || !*got) break;
       core.OnMessage(now, peer_, AsBytes(head_), AsBytes(bulk_));
       any = true;

@@ -85,10 +85,21 @@ class ReplyWindow {
   const Entry& Find(uint64_t seq) const;
   // The client has the replies below `seq`: gives back what large ones hold.
   void Acknowledge(uint64_t seq);
+  // Bytes of large replies. Beyond kMostHeld the oldest are forgotten.
+  int64_t held() const { return held_; }
+  static constexpr int64_t kMostHeld = 4 << 20;
 
  private:
+  static constexpr size_t kSmall = 4096;
+  static int64_t HeldBy(const Entry& e) {
+    const size_t bytes = e.head.capacity() + e.bulk.capacity();
+    return bytes > kSmall ? static_cast<int64_t>(bytes) : 0;
+  }
   Entry& At(uint64_t seq) { return entries_[seq % entries_.size()]; }
+  void Forget(Entry& e);
   uint64_t acknowledged_ = 0;
+  uint64_t forgotten_ = 0;  // of those below, no large ones are left
+  int64_t held_ = 0;
   std::vector<Entry> entries_;
 };
 
@@ -103,6 +114,20 @@ struct Attachment {
   ReplyWindow replies;
   int64_t in_flight = 0;
   int64_t bytes_in_flight = 0;
+};
+
+// How far a batch is. Between its runs other sessions have their slices.
+struct BatchProgress {
+  bool active = false;
+  uint32_t next = 0;  // the run that goes on or begins next
+  flatbuffers::FlatBufferBuilder builder;
+  std::vector<flatbuffers::Offset<fb::RunReply>> replies;
+  void Clear() {
+    active = false;
+    next = 0;
+    builder.Clear();
+    replies.clear();
+  }
 };
 
 struct Session {
@@ -124,6 +149,7 @@ struct Session {
   Nanos virtual_time = 0;
   uint64_t runs = 0;
   Run run;                    // the one that has begun, if any
+  BatchProgress batch;        // its head's, where that is one
   Nanos last_used = 0;
   std::vector<uint64_t> tickets;
 

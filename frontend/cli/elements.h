@@ -3,6 +3,7 @@
 #define OPWIRE_FRONTEND_CLI_ELEMENTS_H_
 
 #include <string>
+#include <string_view>
 
 #include "frontend/cpp/array.h"
 
@@ -10,8 +11,8 @@ namespace opwire::cli {
 
 // Type, the first elements and the extremes, on one line.
 std::string Summary(const Array& array);
-// A 0-d array of this value, rounded as the element type asks.
-Array ScalarArray(DType dtype, double value);
+// A 0-d array of the number that is written there. INVALID_ARGUMENT when it is none, or none of that integer type.
+StatusOr<Array> ScalarArray(DType dtype, std::string_view text);
 
 }  // namespace opwire::cli
 

@@ -105,8 +105,7 @@ Status CheckNames(const Pairs& given, std::string_view flag, const std::vector<s
 struct Input {
   enum class Kind { kArray, kScalar, kDim, kRandom, kTensor };
   Kind kind = Kind::kArray;
-  Array array;  // kArray; kRandom once its shape is known
-  double scalar = 0;
+  Array array;  // kArray, kScalar; kRandom once its shape is known
   int64_t number = 0;  // kDim: the value; kRandom: the seed
   std::string name;    // kTensor
   Tensor tensor;       // once it is on the executor
@@ -127,10 +126,10 @@ StatusOr<Input> ReadInput(const Module& m, const Param& p, const std::string& va
     in.kind = Input::Kind::kTensor;
     in.name = value.substr(1);
   } else if (p.type.rank() == 0 && !value.ends_with(".npy")) {
-    char* end = nullptr;
     in.kind = Input::Kind::kScalar;
-    in.scalar = std::strtod(value.c_str(), &end);
-    if (*end) return Usage("--in {}: expected a number, FILE.npy, random:SEED or @TENSOR, got '{}'", p.name, value);
+    auto scalar = ScalarArray(p.type.dtype, value);
+    if (!scalar.ok()) return Usage("--in {}: {}; or FILE.npy, random:SEED or @TENSOR", p.name, MessageOf(scalar.status()));
+    in.array = *std::move(scalar);
   } else {
     auto array = Array::ReadNpy(value);
     if (!array.ok())
@@ -239,10 +238,7 @@ Status Place(const Module& m, const Function& f, const Pairs& dims, Session& ses
     Input& in = inputs[i];
     const Param& p = f.params[i];
     if (in.kind == Input::Kind::kRandom) OPWIRE_RETURN_IF_ERROR(MakeRandom(p, values, in));
-    if (in.kind == Input::Kind::kScalar && p.mode == ParamMode::kInout)
-      in.array = ScalarArray(p.type.dtype, in.scalar);
-    else if (in.kind != Input::Kind::kArray && in.kind != Input::Kind::kRandom)
-      continue;
+    if (in.kind == Input::Kind::kDim || in.kind == Input::Kind::kTensor || (in.kind == Input::Kind::kScalar && p.mode != ParamMode::kInout)) continue;
     OPWIRE_ASSIGN_OR_RETURN(in.tensor, session.Put(in.array.view()));
   }
   return absl::OkStatus();
@@ -330,7 +326,7 @@ Status Run(const Common& common, const RunArgs& args) {
     else if (inputs[i].tensor.valid())
       run_args.emplace_back(inputs[i].tensor);
     else
-      run_args.emplace_back(inputs[i].scalar);
+      run_args.emplace_back(inputs[i].array);
     if (f.params[i].mode == ParamMode::kInout) inouts.emplace(f.params[i].name, inputs[i].tensor);
   }
   OPWIRE_RETURN_IF_ERROR(CheckKept(session, args.session, out, inouts));

@@ -1,5 +1,6 @@
 // opwire up: a registry and executors of this user's own, restarted when they die, stopped together.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <fstream>
 
 #include "frontend/cli/cli.h"
+#include "frontend/cpp/embedded.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/signals.h"
 #include "ir/wire/zmq_channel.h"
@@ -155,6 +157,11 @@ void SayReady(const Common& common, const UpArgs& args, const std::string& regis
 }
 
 Status Supervise(const Common& common, const UpArgs& args, const std::string& registry, TerminationSignals& signals) {
+  // Released when this process ends, however that is; it says that a registry that is gone comes back.
+  const int lock = open(SupervisorLock(registry).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    return WithNext(AlreadyExists("opwire up: another one supervises {}", registry), "see what it started: opwire devices");
+  }
   std::vector<Child> children = Children(args, registry);
   const Nanos begun = MonotonicNow();
   // The registry first: an executor that finds none tries again only a second later.

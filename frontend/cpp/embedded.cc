@@ -82,11 +82,21 @@ StatusOr<std::string> RunToEnd(std::vector<std::string> words, int& code) {
 
 }  // namespace
 
+std::string SupervisorLock(const std::string& registry) { return IpcPath(registry) + ".up"; }
+
 StatusOr<bool> StartEmbedded(const std::string& registry, std::string_view device) {
   OPWIRE_ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());
   const Descriptor lock(open((directory + "/embedded.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   while (lock.get() >= 0 && flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {
   }
+  if (SomebodyListens(registry)) return false;
+  // One that is supervised comes back within a moment.
+  const Descriptor supervisor(open(SupervisorLock(registry).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  for (int i = 0; i < 200 && supervisor.get() >= 0 && flock(supervisor.get(), LOCK_EX | LOCK_NB) != 0; ++i) {
+    if (SomebodyListens(registry)) return false;
+    usleep(25'000);
+  }
+  if (supervisor.get() >= 0) flock(supervisor.get(), LOCK_UN);
   if (SomebodyListens(registry)) return false;
   int code = 0;
   auto said = RunToEnd({ProgramPath(), "up", "--registry", registry, "--detach", "--device", DeviceFor(device), "--idle-timeout",

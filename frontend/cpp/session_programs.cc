@@ -1,4 +1,7 @@
 // Programs and runs, from the client's side.
+#include <limits>
+#include <type_traits>
+
 #include "frontend/cpp/session_state.h"
 #include "ir/base/float.h"
 #include "ir/program/serialise.h"
@@ -7,9 +10,20 @@
 namespace opwire {
 namespace {
 
+// As the op `cast`: a real number saturates, and NaN becomes 0.
+template <typename T, typename V>
+T CastTo(V value) {
+  if constexpr (std::is_floating_point_v<V> && std::is_integral_v<T>) {
+    if (!(value == value)) return 0;
+    if (value <= static_cast<V>(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
+    if (value >= static_cast<V>(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
+  }
+  return static_cast<T>(value);
+}
+
 template <typename T, typename V>
 uint64_t Bits(V value) {
-  const T t = static_cast<T>(value);
+  const T t = CastTo<T>(value);
   uint64_t bits = 0;
   std::memcpy(&bits, &t, sizeof(t));
   return bits;

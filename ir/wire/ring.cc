@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -52,11 +51,11 @@ OwnedFd::~OwnedFd() {
 struct RingEnd::Control {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;
-  alignas(64) std::atomic<uint32_t> parked;  // the reader waits on its eventfd
+  alignas(64) std::atomic<uint32_t> parked;  // the reader waits on its pipe
 };
 
-RingEnd::RingEnd(Side side, OwnedFd memory, OwnedFd wake_server, OwnedFd wake_client)
-    : side_(side), memory_(std::move(memory)), wake_server_(std::move(wake_server)), wake_client_(std::move(wake_client)) {}
+RingEnd::RingEnd(Side side, OwnedFd memory, Wakes own, Wakes other)
+    : side_(side), memory_(std::move(memory)), own_(std::move(own)), other_(std::move(other)) {}
 
 RingEnd::~RingEnd() {
   if (base_) munmap(base_, kTotalBytes);
@@ -75,23 +74,28 @@ Status RingEnd::Map() {
 
 StatusOr<std::unique_ptr<RingEnd>> RingEnd::Create() {
   OwnedFd memory(memfd_create("opwire-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  OwnedFd wake_server(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), wake_client(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (memory.get() < 0 || wake_server.get() < 0 || wake_client.get() < 0 || ftruncate(memory.get(), kTotalBytes) != 0 ||
+  int to_server[2] = {-1, -1}, to_client[2] = {-1, -1};
+  const bool piped = pipe2(to_server, O_CLOEXEC | O_NONBLOCK) == 0 && pipe2(to_client, O_CLOEXEC | O_NONBLOCK) == 0;
+  Wakes own{OwnedFd(to_server[0]), OwnedFd(to_client[1])}, other{OwnedFd(to_client[0]), OwnedFd(to_server[1])};
+  if (memory.get() < 0 || !piped || ftruncate(memory.get(), kTotalBytes) != 0 ||
       fcntl(memory.get(), F_ADD_SEALS, kSeals | F_SEAL_SEAL) != 0) {
     return Unavailable("ring: {}", std::strerror(errno));
   }
-  auto end = std::unique_ptr<RingEnd>(new RingEnd(Side::kServer, std::move(memory), std::move(wake_server), std::move(wake_client)));
+  auto end = std::unique_ptr<RingEnd>(new RingEnd(Side::kServer, std::move(memory), std::move(own), std::move(other)));
   OPWIRE_RETURN_IF_ERROR(end->Map());
   return end;
 }
 
 StatusOr<std::unique_ptr<RingEnd>> RingEnd::Open(OwnedFd memory, OwnedFd wake_server, OwnedFd wake_client) {
+  // Ours alone: whatever the flags that the server gave its pipes.
+  fcntl(wake_server.get(), F_SETFL, O_NONBLOCK);
+  fcntl(wake_client.get(), F_SETFL, O_NONBLOCK);
   struct stat st;
   const int seals = fcntl(memory.get(), F_GET_SEALS);
   if (fstat(memory.get(), &st) != 0 || st.st_size != static_cast<off_t>(kTotalBytes) || seals < 0 || (seals & kSeals) != kSeals) {
     return InvalidArgument("ring: expected sealed memory of {} bytes", kTotalBytes);
   }
-  auto end = std::unique_ptr<RingEnd>(new RingEnd(Side::kClient, std::move(memory), std::move(wake_server), std::move(wake_client)));
+  auto end = std::unique_ptr<RingEnd>(new RingEnd(Side::kClient, std::move(memory), {std::move(wake_client), std::move(wake_server)}, {}));
   OPWIRE_RETURN_IF_ERROR(end->Map());
   return end;
 }
@@ -117,8 +121,8 @@ Status RingEnd::Write(Bytes head, Bytes bulk) {
   // Either we see the reader parked, or it sees what we wrote when it looks again.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (out_.control->parked.load(std::memory_order_relaxed)) {
-    const uint64_t one = 1;
-    (void)!write(side_ == Side::kServer ? wake_client_.get() : wake_server_.get(), &one, sizeof(one));
+    const char one = 1;
+    (void)!write(own_.wake.get(), &one, sizeof(one));  // a full pipe wakes as well
   }
   return absl::OkStatus();
 }
@@ -146,6 +150,7 @@ StatusOr<bool> RingEnd::Read(std::string& head, std::string& bulk) {
 }
 
 bool RingEnd::Park() {
+  if (broken_) return true;  // nothing more will come
   in_.control->parked.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return !Readable();
@@ -154,8 +159,8 @@ bool RingEnd::Park() {
 void RingEnd::Unpark() {
   if (!in_.control->parked.load(std::memory_order_relaxed)) return;
   in_.control->parked.store(0, std::memory_order_relaxed);
-  uint64_t count;
-  (void)!read(fd(), &count, sizeof(count));
+  char woken[256];
+  (void)!read(fd(), woken, sizeof(woken));
 }
 
 // ---- Handshake -------------------------------------------------------------------------------------------------------------

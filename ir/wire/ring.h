@@ -21,7 +21,8 @@ inline constexpr Nanos kRingSpin = 50 * kMicrosecond;  // after traffic; then a 
 // A descriptor that is closed with its owner.
 class OwnedFd {
  public:
-  explicit OwnedFd(int fd = -1) : fd_(fd) {}
+  OwnedFd() : fd_(-1) {}
+  explicit OwnedFd(int fd) : fd_(fd) {}
   ~OwnedFd();
   OwnedFd(OwnedFd&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
   OwnedFd& operator=(OwnedFd&& o) noexcept {
@@ -38,7 +39,8 @@ class OwnedFd {
 class RingEnd {
  public:
   enum class Side { kServer, kClient };
-  // What the other process needs: memory, the server's wake-up, the client's wake-up.
+  // What the other process needs: memory, the end of a pipe that wakes the server, and the end of one on which the client waits. Pipes,
+  // because each side's ends are its own: whoever holds an eventfd may make it block the other.
   struct Handles {
     int memory, wake_server, wake_client;
   };
@@ -49,7 +51,8 @@ class RingEnd {
   static StatusOr<std::unique_ptr<RingEnd>> Open(OwnedFd memory, OwnedFd wake_server, OwnedFd wake_client);
   ~RingEnd();
 
-  Handles handles() const { return {memory_.get(), wake_server_.get(), wake_client_.get()}; }
+  // REQUIRES: the server's side.
+  Handles handles() const { return {memory_.get(), other_.wake.get(), other_.wait.get()}; }
 
   // RESOURCE_EXHAUSTED when it does not fit now, UNAVAILABLE when the ring is broken.
   Status Write(Bytes head, Bytes bulk);
@@ -59,7 +62,8 @@ class RingEnd {
   // A reader about to wait on fd(): false when a record came meanwhile. Unpark after the wait.
   bool Park();
   void Unpark();
-  int fd() const { return side_ == Side::kServer ? wake_server_.get() : wake_client_.get(); }
+  int fd() const { return own_.wait.get(); }
+  bool broken() const { return broken_; }
 
  private:
   struct Control;
@@ -68,12 +72,16 @@ class RingEnd {
     uint8_t* data = nullptr;
     uint64_t position = 0;  // our own: never read back from shared memory
   };
-  RingEnd(Side side, OwnedFd memory, OwnedFd wake_server, OwnedFd wake_client);
+  struct Wakes {
+    OwnedFd wait, wake;  // read by this side; written by it
+  };
+  RingEnd(Side side, OwnedFd memory, Wakes own, Wakes other);
   Status Map();
   bool Readable() const;
 
   const Side side_;
-  OwnedFd memory_, wake_server_, wake_client_;
+  OwnedFd memory_;
+  Wakes own_, other_;  // the server keeps the client's ends until they are sent
   uint8_t* base_ = nullptr;
   Direction in_, out_;
   bool broken_ = false;

@@ -100,6 +100,49 @@ TEST_F(FairnessTest, ABatchThatMeetsNoFreeLaneWaits) {
   EXPECT_TRUE(a.ok()) << a.status;
 }
 
+// Other sessions have their slices between the runs of a batch, and within one.
+TEST_F(FairnessTest, ABatchTakesTurnsWithOthers) {
+  Client hog = Hog(), small = Hello();
+  ASSERT_TRUE(Load(small, 1, kSmall).ok());
+  fb::BatchT batch;
+  for (int i = 0; i < 40; ++i) batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Tensor(hog, 1).Tensor(hog, 2).None().None().run));
+  const uint64_t all = Send(hog, std::move(batch));
+  for (int i = 0; i < 5; ++i) WorkOnce();
+  const uint64_t one = Send(small, RunOf(1).Array({1, 2}).Inline());
+  for (int i = 0; i < 3; ++i) WorkOnce();
+  EXPECT_EQ(Take(small.peer, one).Floats(0), (Floats{-1, -2}));
+  EXPECT_FALSE(Take(hog.peer, all).came);
+  WorkAll();
+  const Answer a = Take(hog.peer, all);
+  ASSERT_TRUE(a.ok()) << a.status;
+  EXPECT_EQ(a.reply.body.AsBatchReply()->runs.size(), 40u);
+}
+
+TEST_F(FairnessTest, CancelAndDeadlineEndABatch) {
+  Client hog = Hog();
+  for (const bool cancel : {true, false}) {
+    fb::BatchT batch;
+    for (int i = 0; i < 40; ++i) {
+      batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Tensor(hog, 1).Tensor(hog, 2).None().None().Deadline(cancel ? 0 : 1000).run));
+    }
+    const uint64_t all = Send(hog, std::move(batch));
+    for (int i = 0; i < 5; ++i) WorkOnce();
+    if (cancel) {
+      fb::CancelT body;
+      body.token = hog.token;
+      body.attachment = hog.attachment;
+      body.seq = all;
+      EXPECT_TRUE(Control(std::move(body)).ok());
+    } else {
+      now_ += kSecond;
+    }
+    WorkAll();
+    const Answer a = Take(hog.peer, all);
+    EXPECT_EQ(a.code(), cancel ? absl::StatusCode::kCancelled : absl::StatusCode::kDeadlineExceeded) << a.status;
+    EXPECT_LT(a.reply.body.AsBatchReply()->runs.size(), 40u);
+  }
+}
+
 TEST_F(FairnessTest, BatchesEndAtTheFirstFailureAndFitIntoAMessage) {
   Client c = Hello();
   ASSERT_TRUE(Load(c, 1, kSmall).ok());

@@ -31,6 +31,11 @@ class SequenceTest : public CoreTest {
     cancel.seq = seq;
     return Control(std::move(cancel));
   }
+  // Bytes that the executor has left, as it tells in its heartbeats.
+  int64_t Free() {
+    core_->OnTick(now_);
+    return core_->load().free_memory.load();
+  }
   Client c_;
 };
 
@@ -250,25 +255,42 @@ TEST_F(SequenceTest, RequestsBehindAProgramWaitForIt) {
   EXPECT_TRUE(Take(c_.peer, after).ok());
 }
 
-// A request that waits long while others come and go is still known when its client asks again.
+// A request that waits long while others are refused is still known when its client asks again.
 TEST_F(SequenceTest, WhatWaitsOutlivesTheWindow) {
   options_.limits[LimitId::kCreditRequests] = 4;
   Restart();
   Begin();
   const uint64_t waits = Send(c_, Increment());
-  for (int i = 0; i < 20; ++i) {
-    const uint64_t seq = Send(c_, Increment());
-    Cancel(seq);
-    EXPECT_EQ(Take(c_.peer, seq).code(), absl::StatusCode::kCancelled);
-  }
+  for (int i = 0; i < 3; ++i) Send(c_, Increment());
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Take(c_.peer, Send(c_, Increment())).code(), absl::StatusCode::kResourceExhausted);
   const uint64_t last = c_.next_seq - 1;
   SendAs(c_, waits, Increment());
   EXPECT_FALSE(Take(c_.peer, waits).came) << "it is still to run";
   WorkAll();
   EXPECT_EQ(Take(c_.peer, waits).Floats(0), Floats{1});
   SendAs(c_, last, Increment());
-  EXPECT_EQ(Take(c_.peer, last).code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(Count(), 1);
+  EXPECT_EQ(Take(c_.peer, last).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Count(), 4);
+}
+
+// Large replies that are not acknowledged count as memory, and the oldest give way.
+TEST_F(SequenceTest, TheWindowOfLargeRepliesIsBounded) {
+  ASSERT_TRUE(Load(c_, 2, "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = f32} return %0 }").ok());
+  const auto held = [&, before = Free()] { return before - Free(); };
+  const uint64_t first = Send(c_, RunOf(2).Inline());
+  for (int i = 0; i < 200; ++i) Send(c_, RunOf(2).Inline()), WorkAll();
+  EXPECT_GT(held(), 1 << 20);
+  EXPECT_LT(held(), ReplyWindow::kMostHeld + (1 << 20));
+  Take(c_.peer, first);
+  SendAs(c_, first, Increment());
+  EXPECT_EQ(Take(c_.peer, first).code(), absl::StatusCode::kAborted) << "forgotten, and never done again";
+  Control([&] {
+    fb::ByeT bye;
+    bye.token = c_.token;
+    bye.free = true;
+    return bye;
+  }());
+  EXPECT_LE(held(), 0);
 }
 
 // Whatever is sent in whatever order, every accepted number is answered once, and the counter counts the runs that said so.
