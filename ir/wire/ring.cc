@@ -30,12 +30,14 @@ struct RecordHeader {
 uint64_t Padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
 void CopyIn(uint8_t* ring, uint64_t at, const void* from, uint64_t bytes) {
+  if (bytes == 0) return;
   const uint64_t start = at & (kCapacity - 1), first = std::min(bytes, kCapacity - start);
   std::memcpy(ring + start, from, first);
   if (first < bytes) std::memcpy(ring, static_cast<const uint8_t*>(from) + first, bytes - first);
 }
 
 void CopyOut(const uint8_t* ring, uint64_t at, void* to, uint64_t bytes) {
+  if (bytes == 0) return;
   const uint64_t start = at & (kCapacity - 1), first = std::min(bytes, kCapacity - start);
   std::memcpy(to, ring + start, first);
   if (first < bytes) std::memcpy(static_cast<uint8_t*>(to) + first, ring, bytes - first);

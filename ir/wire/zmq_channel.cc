@@ -16,7 +16,7 @@ namespace {
 
 void CommonOptions(void* socket, const ZmqOptions& options) {
   SetZmq(socket, ZMQ_LINGER, 0);
-  SetZmq(socket, ZMQ_SNDHWM, 1000);
+  SetZmq(socket, ZMQ_SNDHWM, 300);  // a little more than the credit: what a peer does not read is held here
   SetZmq(socket, ZMQ_RCVHWM, 1000);
   SetZmq(socket, ZMQ_HEARTBEAT_IVL, static_cast<int>(options.heartbeat / kMillisecond));
   SetZmq(socket, ZMQ_HEARTBEAT_TIMEOUT, static_cast<int>(options.heartbeat_timeout / kMillisecond));

@@ -32,7 +32,7 @@ std::vector<float> Answer::Floats(size_t result) const {
     return {};
   }
   std::vector<float> out(r->results[result].size() / sizeof(float));
-  std::memcpy(out.data(), r->payload.data() + r->results[result].offset(), out.size() * sizeof(float));
+  if (!out.empty()) std::memcpy(out.data(), r->payload.data() + r->results[result].offset(), out.size() * sizeof(float));
   return out;
 }
 
