@@ -120,7 +120,7 @@ void HostThread::Lose(Link& link, Nanos now, const std::string& why) {
   link.announcer.OnConnected(now);
   link.dealer.reset();
   link.retry_at = now + link.backoff;
-  link.backoff = std::min(2 * link.backoff, 32 * kSecond);
+  link.backoff = std::min(2 * link.backoff, 4 * kSecond);  // a registry that is back is found soon
 }
 
 // Connects when it is time to, and says what is due.
