@@ -1,5 +1,5 @@
 // A channel in shared memory between two processes of one host: two single-producer single-consumer rings of length-prefixed records
-// in a memfd that the server made and sealed, and an eventfd each way to wake a parked reader.
+// in a memfd that the server made and sealed, and a pipe each way to wake a parked reader.
 //
 // Each side takes the other for hostile: positions and lengths are checked against the ring's size, and a record is copied out before
 // anything looks at it. A ring whose numbers make no sense is broken for good.
