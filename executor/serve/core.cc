@@ -82,13 +82,11 @@ void Core::Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq
   }
   Session& s = *sessions_.at(speaker->session);
   Attachment& a = *s.FindAttachment(speaker->attachment);
-  if (a.peer != kNoPeer && a.peer != peer) {
-    peers_.erase(a.peer);
-    shell_.Drop(a.peer);
-  }
+  if (a.peer != peer) Lose(now, a);
   a.peer = peer;
   peers_[peer] = *speaker;
-  (void)shell_.Send(peer, AsBytes(EncodeReply(seq, fb::DoneT())), {});
+  Deliver(s, a, AsBytes(EncodeReply(seq, fb::DoneT())), {});
+  Settle(s);
 }
 
 // Whether a request that the window no longer knows is still to be answered.
@@ -106,7 +104,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
     if (seq > a.next_seq) {
       Refuse(peer, seq, FailedPrecondition("sequence: expected request {}, got {}; those between were lost", a.next_seq, seq));
     } else if (const ReplyWindow::Entry& known = a.replies.Find(seq); known.state == ReplyWindow::State::kDone) {
-      (void)shell_.Send(peer, AsBytes(known.head), AsBytes(known.bulk));
+      Deliver(s, a, AsBytes(known.head), AsBytes(known.bulk));
     } else if (known.state == ReplyWindow::State::kUnknown && !Waits(s, a, seq)) {
       Refuse(peer, seq, Aborted("sequence: request {} was done long before {}; its reply is forgotten", seq, a.next_seq));
     }
@@ -151,8 +149,10 @@ void Core::OnPeerGone(Nanos now, PeerId peer) {
   peers_.erase(it);
   Session& s = *sessions_.at(speaker.session);
   Attachment& a = *s.FindAttachment(speaker.attachment);
+  ClearOutbox(a);
   a.peer = kNoPeer;
   a.lost_at = now;
+  Settle(s);
 }
 
 void Core::OnJobDone(Nanos, const std::function<void()>& done) {
@@ -170,6 +170,7 @@ void Core::OnTick(Nanos now) {
       if (a->peer == kNoPeer && now - a->lost_at >= lease) lost.push_back(a.get());
     }
     for (Attachment* a : lost) EndAttachment(now, *s, *a);
+    Settle(*s);
     if (s->attachments.empty() && (s->name.empty() || now - s->empty_since >= s->ttl)) {
       ended.push_back(s.get());
       continue;
@@ -210,6 +211,7 @@ void Core::Work(Nanos now) {
 }
 
 void Core::Process(Nanos now, Session& s) {
+  if (!s.Begun()) s.queue.BringForward(s.Next());
   const QueuedRequest& q = *s.queue.front();
   if (s.batch.active) return ProcessBatch(now, s, q, *q.request->body_as_Batch());
   if (s.run.active()) return ContinueRun(now, s);
@@ -285,14 +287,72 @@ void Core::Reply(Session& s, const QueuedRequest& q, const Status& status, fb::R
     const int64_t held = a->replies.held();
     a->replies.Finish(q.request->seq(), head, bulk);
     budget_.in_use += a->replies.held() - held;
-    if (a->peer != kNoPeer && !shell_.Send(a->peer, head, bulk).ok()) {
-      // It does not read: its next message will be told to attach again, and the window has the replies.
-      peers_.erase(a->peer);
-      a->peer = kNoPeer;
-      a->lost_at = options_.clock();
-    }
+    Deliver(s, *a, head, bulk);
   }
   builder.Clear();
+}
+
+void Core::Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk) {
+  if (a.peer == kNoPeer) return;  // the window has it
+  Outbox& o = a.outbox;
+  if (o.empty()) {
+    const Status sent = shell_.Send(a.peer, head, bulk);
+    if (sent.ok()) return;
+    if (!absl::IsResourceExhausted(sent)) return Lose(options_.clock(), a);
+    const bool known = std::any_of(blocked_.begin(), blocked_.end(), [&](const Speaker& b) { return b.session == s.id && b.attachment == a.id; });
+    if (!known) blocked_.push_back({s.id, a.id});
+  }
+  // More than its credit allows: it does not keep to the protocol.
+  if (static_cast<int64_t>(o.size()) >= 2 * options_.limits[LimitId::kCreditRequests]) return Lose(options_.clock(), a);
+  const auto text = [](Bytes b) { return std::string(reinterpret_cast<const char*>(b.data()), b.size()); };
+  o.messages.push_back({text(head), text(bulk)});
+  const auto bytes = static_cast<int64_t>(head.size() + bulk.size());
+  o.bytes += bytes;
+  budget_.in_use += bytes;
+}
+
+void Core::Flush(Nanos now) {
+  std::vector<Session*> moved;
+  std::erase_if(blocked_, [&](const Speaker& speaker) {
+    const auto it = sessions_.find(speaker.session);
+    Attachment* a = it == sessions_.end() ? nullptr : it->second->FindAttachment(speaker.attachment);
+    if (!a) return true;
+    Outbox& o = a->outbox;
+    while (!o.empty()) {
+      const Outbox::Message& m = o.messages[o.next];
+      const Status sent = shell_.Send(a->peer, AsBytes(m.head), AsBytes(m.bulk));
+      if (absl::IsResourceExhausted(sent)) break;
+      if (!sent.ok()) {
+        Lose(now, *a);
+        break;
+      }
+      const auto bytes = static_cast<int64_t>(m.head.size() + m.bulk.size());
+      o.bytes -= bytes;
+      budget_.in_use -= bytes;
+      o.messages[o.next++] = {};
+    }
+    moved.push_back(it->second.get());
+    if (!o.empty()) return false;
+    o.messages.clear();
+    o.next = 0;
+    return true;
+  });
+  for (Session* s : moved) Settle(*s);
+}
+
+void Core::ClearOutbox(Attachment& a) {
+  budget_.in_use -= a.outbox.bytes;
+  a.outbox = {};
+}
+
+// The session stays: a client that lives attaches again, and the window has the replies.
+void Core::Lose(Nanos now, Attachment& a) {
+  ClearOutbox(a);
+  if (a.peer == kNoPeer) return;
+  peers_.erase(a.peer);
+  shell_.Drop(a.peer);
+  a.peer = kNoPeer;
+  a.lost_at = now;
 }
 
 void Core::ReplyStatus(Session& s, const QueuedRequest& q, const Status& status) {

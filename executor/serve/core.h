@@ -43,7 +43,7 @@ struct CoreOptions {
 class Shell {
  public:
   virtual ~Shell() = default;
-  // Never blocks; a peer that does not read loses its connection, not its session.
+  // Never blocks: RESOURCE_EXHAUSTED while the peer has much to read, UNAVAILABLE when it is gone.
   virtual Status Send(PeerId peer, Bytes head, Bytes bulk) = 0;
   virtual void SendControl(PeerId peer, std::string head) = 0;
   // `work` on another thread, then `done` on the core's, through OnJobDone.
@@ -77,11 +77,15 @@ class Core {
   // No new sessions from here on.
   void Drain() { draining_ = true; }
 
+  // Replies wait for clients that have much to read: call Flush within a millisecond or so.
+  bool HasBlocked() const { return !blocked_.empty(); }
+  void Flush(Nanos now);
+
   bool HasWork() const { return !ready_.empty(); }
   // One request of the session that has used the least, or one slice of its run.
   void Work(Nanos now);
-  // True when another session waits beside the one that runs.
-  bool Idle() const { return ready_.empty() && jobs_ == 0; }
+  // Nothing runs, waits for a worker, or waits to be read.
+  bool Idle() const { return ready_.empty() && blocked_.empty() && jobs_ == 0; }
 
   // For the ring's shell: the attachment that a token speaks for, and its session's segment. NOT_FOUND otherwise.
   StatusOr<Segment*> SegmentOf(const Token& token);
@@ -104,6 +108,10 @@ class Core {
   bool Waits(const Session& s, const Attachment& a, uint64_t seq) const;
   void Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq);
   void Refuse(PeerId peer, uint64_t seq, const Status& status);
+  // To the attachment's client, where it has one, after what waits for it.
+  void Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk);
+  void Lose(Nanos now, Attachment& a);  // its connection
+  void ClearOutbox(Attachment& a);
   void Process(Nanos now, Session& s);
   void Settle(Session& s);  // puts it among the ready ones, or takes it out
   void FreeTensors(Session& s, const fb::Request& request);
@@ -184,6 +192,7 @@ class Core {
   absl::flat_hash_map<uint64_t, BufferRef> open_transfers_;  // by ticket
 
   std::vector<Session*> ready_;
+  std::vector<Speaker> blocked_;  // whose outbox is not empty
   std::vector<std::unique_ptr<QueuedRequest>> spare_requests_;
   flatbuffers::FlatBufferBuilder builder_{4096};
   AlignedBytes decode_;

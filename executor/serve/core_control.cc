@@ -176,10 +176,7 @@ void Core::EndAttachment(Nanos now, Session& s, Attachment& a) {
     std::lock_guard lock(token_mutex_);
     tokens_.erase(TokenText(a.token));
   }
-  if (a.peer != kNoPeer) {
-    peers_.erase(a.peer);
-    shell_.Drop(a.peer);
-  }
+  Lose(now, a);
   absl::erase_if(s.slots, [&](const auto& slot) { return slot.first.first == a.id; });
   budget_.in_use -= a.replies.held();
   // What it still waits for is done without it; an unnamed session's is dropped with the session.

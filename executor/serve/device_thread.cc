@@ -3,12 +3,15 @@
 
 #include <sched.h>
 
+#include <algorithm>
+
 namespace opwire {
 namespace {
 
 constexpr int kDrainAtMost = 64;
 constexpr Nanos kTick = kSecond;
 constexpr Nanos kSpin = 50 * kMicrosecond;  // after ring traffic
+constexpr Nanos kLookAgain = kMillisecond;  // whether a client has read
 constexpr Nanos kRouterEvery = 10 * kMicrosecond;
 
 }  // namespace
@@ -39,9 +42,10 @@ void DeviceThread::Submit(std::function<void()> work, std::function<void()> done
   });
 }
 
-// ZeroMQ closes a connection when its client does; a ring is taken down here. It may be in use up the stack, so that waits.
 void DeviceThread::Drop(PeerId peer) {
+  // A ring may be in use up the stack, so that waits.
   if (peer & kRingBit) dropped_rings_.push_back(peer);
+  else router_->Drop(peer);
 }
 
 void DeviceThread::AddRing(PeerId peer, std::unique_ptr<Ring> ring) { rings_[peer] = std::move(ring); }
@@ -54,6 +58,7 @@ bool DeviceThread::Drain() {
   bool any = false;
   mailbox_.Drain();
   const Nanos now = MonotonicNow();
+  if (core_.HasBlocked()) core_.Flush(now);
   for (auto& [peer, ring] : rings_) {
     if (!ring->Drain(core_, now)) continue;
     any = true;
@@ -95,7 +100,8 @@ void DeviceThread::Park() {
   if (quiet) {
     fds_.assign({router_->monitor_fd(), router_->fd(), mailbox_.fd()});
     for (auto& [peer, ring] : rings_) fds_.push_back(ring->fd());
-    ready = PollReadable(fds_, std::max<Nanos>(next_tick_ - MonotonicNow(), 0));
+    const Nanos most = core_.HasBlocked() ? kLookAgain : kTick;
+    ready = PollReadable(fds_, std::clamp<Nanos>(next_tick_ - MonotonicNow(), 0, most));
   }
   for (auto& [peer, ring] : rings_) ring->Wake();
   if (ready & 1) TakeGone();

@@ -11,23 +11,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ir/base/owned_fd.h"
 #include "ir/wire/clock.h"
 
 namespace opwire {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(Descriptor&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 int OpenBeneath(int directory, const std::string& path, int flags, mode_t mode) {
   open_how how{};
@@ -53,17 +41,17 @@ Status FileError(const std::string& path) {
 
 // The principal's own directory: "uid:1000" has uid-1000. No two principals share one: a principal has one ':', and its name letters,
 // digits, '_' and '-'; anything else is escaped.
-StatusOr<Descriptor> PrincipalDirectory(const std::string& directory, const std::string& principal) {
+StatusOr<OwnedFd> PrincipalDirectory(const std::string& directory, const std::string& principal) {
   std::string name;
   for (char c : principal) {
     if (std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-') name += c;
     else if (c == ':') name += '-';
     else name += fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
-  Descriptor top(open(directory.c_str(), O_DIRECTORY | O_PATH | O_CLOEXEC));
+  OwnedFd top(open(directory.c_str(), O_DIRECTORY | O_PATH | O_CLOEXEC));
   if (top.get() < 0) return FileError(directory);
   if (mkdirat(top.get(), name.c_str(), 0700) != 0 && errno != EEXIST) return FileError(name);
-  Descriptor own(OpenBeneath(top.get(), name, O_DIRECTORY | O_RDONLY, 0));
+  OwnedFd own(OpenBeneath(top.get(), name, O_DIRECTORY | O_RDONLY, 0));
   if (own.get() < 0) return FileError(name);
   return own;
 }
@@ -91,18 +79,18 @@ Status SaveNpy(const std::string& directory, const std::string& principal, const
                std::span<const int64_t> shape, Bytes bytes) {
   OPWIRE_RETURN_IF_ERROR(CheckPath(path));
   OPWIRE_ASSIGN_OR_RETURN(const std::string header, MakeNpyHeader(dtype, shape));
-  OPWIRE_ASSIGN_OR_RETURN(const Descriptor own, PrincipalDirectory(directory, principal));
+  OPWIRE_ASSIGN_OR_RETURN(const OwnedFd own, PrincipalDirectory(directory, principal));
   // The folder that the path names must be there; the temporary file lies in it, so the rename is atomic.
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
   if (name.empty() || name == "." || name == "..") return InvalidArgument("file {}: expected the name of a file", path.substr(0, 256));
-  const Descriptor parent(OpenBeneath(own.get(), folder, O_DIRECTORY | O_RDONLY, 0));
+  const OwnedFd parent(OpenBeneath(own.get(), folder, O_DIRECTORY | O_RDONLY, 0));
   if (parent.get() < 0) return FileError(path);
   // Its own for every save, so that of two at once each publishes what it wrote.
   static std::atomic<uint64_t> saves{0};
   const std::string temporary = fmt::format(".opwire.{}.{}.{}.part", getpid(), MonotonicNow(), ++saves);
-  const Descriptor file(OpenBeneath(parent.get(), temporary, O_WRONLY | O_CREAT | O_EXCL, 0600));
+  const OwnedFd file(OpenBeneath(parent.get(), temporary, O_WRONLY | O_CREAT | O_EXCL, 0600));
   if (file.get() < 0) return FileError(path);
   Status status = WriteAll(file.get(), AsBytes(header), path);
   if (status.ok()) status = WriteAll(file.get(), bytes, path);
@@ -114,8 +102,8 @@ Status SaveNpy(const std::string& directory, const std::string& principal, const
 
 StatusOr<LoadedNpy> LoadNpy(const std::string& directory, const std::string& principal, const std::string& path, int64_t max_bytes) {
   OPWIRE_RETURN_IF_ERROR(CheckPath(path));
-  OPWIRE_ASSIGN_OR_RETURN(const Descriptor own, PrincipalDirectory(directory, principal));
-  const Descriptor file(OpenBeneath(own.get(), path, O_RDONLY | O_NONBLOCK, 0));
+  OPWIRE_ASSIGN_OR_RETURN(const OwnedFd own, PrincipalDirectory(directory, principal));
+  const OwnedFd file(OpenBeneath(own.get(), path, O_RDONLY | O_NONBLOCK, 0));
   if (file.get() < 0) return FileError(path);
   struct stat st;
   if (fstat(file.get(), &st) != 0 || !S_ISREG(st.st_mode)) return InvalidArgument("file {}: expected a regular file", path.substr(0, 256));

@@ -3,6 +3,7 @@
 #ifndef OPWIRE_EXECUTOR_SESSION_SESSION_H_
 #define OPWIRE_EXECUTOR_SESSION_SESSION_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -54,7 +55,10 @@ class RequestQueue {
   std::vector<Item>::iterator end() { return items_.end(); }
   std::vector<Item>::const_iterator begin() const { return items_.begin() + static_cast<ptrdiff_t>(head_); }
   std::vector<Item>::const_iterator end() const { return items_.end(); }
-  void erase(std::vector<Item>::iterator it) { items_.erase(it); }
+  void BringForward(std::vector<Item>::const_iterator it) {
+    const auto item = items_.begin() + (it - items_.cbegin());
+    std::rotate(begin(), item, item + 1);
+  }
   bool empty() const { return head_ == items_.size(); }
   size_t size() const { return items_.size() - head_; }
   void clear() {
@@ -85,9 +89,12 @@ class ReplyWindow {
   const Entry& Find(uint64_t seq) const;
   // The client has the replies below `seq`: gives back what large ones hold.
   void Acknowledge(uint64_t seq);
-  // Bytes of large replies. Beyond kMostHeld the oldest are forgotten.
+  // Bytes of large replies. Beyond kMostHeld the oldest are forgotten: more than a channel and an outbox hold, so that those are replies
+  // that the client has.
   int64_t held() const { return held_; }
-  static constexpr int64_t kMostHeld = 4 << 20;
+  static constexpr int64_t kMostHeld = 16 << 20;
+  // Another reply may make it forget one.
+  bool full() const { return held_ + 2 * static_cast<int64_t>(kMaxFrameBytes) > kMostHeld; }
 
  private:
   static constexpr size_t kSmall = 4096;
@@ -103,6 +110,20 @@ class ReplyWindow {
   std::vector<Entry> entries_;
 };
 
+// Replies that the channel did not take, in order. They go out as the client reads. Where it has much to read, what it asked for waits.
+struct Outbox {
+  struct Message {
+    std::string head, bulk;
+  };
+  std::vector<Message> messages;
+  size_t next = 0;      // those before it went out
+  int64_t bytes = 0;    // of those that did not
+  bool empty() const { return next == messages.size(); }
+  size_t size() const { return messages.size() - next; }
+  bool full() const { return bytes >= kFull; }
+  static constexpr int64_t kFull = 4 << 20;
+};
+
 struct Attachment {
   explicit Attachment(size_t window) : replies(window) {}
   uint32_t id = 0;
@@ -112,6 +133,7 @@ struct Attachment {
   Nanos lost_at = 0;          // since when
   uint64_t next_seq = 1;
   ReplyWindow replies;
+  Outbox outbox;
   int64_t in_flight = 0;
   int64_t bytes_in_flight = 0;
 };
@@ -157,7 +179,20 @@ struct Session {
     const auto it = attachments.find(attachment);
     return it == attachments.end() ? nullptr : it->second.get();
   }
-  bool HasWork() const { return !waiting && (run.active() || !queue.empty()); }
+  const Attachment* FindAttachment(uint32_t attachment) const {
+    const auto it = attachments.find(attachment);
+    return it == attachments.end() ? nullptr : it->second.get();
+  }
+  // The first request whose client has room for its reply: it reads, or is away and the window will keep it. The end: there is none.
+  // Only requests of one client have an order.
+  std::vector<RequestQueue::Item>::const_iterator Next() const {
+    return std::find_if(queue.begin(), queue.end(), [&](const RequestQueue::Item& q) {
+      const Attachment* a = FindAttachment(q->attachment);
+      return !a || !(a->peer == kNoPeer ? a->replies.full() : a->outbox.full());
+    });
+  }
+  bool Begun() const { return run.active() || batch.active; }  // the head
+  bool HasWork() const { return !waiting && (Begun() || Next() != queue.end()); }
 };
 
 }  // namespace opwire

@@ -13,25 +13,11 @@
 #include <filesystem>
 #include <vector>
 
+#include "ir/base/owned_fd.h"
 #include "ir/wire/endpoint.h"
 
 namespace opwire {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() { Close(); }
-  Descriptor(const Descriptor&) = delete;
-  void Close() {
-    if (fd_ >= 0) close(fd_);
-    fd_ = -1;
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 std::string ProgramPath() {
   if (const char* named = std::getenv("OPWIRE_PROGRAM"); named && *named) return named;
@@ -52,7 +38,7 @@ std::string DeviceFor(std::string_view asked) {
 StatusOr<std::string> RunToEnd(std::vector<std::string> words, int& code) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return Unavailable("no pipe: {}", std::strerror(errno));
-  Descriptor from(ends[0]), to(ends[1]);
+  OwnedFd from(ends[0]), to(ends[1]);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -65,7 +51,7 @@ StatusOr<std::string> RunToEnd(std::vector<std::string> words, int& code) {
   const int failed = posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (failed) return Unavailable("{} cannot be started: {}", words[0], std::strerror(failed));
-  to.Close();
+  to = OwnedFd();
   std::string said;
   char buffer[512];
   ssize_t n;
@@ -86,12 +72,12 @@ std::string SupervisorLock(const std::string& registry) { return IpcPath(registr
 
 StatusOr<bool> StartEmbedded(const std::string& registry, std::string_view device) {
   OPWIRE_ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());
-  const Descriptor lock(open((directory + "/embedded.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const OwnedFd lock(open((directory + "/embedded.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   while (lock.get() >= 0 && flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {
   }
   if (SomebodyListens(registry)) return false;
   // One that is supervised comes back within a moment.
-  const Descriptor supervisor(open(SupervisorLock(registry).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  const OwnedFd supervisor(open(SupervisorLock(registry).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   for (int i = 0; i < 200 && supervisor.get() >= 0 && flock(supervisor.get(), LOCK_EX | LOCK_NB) != 0; ++i) {
     if (SomebodyListens(registry)) return false;
     usleep(25'000);

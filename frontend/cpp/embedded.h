@@ -17,8 +17,9 @@ inline constexpr int kEmbeddedIdleSeconds = 60;
 std::string SupervisorLock(const std::string& registry);
 
 // Starts them for `registry`, an ipc endpoint, and returns true once they are registered; false where somebody listens there, or
-// supervises it: of several callers one starts them, and the others wait for it. `device` as SessionOptions::device: a kind that an executor can bind, else "auto" decides. The
-// program is $OPWIRE_PROGRAM, else `opwire` beside this process's own, else the PATH's. UNAVAILABLE with what it said.
+// supervises it: of several callers one starts them, and the others wait for it. `device` as SessionOptions::device: a kind that an
+// executor can bind, else "auto" decides. The program is $OPWIRE_PROGRAM, else `opwire` beside this process's own, else the PATH's.
+// UNAVAILABLE with what it said.
 StatusOr<bool> StartEmbedded(const std::string& registry, std::string_view device);
 
 }  // namespace opwire

@@ -45,10 +45,6 @@ void CopyOut(const uint8_t* ring, uint64_t at, void* to, uint64_t bytes) {
 
 }  // namespace
 
-OwnedFd::~OwnedFd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 // Written by one side each, on lines of their own.
 struct RingEnd::Control {
   alignas(64) std::atomic<uint64_t> written;
@@ -258,7 +254,8 @@ StatusOr<bool> RingChannel::Receive(Message& message, Nanos timeout) {
       const timespec ts{left / kSecond, left % kSecond};
       ppoll(fds, 2, deadline == kNever ? nullptr : &ts, nullptr);
       end_->Unpark();
-      if (fds[1].revents) {
+      // The server may take down the ring alone.
+      if ((fds[0].revents & POLLHUP) || fds[1].revents) {
         // What was written before the end is still delivered.
         OPWIRE_ASSIGN_OR_RETURN(const bool last, end_->Read(message.head, message.bulk));
         if (last) return true;

@@ -12,28 +12,12 @@
 #include <memory>
 #include <string>
 
+#include "ir/base/owned_fd.h"
 #include "ir/wire/channel.h"
 
 namespace opwire {
 
 inline constexpr Nanos kRingSpin = 50 * kMicrosecond;  // after traffic; then a reader parks
-
-// A descriptor that is closed with its owner.
-class OwnedFd {
- public:
-  OwnedFd() : fd_(-1) {}
-  explicit OwnedFd(int fd) : fd_(fd) {}
-  ~OwnedFd();
-  OwnedFd(OwnedFd&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
-  OwnedFd& operator=(OwnedFd&& o) noexcept {
-    std::swap(fd_, o.fd_);
-    return *this;
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // One side of the pair: writes one ring, reads the other.
 class RingEnd {

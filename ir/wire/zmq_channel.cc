@@ -5,9 +5,13 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <unordered_map>
+#include <atomic>
+#include <charconv>
+#include <deque>
+#include <memory>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/zmq_socket.h"
 
@@ -16,7 +20,9 @@ namespace {
 
 void CommonOptions(void* socket, const ZmqOptions& options) {
   SetZmq(socket, ZMQ_LINGER, 0);
-  SetZmq(socket, ZMQ_SNDHWM, 300);  // a little more than the credit: what a peer does not read is held here
+  // What a peer does not read is held here. ZeroMQ hears of what was read in steps of half of this: a client with all its credit in
+  // flight never meets it.
+  SetZmq(socket, ZMQ_SNDHWM, 1024);
   SetZmq(socket, ZMQ_RCVHWM, 1000);
   SetZmq(socket, ZMQ_HEARTBEAT_IVL, static_cast<int>(options.heartbeat / kMillisecond));
   SetZmq(socket, ZMQ_HEARTBEAT_TIMEOUT, static_cast<int>(options.heartbeat_timeout / kMillisecond));
@@ -24,6 +30,17 @@ void CommonOptions(void* socket, const ZmqOptions& options) {
   SetZmq(socket, ZMQ_HANDSHAKE_IVL, 2000);
   const int64_t max = kMaxFrameBytes;
   zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max, sizeof(max));
+}
+
+constexpr int64_t kMostHeld = 4 << 20;  // bytes of large messages, for one peer
+
+// What ZeroMQ says of a peer over ipc: ADDRESS:UID:GID:PID, as the kernel told when it came.
+uint32_t UidOf(std::string_view address) {
+  const size_t pid = address.rfind(':'), gid = pid == 0 || pid == address.npos ? address.npos : address.rfind(':', pid - 1);
+  const size_t uid = gid == 0 || gid == address.npos ? address.npos : address.rfind(':', gid - 1);
+  uint32_t out = kNoUid;
+  if (uid != address.npos) std::from_chars(address.data() + uid + 1, address.data() + gid, out);
+  return out;
 }
 
 const char* WhyLost(int event) {
@@ -40,15 +57,25 @@ const char* WhyLost(int event) {
 }  // namespace
 
 struct Router::State {
+  struct Connection {
+    Nanos since = 0;
+    PeerId peer = kUnheard;
+  };
+  static constexpr PeerId kUnheard = UINT64_MAX;
+
+  void ReadMonitor();
+  // The peer of a message, which is not the one that its connection's last message came from.
+  void Meet(PeerId peer, int descriptor);
+
   ZmqSocket socket;
   std::string endpoint;
-  int max_connections = 0;
-  int connections = 0;
+  ZmqOptions options;
   int fd = -1;
   std::unique_ptr<ZmqMonitor> monitor;
   ZmqFrame id, head, bulk;
-  std::unordered_map<int, PeerId> peer_of_descriptor;
-  std::unordered_map<int, int> stale;  // ends still to come from the monitor that were noticed already
+  absl::flat_hash_map<int, Connection> connections;  // by descriptor; as of the monitor's last word
+  std::deque<std::pair<Nanos, int>> unheard;         // when accepted, descriptor; some have spoken or ended since
+  absl::flat_hash_map<PeerId, ZmqHeld> held;         // of peers that were sent something large
   std::vector<PeerId> gone;
 };
 
@@ -66,31 +93,37 @@ StatusOr<std::unique_ptr<Router>> Router::Bind(ZmqContext& context, const std::s
   if (!s.socket.Open(context, ZMQ_ROUTER)) return ResourceExhausted("endpoint {}: {}", endpoint, zmq_strerror(errno));
   CommonOptions(s.socket.get(), options);
   SetZmq(s.socket.get(), ZMQ_ROUTER_MANDATORY, 1);
-  s.max_connections = options.max_connections;
+  s.options = options;
   s.monitor = std::make_unique<ZmqMonitor>(context, s.socket.get(), ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED);
-  KeyPair own;
-  if (options.secure) {
-    OPWIRE_ASSIGN_OR_RETURN(own, ReadKeyPair(OwnKeyPath()));
+  if (options.own) {
     SetZmq(s.socket.get(), ZMQ_CURVE_SERVER, 1);
-    SetZmq(s.socket.get(), ZMQ_CURVE_SECRETKEY, own.secret_key);
+    SetZmq(s.socket.get(), ZMQ_CURVE_SECRETKEY, options.own->secret_key);
     zmq_setsockopt(s.socket.get(), ZMQ_ZAP_DOMAIN, "opwire", 6);
   }
   if (zmq_bind(s.socket.get(), endpoint.c_str()) != 0) return Unavailable("endpoint {}: {}", endpoint, zmq_strerror(errno));
   char bound[256];
   size_t size = sizeof(bound);
   zmq_getsockopt(s.socket.get(), ZMQ_LAST_ENDPOINT, bound, &size);
-  s.endpoint = options.secure ? WithKey(bound, own.public_key) : bound;
+  s.endpoint = options.own ? WithKey(bound, options.own->public_key) : bound;
   s.fd = GetZmq(s.socket.get(), ZMQ_FD);
   return router;
 }
 
 Status Router::Send(PeerId to, Bytes head, Bytes bulk) {
+  State& s = *s_;
   uint8_t id[5] = {0};
   for (int i = 0; i < 4; ++i) id[1 + i] = static_cast<uint8_t>(to >> (24 - 8 * i));
+  ZmqHeld held;
+  if (std::max(head.size(), bulk.size()) > ZmqContext::Pool::kBytes) {
+    ZmqHeld& of_peer = s.held[to];
+    if (!of_peer) of_peer = std::make_shared<std::atomic<int64_t>>(0);
+    if (of_peer->load(std::memory_order_relaxed) > kMostHeld) return ResourceExhausted("the peer does not read its messages");
+    held = of_peer;
+  }
   // The identity decides; once it is accepted the frames that follow are too.
-  OPWIRE_RETURN_IF_ERROR(s_->socket.Send({id, 5}, ZMQ_SNDMORE));
-  OPWIRE_RETURN_IF_ERROR(s_->socket.Send(head, bulk.empty() ? 0 : ZMQ_SNDMORE));
-  return bulk.empty() ? absl::OkStatus() : s_->socket.Send(bulk, 0);
+  OPWIRE_RETURN_IF_ERROR(s.socket.Send({id, 5}, ZMQ_SNDMORE));
+  OPWIRE_RETURN_IF_ERROR(s.socket.Send(head, bulk.empty() ? 0 : ZMQ_SNDMORE, held));
+  return bulk.empty() ? absl::OkStatus() : s.socket.Send(bulk, 0, held);
 }
 
 bool Router::Receive(Incoming& m) {
@@ -113,14 +146,9 @@ bool Router::Receive(Incoming& m) {
     }
     if (!good) continue;
     const int descriptor = zmq_msg_get(s.head.get(), ZMQ_SRCFD);
-    auto [it, added] = s.peer_of_descriptor.try_emplace(descriptor, m.peer);
-    const bool fresh = added || it->second != m.peer;
-    if (!added && fresh) {
-      // The descriptor was closed and used anew before its end was read from the monitor: that event is then an old one.
-      s.gone.push_back(it->second);
-      ++s.stale[descriptor];
-    }
-    it->second = m.peer;
+    const auto connection = s.connections.find(descriptor);
+    const bool fresh = connection == s.connections.end() || connection->second.peer != m.peer;
+    if (fresh) s.Meet(m.peer, descriptor);
     m.head = s.head.bytes();
     m.bulk = s.bulk.bytes();
     m.uid = kNoUid;
@@ -131,34 +159,58 @@ bool Router::Receive(Incoming& m) {
         m.role = static_cast<Role>(*user - '0');
         m.key_name = user + 1;
       }
-      ucred credentials{};
-      socklen_t size = sizeof(credentials);
-      if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 && credentials.pid != 0) m.uid = credentials.uid;
+      if (const char* address = zmq_msg_gets(s.head.get(), "Peer-Address"); address && IsIpc(s.endpoint)) m.uid = UidOf(address);
     }
     return true;
   }
 }
 
+void Router::State::ReadMonitor() {
+  int event, descriptor;
+  while (monitor->Next(event, descriptor)) {
+    if (event == ZMQ_EVENT_ACCEPTED) {
+      const Nanos now = MonotonicNow();
+      connections[descriptor] = {now, kUnheard};
+      // Beyond the descriptor limit ZeroMQ would accept in a busy loop: those over ours are turned away here.
+      if (std::ssize(connections) > options.max_connections) shutdown(descriptor, SHUT_RDWR);
+      else unheard.emplace_back(now, descriptor);
+    } else if (event == ZMQ_EVENT_DISCONNECTED) {
+      const auto it = connections.find(descriptor);
+      if (it == connections.end()) continue;
+      if (it->second.peer != kUnheard) gone.push_back(it->second.peer);
+      connections.erase(it);
+    }
+  }
+}
+
+void Router::State::Meet(PeerId peer, int descriptor) {
+  // A descriptor's end is told before it is used anew, and its connection's begin before the first message: once what was told is read,
+  // the connection of this descriptor is the peer's, or a later one's and the peer is gone.
+  ReadMonitor();
+  const auto it = connections.find(descriptor);
+  if (it == connections.end()) {
+    gone.push_back(peer);
+    return;
+  }
+  if (it->second.peer != kUnheard) gone.push_back(it->second.peer);
+  it->second.peer = peer;
+}
+
 void Router::TakeGone(std::vector<PeerId>& gone) {
   State& s = *s_;
+  s.ReadMonitor();
+  for (const Nanos late = MonotonicNow() - s.options.silence; !s.unheard.empty() && s.unheard.front().first < late; s.unheard.pop_front()) {
+    const auto [since, descriptor] = s.unheard.front();
+    const auto it = s.connections.find(descriptor);
+    if (it != s.connections.end() && it->second.since == since && it->second.peer == State::kUnheard) shutdown(descriptor, SHUT_RDWR);
+  }
   gone = std::exchange(s.gone, {});
-  int event, descriptor;
-  while (s.monitor->Next(event, descriptor)) {
-    if (event == ZMQ_EVENT_ACCEPTED) {
-      // Beyond the descriptor limit ZeroMQ would accept in a busy loop: those over ours are turned away here.
-      if (++s.connections > s.max_connections) shutdown(descriptor, SHUT_RDWR);
-      continue;
-    }
-    if (event != ZMQ_EVENT_DISCONNECTED) continue;
-    --s.connections;
-    if (const auto old = s.stale.find(descriptor); old != s.stale.end()) {
-      if (--old->second == 0) s.stale.erase(old);
-      continue;
-    }
-    const auto it = s.peer_of_descriptor.find(descriptor);
-    if (it == s.peer_of_descriptor.end()) continue;
-    gone.push_back(it->second);
-    s.peer_of_descriptor.erase(it);
+  for (PeerId peer : gone) s.held.erase(peer);
+}
+
+void Router::Drop(PeerId peer) {
+  for (const auto& [descriptor, c] : s_->connections) {
+    if (c.peer == peer) shutdown(descriptor, SHUT_RDWR);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,10 +18,11 @@
 namespace opwire {
 
 struct ZmqOptions {
-  bool secure = false;                           // a server's: only peers with keys; from ZmqContext::Guard
+  std::optional<KeyPair> own;                    // a server's: it takes only peers with keys; from ZmqContext::Guard
   Nanos heartbeat = 150 * kMillisecond;          // silence after which ZeroMQ itself asks the other side
   Nanos heartbeat_timeout = 350 * kMillisecond;  // silence after which a connection counts as lost
   int max_connections = 512;                     // a server's; more are shut down as they come
+  Nanos silence = 10 * kSecond;                  // a server's: a connection that has not sent anything for so long is shut down
 };
 
 // One I/O thread. Sockets must be closed before it ends.
@@ -31,8 +33,8 @@ class ZmqContext {
   ZmqContext(const ZmqContext&) = delete;
   void* get() const { return context_; }
 
-  // Before the Router of a server at `endpoint`: over ipc, or where `insecure`, plain options. Else secure ones: peers come with this
-  // user's own key (OwnKeyPath), which may do all, or with one of the file `authorized_keys` (empty: none), which is read anew for each.
+  // Before the Router of a server at `endpoint`: over ipc, or where `insecure`, plain options. Else ones with keys: peers come with this
+  // user's own (OwnKeyPath), which may do all, or with one of the file `authorized_keys` (empty: none), which is read anew for each.
   // FAILED_PRECONDITION where the user has no key.
   StatusOr<ZmqOptions> Guard(const std::string& endpoint, bool insecure, const std::string& authorized_keys);
 
@@ -65,16 +67,19 @@ inline constexpr uint32_t kNoUid = UINT32_MAX;
 
 class Router : public ServerChannel {
  public:
-  // A secure one uses the key pair of OwnKeyPath, and its endpoint() names the public key.
+  // The endpoint() of one with keys names its public key.
   static StatusOr<std::unique_ptr<Router>> Bind(ZmqContext& context, const std::string& endpoint, const ZmqOptions& options = {});
   ~Router() override;
 
+  // RESOURCE_EXHAUSTED beyond about a thousand messages, or 4 MiB of larger ones, that the peer has not read.
   Status Send(PeerId to, Bytes head, Bytes bulk = {}) override;
+  // Ends its connection: the client sees it lost. TakeGone will name the peer.
+  void Drop(PeerId peer);
 
   // False when nothing is there. Messages of more than two frames, from peers with names of their own, or beyond the frame limit are
   // dropped.
   bool Receive(Incoming& message);
-  // Peers whose connection ended since the last call, among those that sent something.
+  // Peers whose connection ended since the last call, among those that sent something. To be called at least every second or so.
   void TakeGone(std::vector<PeerId>& gone);
 
   // Readable when Receive, or TakeGone, may have something. Edge-triggered: poll only after Receive said false, with no Send since then.

@@ -46,7 +46,7 @@ StatusOr<ZmqOptions> ZmqContext::Guard(const std::string& endpoint, bool insecur
   if (!own.ok()) return own.status();
   if (!authorized_keys.empty()) OPWIRE_RETURN_IF_ERROR(ReadAuthorizedKeys(authorized_keys).status());
   OPWIRE_RETURN_IF_ERROR(Authorize(own->public_key, authorized_keys));
-  options.secure = true;
+  options.own = *own;
   return options;
 }
 

@@ -12,7 +12,7 @@ StatusOr<std::unique_ptr<RegistryServer>> RegistryServer::Start(const std::strin
   OPWIRE_ASSIGN_OR_RETURN(auto router, Router::Bind(*context, endpoint, guarded));
   uint64_t epoch;
   randombytes_buf(&epoch, sizeof(epoch));
-  return std::unique_ptr<RegistryServer>(new RegistryServer(std::move(context), std::move(router), epoch, options));
+  return std::unique_ptr<RegistryServer>(new RegistryServer(std::move(context), std::move(router), guarded.own.has_value(), epoch, options));
 }
 
 void RegistryServer::SendAll(const std::vector<Outgoing>& out) {
@@ -36,7 +36,7 @@ void RegistryServer::Run(int stop_fd) {
     for (; received < 256 && router_->Receive(message); ++received) {
       if (!message.key_name.empty()) roles_[message.peer] = message.role;
       const auto role = roles_.find(message.peer);
-      const bool may_register = role == roles_.end() || role->second == Role::kAdmin;
+      const bool may_register = !keyed_ || (role != roles_.end() && role->second == Role::kAdmin);
       SendAll(state_.OnMessage(MonotonicNow(), message.peer, message.head, may_register));
     }
     if (received == 256) continue;

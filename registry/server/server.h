@@ -23,13 +23,15 @@ class RegistryServer {
   void Run(int stop_fd);
 
  private:
-  RegistryServer(std::unique_ptr<ZmqContext> context, std::unique_ptr<Router> router, uint64_t epoch, const RegistryOptions& options)
-      : context_(std::move(context)), router_(std::move(router)), state_(epoch, MonotonicNow(), options) {}
+  RegistryServer(std::unique_ptr<ZmqContext> context, std::unique_ptr<Router> router, bool keyed, uint64_t epoch,
+                 const RegistryOptions& options)
+      : context_(std::move(context)), router_(std::move(router)), keyed_(keyed), state_(epoch, MonotonicNow(), options) {}
   void SendAll(const std::vector<Outgoing>& out);
 
   std::unique_ptr<ZmqContext> context_;
   std::unique_ptr<Router> router_;
-  absl::flat_hash_map<PeerId, Role> roles_;  // of peers with keys
+  const bool keyed_;                         // every peer came with a key
+  absl::flat_hash_map<PeerId, Role> roles_;  // theirs
   RegistryState state_;
 };
 

@@ -85,6 +85,18 @@ class Network {
   }
   void SendToServer(PeerId id, std::string head, std::string bulk = "") { Send(id, true, std::move(head), std::move(bulk)); }
   void SendToClient(PeerId id, std::string head, std::string bulk = "") { Send(id, false, std::move(head), std::move(bulk)); }
+  // Whether the client has much to read: now and then for a while.
+  bool Full(PeerId id) {
+    const auto it = connections_.find(id);
+    if (it == connections_.end()) return false;
+    Connection& c = *it->second;
+    if (faults_ && random_() % 100 == 0) c.full_until = clock_.now() + Upto(500 * kMillisecond);
+    return clock_.now() < c.full_until;
+  }
+  // The server ends it.
+  void Drop(PeerId id) {
+    if (connections_.contains(id)) Break(id);
+  }
   // The client closes: it hears nothing more, the server soon does.
   void Close(PeerId id) {
     const auto it = connections_.find(id);
@@ -128,7 +140,7 @@ class Network {
   }
   void Heal() {
     cut_.clear();
-    duplicates_ = false;
+    faults_ = false;
   }
 
   uint64_t hash() const { return hash_; }
@@ -140,6 +152,7 @@ class Network {
     std::string address;
     Client client;
     bool broken = false;
+    Nanos full_until = 0;
     Nanos ready[2] = {0, 0};  // when the last message of a direction arrives
     Nanos last[2] = {kNever, kNever};  // of a broken one: what arrives later is lost
   };
@@ -162,7 +175,7 @@ class Network {
     const Nanos delay = random_() % 20 ? Upto(2 * kMillisecond) : Upto(200 * kMillisecond);
     const int way = to_server ? 0 : 1;
     c.ready[way] = std::max(c.ready[way] + 1, clock_.now() + delay);
-    const int copies = to_server && duplicates_ && random_() % 50 == 0 ? 2 : 1;
+    const int copies = to_server && faults_ && random_() % 50 == 0 ? 2 : 1;
     for (int i = 0; i < copies; ++i) {
       clock_.At(c.ready[way], [this, id, to_server, head, bulk] { Deliver(id, to_server, head, bulk); });
     }
@@ -188,7 +201,7 @@ class Network {
   std::map<std::string, Listener> listeners_;
   std::map<PeerId, std::unique_ptr<Connection>> connections_;
   std::map<std::pair<NodeId, NodeId>, Nanos> cut_;
-  bool duplicates_ = true;
+  bool faults_ = true;  // duplicates, clients that do not read
   PeerId next_ = 1;
   uint64_t hash_ = 0xcbf29ce484222325;
   uint64_t delivered_ = 0;

@@ -91,6 +91,10 @@ class ExecutorNode : public Shell {
   void Tick() {
     if (!core_) return;
     const Nanos now = clock_.now();
+    if (core_->HasBlocked()) {
+      core_->Flush(now);
+      WorkSoon();
+    }
     if (now >= next_tick_) {
       core_->OnTick(now);
       next_tick_ = now + kSecond;
@@ -120,7 +124,9 @@ class ExecutorNode : public Shell {
       e.WorkSoon();
     }
     void OnGone(PeerId peer) override {
-      if (e.core_) e.core_->OnPeerGone(e.clock_.now(), peer);
+      if (!e.core_) return;
+      e.core_->OnPeerGone(e.clock_.now(), peer);
+      e.WorkSoon();
     }
   };
   struct ControlDoor : Door {
@@ -134,6 +140,7 @@ class ExecutorNode : public Shell {
   };
 
   Status Send(PeerId peer, Bytes head, Bytes bulk) override {
+    if (network_.Full(peer)) return ResourceExhausted("the peer does not read its messages");
     const auto text = [](Bytes b) { return std::string(reinterpret_cast<const char*>(b.data()), b.size()); };
     network_.SendToClient(peer, text(head), text(bulk));
     return absl::OkStatus();
@@ -147,7 +154,7 @@ class ExecutorNode : public Shell {
       WorkSoon();
     });
   }
-  void Drop(PeerId) override {}
+  void Drop(PeerId peer) override { network_.Drop(peer); }
   // One request at a time, so that messages come in between.
   void WorkSoon() {
     if (working_ || !core_->HasWork()) return;

@@ -49,6 +49,20 @@ TEST_P(CarrierTest, RunsTensorsAndLargeTransfers) {
     ASSERT_OK_AND(const RunResult r, pending[static_cast<size_t>(i)].Wait());
     ASSERT_EQ(ToFloats(*r.outputs[0].array), Floats{static_cast<float>(2 * i)});
   }
+  // As much as the credit allows before the first is read: more than any carrier holds.
+  ASSERT_OK_AND(Tensor part, session.Put(Array::Random(DType::kF32, {16'000}, 6).view()));
+  pending.clear();
+  for (int i = 0; i < 250; ++i) {
+    RunOptions inline_result;
+    inline_result.wants = {Want::kInline};
+    ASSERT_OK_AND(PendingRun run, twice.Start({part}, inline_result));
+    pending.push_back(std::move(run));
+  }
+  Eventually([] { return false; }, 200 * kMillisecond);
+  for (PendingRun& run : pending) {
+    ASSERT_OK_AND(const RunResult r, run.Wait());
+    ASSERT_EQ(r.outputs[0].array->elements(), 16'000);
+  }
   const Status wrong = twice.Call({Values({1}), Values({2})}).status();
   EXPECT_EQ(wrong.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(twice.Call({Values({1})}).ok());

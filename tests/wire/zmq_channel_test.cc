@@ -131,7 +131,7 @@ TEST_F(ZmqChannelTest, PeersThatLeaveAreNoticed) {
   // The socket itself may hear of it a moment after its monitor.
   Incoming m;
   const Nanos until = MonotonicNow() + kPatience;
-  while (router_->Send(second, View("x")).ok() && MonotonicNow() < until) router_->Receive(m);
+  while (!absl::IsUnavailable(router_->Send(second, View("x"))) && MonotonicNow() < until) router_->Receive(m);
   EXPECT_EQ(router_->Send(second, View("x")).code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(router_->Send(first, View("x")).ok());
   EXPECT_EQ(router_->Send(0x7fffffff, View("x")).code(), absl::StatusCode::kUnavailable) << "one that never was";
@@ -176,6 +176,51 @@ TEST_F(ZmqChannelTest, ASlowReaderIsToldOfAndTheOthersGoOn) {
   // All that was taken arrives, once it reads; nothing of what was refused does.
   for (int i = 0; i < sent - 1; ++i) ASSERT_TRUE(*slow->Receive(m, kPatience)) << i;
   EXPECT_FALSE(*slow->Receive(m, 0));
+}
+
+TEST_F(ZmqChannelTest, APeerIsDropped) {
+  auto dropped = Connect(), stays = Connect();
+  const PeerId first = Greet(*dropped), second = Greet(*stays);
+  router_->Drop(first);
+  ClientChannel::Message m;
+  EXPECT_EQ(dropped->Receive(m, kPatience).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(WaitGone(first));
+  EXPECT_TRUE(router_->Send(second, View("x")).ok());
+  EXPECT_TRUE(*stays->Receive(m, kPatience));
+}
+
+TEST_F(ZmqChannelTest, ConnectionsThatSayNothingAreShutDown) {
+  auto router = Router::Bind(context_, "ipc://" + directory_ + "/curt", {.silence = 200 * kMillisecond});
+  ASSERT_TRUE(router.ok()) << router.status();
+  router_ = *std::move(router);
+  auto speaks = Connect(), silent = Connect();
+  const PeerId peer = Greet(*speaks);
+  ClientChannel::Message m;
+  std::vector<PeerId> gone;
+  Status status;
+  for (const Nanos until = MonotonicNow() + kPatience; status.ok() && MonotonicNow() < until;) {
+    router_->TakeGone(gone);
+    EXPECT_TRUE(gone.empty());
+    status = silent->Receive(m, 10 * kMillisecond).status();
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_TRUE(router_->Send(peer, View("x")).ok());
+  EXPECT_TRUE(*speaks->Receive(m, kPatience));
+}
+
+// Descriptors go round: the end of one connection is not taken for that of another.
+TEST_F(ZmqChannelTest, PeersThatComeAndGoAreNotMixedUp) {
+  std::vector<PeerId> gone;
+  for (int i = 0; i < 100; ++i) {
+    Connect()->Receive(*std::make_unique<ClientChannel::Message>(), kMillisecond).IgnoreError();
+    auto dealer = Connect();
+    const PeerId peer = Greet(*dealer, "one");
+    router_->TakeGone(gone);
+    EXPECT_EQ(std::count(gone.begin(), gone.end(), peer), 0) << i;
+    Greet(*dealer, "two");
+    dealer.reset();
+    ASSERT_TRUE(WaitGone(peer)) << i;
+  }
 }
 
 TEST_F(ZmqChannelTest, WhatNoClientSendsIsDropped) {
