@@ -1,6 +1,38 @@
 # opwire_library(NAME SOURCES globs... PUBLIC targets... PRIVATE targets...): a static library of one folder.
 # opwire_program(NAME SOURCES globs... LIBS targets...): a program; all lie in the build's bin/, and beside one another where installed.
 # opwire_flatbuffers(TARGET schema...): C++ headers generated from schemas, beside the target's own includes.
+# opwire_precompile(TARGET): the headers that nearly every file takes, parsed once for this target. Files name all that they use: only
+# release builds do this.
+# opwire_precompiled(NAME headers... OPTIONS options...): those of the protocol, which cost seconds, parsed once for all targets that ask
+# for them by opwire_precompile(TARGET NAME).
+set(opwire_common_headers <algorithm> <functional> <memory> <string> <string_view> <utility> <vector> ${CMAKE_SOURCE_DIR}/ir/base/status.h)
+
+function(opwire_precompiled name)
+  cmake_parse_arguments(arg "" "" "OPTIONS" ${ARGN})
+  if(NOT CMAKE_BUILD_TYPE STREQUAL Release)
+    return()
+  endif()
+  file(WRITE ${CMAKE_BINARY_DIR}/${name}.cc "")
+  add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/${name}.cc)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated)
+  target_link_libraries(${name} PRIVATE absl::flat_hash_map absl::status absl::statusor fmt::fmt)
+  target_compile_options(${name} PRIVATE ${arg_OPTIONS})
+  target_precompile_headers(${name} PRIVATE ${opwire_common_headers} <absl/container/flat_hash_map.h> ${CMAKE_SOURCE_DIR}/ir/wire/message.h
+    ${arg_UNPARSED_ARGUMENTS})
+  add_dependencies(${name} opwire_schema)
+endfunction()
+
+function(opwire_precompile target)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL Release)
+    return()
+  endif()
+  if(ARGN)
+    target_precompile_headers(${target} REUSE_FROM ${ARGN})
+  else()
+    target_precompile_headers(${target} PRIVATE ${opwire_common_headers})
+  endif()
+endfunction()
+
 function(opwire_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${arg_SOURCES})

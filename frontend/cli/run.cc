@@ -39,9 +39,9 @@ StatusOr<int64_t> Number(std::string_view text, std::string_view what) {
 // "4096", "64MiB", "2G".
 StatusOr<int64_t> BytesOf(std::string_view text) {
   const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  std::string unit(text.substr(digits));
+  std::string_view unit = text.substr(digits);
   for (const std::string_view end : {"iB", "B"}) {
-    if (unit.ends_with(end)) unit.resize(unit.size() - end.size());
+    if (unit.ends_with(end)) unit.remove_suffix(end.size());
   }
   const size_t power = std::string_view("KMGT").find(unit);
   const auto n = Number(text.substr(0, digits), "--memory");
