@@ -112,9 +112,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
     return;
   }
   ++a.next_seq;
-  const int64_t held = a.replies.held();
-  a.replies.Acknowledge(std::min(q->request->acked(), seq));
-  budget_.in_use += a.replies.held() - held;
+  budget_.in_use += a.replies.Acknowledge(std::min(q->request->acked(), seq));
   a.replies.Begin(seq);
   s.last_used = now;
   const auto bytes = static_cast<int64_t>(q->bytes());
@@ -284,9 +282,7 @@ void Core::Reply(Session& s, const QueuedRequest& q, const Status& status, fb::R
   builder.Finish(BuildReply(builder, q.request->seq(), status, type, body));
   const Bytes head = AsBytes(builder);
   if (Attachment* a = s.FindAttachment(q.attachment)) {
-    const int64_t held = a->replies.held();
-    a->replies.Finish(q.request->seq(), head, bulk);
-    budget_.in_use += a->replies.held() - held;
+    budget_.in_use += a->replies.Finish(q.request->seq(), head, bulk);
     Deliver(s, *a, head, bulk);
   }
   builder.Clear();

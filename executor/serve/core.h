@@ -129,6 +129,8 @@ class Core {
 
   // core_run.cc
   void ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run);
+  // A slice of the run that has begun.
+  Run::Outcome RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos deadline);
   void ContinueRun(Nanos now, Session& s);
   void ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch);
   Status BeginOfBatch(Session& s, const QueuedRequest& q, const fb::Run& run, bool& wait);

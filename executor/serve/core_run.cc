@@ -16,12 +16,12 @@ StatusOr<std::shared_ptr<const Program>> Core::ProgramOf(const Session& s, uint3
   return it->second;
 }
 
-// What is in flight behind a run that never began and names its results fails as it did.
 Nanos Core::DeadlineOf(Nanos arrival, const fb::Run& run) {
   if (run.deadline_us() == 0) return kNever;
   return arrival + static_cast<Nanos>(std::min<uint64_t>(run.deadline_us(), 1'000'000'000'000)) * kMicrosecond;
 }
 
+// What is in flight behind a run that never began and names its results fails as it did.
 void Core::FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why) {
   constexpr uint8_t kKept = 2;
   if (!run.results()) return;
@@ -60,15 +60,19 @@ void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::R
   ContinueRun(now, s);
 }
 
-void Core::ContinueRun(Nanos now, Session& s) {
-  const QueuedRequest& q = *s.queue.front();
-  if (now >= q.deadline) s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
-  gate_.Enter({s.id, q.attachment, q.request->seq()}, now, q.deadline);
+Run::Outcome Core::RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos deadline) {
+  if (now >= deadline) s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
+  gate_.Enter({s.id, q.attachment, q.request->seq()}, now, deadline);
   const Nanos before = s.run.ran();
   const Run::Outcome outcome = s.run.Continue(environment_, options_.slice);
   gate_.Leave();
   s.device_time += s.run.ran() - before;
-  if (outcome == Run::Outcome::kMore) return;
+  return outcome;
+}
+
+void Core::ContinueRun(Nanos now, Session& s) {
+  const QueuedRequest& q = *s.queue.front();
+  if (RunSlice(now, s, q, q.deadline) == Run::Outcome::kMore) return;
   const Status status = s.run.Finish(environment_, *s.store);
   if (status.ok()) {
     const auto body = s.run.Reply(environment_, builder_, now - q.arrival);
@@ -96,7 +100,6 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
   for (const Nanos begun = now; p.next < count && status.ok(); now = options_.clock()) {
     if (now - begun >= options_.slice) return;  // goes on with the next slice
     const fb::Run& run = *batch.runs()->Get(p.next);
-    const Nanos deadline = DeadlineOf(q.arrival, run);
     if (!s.run.active()) {
       bool wait = false;
       status = BeginOfBatch(s, q, run, wait);
@@ -107,13 +110,7 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
       if (!status.ok()) break;
     }
     if (q.cancelled) s.run.Abort(Cancelled("the batch was cancelled"));
-    if (now >= deadline) s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
-    gate_.Enter({s.id, q.attachment, q.request->seq()}, now, deadline);
-    const Nanos before = s.run.ran();
-    const Run::Outcome outcome = s.run.Continue(environment_, options_.slice);
-    gate_.Leave();
-    s.device_time += s.run.ran() - before;
-    if (outcome == Run::Outcome::kMore) return;
+    if (RunSlice(now, s, q, DeadlineOf(q.arrival, run)) == Run::Outcome::kMore) return;
     status = s.run.Finish(environment_, *s.store);
     if (status.ok()) p.replies.push_back(s.run.Reply(environment_, p.builder, now - q.arrival));
     s.run.End(environment_);

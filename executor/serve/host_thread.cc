@@ -13,9 +13,9 @@ namespace opwire {
 namespace {
 
 constexpr Nanos kTick = 100 * kMillisecond;
+constexpr Nanos kDrainTick = 10 * kMillisecond;
 constexpr int kMostUnanswered = 16;
 constexpr size_t kMostControlBytes = 64 << 10;
-constexpr Nanos kDrainTick = 10 * kMillisecond;
 
 }  // namespace
 
@@ -221,6 +221,7 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
     if (read(signal_fd, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
       if (drain_until_) break;  // a second one ends it at once
       drain_until_ = now + options_.drain_timeout;
+      next_tick = now + kDrainTick;
       Log(LogLevel::kInfo, "draining");
       for (Link& link : links_) {
         if (link.dealer) (void)link.dealer->Send(AsBytes(link.announcer.Goodbye()));
@@ -228,10 +229,10 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
       device.Post([&device] { device.core().Drain(); });
     }
     if (received == 64) continue;
-    due = drain_until_ ? std::min(next_tick, now + kDrainTick) : next_tick;
+    due = next_tick;
     fds.assign({control_->fd(), control_->monitor_fd(), mailbox_.fd(), signal_fd, alarm_});
     for (const Link& link : links_) {
-      if (drain_until_) continue;
+      if (drain_until_) break;  // goodbye was said
       due = std::min(due, link.dealer ? link.announcer.next() : link.retry_at);
       if (link.dealer) fds.push_back(link.dealer->fd());
     }

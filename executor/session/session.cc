@@ -9,9 +9,10 @@ void ReplyWindow::Begin(uint64_t seq) {
   e.state = State::kPending;
 }
 
-void ReplyWindow::Finish(uint64_t seq, Bytes head, Bytes bulk) {
+int64_t ReplyWindow::Finish(uint64_t seq, Bytes head, Bytes bulk) {
   Entry& e = At(seq);
-  if (e.seq > seq) return;  // others came and ended while it ran: its place is theirs
+  if (e.seq > seq) return 0;  // others came and ended while it ran: its place is theirs
+  const int64_t before = held_;
   if (HeldBy(e) > 0) Forget(e);
   e.seq = seq;
   e.state = State::kDone;
@@ -23,6 +24,7 @@ void ReplyWindow::Finish(uint64_t seq, Bytes head, Bytes bulk) {
     Entry& old = At(forgotten_);
     if (old.seq == forgotten_ && old.state == State::kDone && HeldBy(old) > 0) Forget(old);
   }
+  return held_ - before;
 }
 
 void ReplyWindow::Forget(Entry& e) {
@@ -30,13 +32,15 @@ void ReplyWindow::Forget(Entry& e) {
   e = Entry{};
 }
 
-void ReplyWindow::Acknowledge(uint64_t seq) {
+int64_t ReplyWindow::Acknowledge(uint64_t seq) {
+  const int64_t before = held_;
   // A number from the wire: never walk further than the window.
   if (seq > acknowledged_ + entries_.size()) acknowledged_ = seq - entries_.size();
   for (; acknowledged_ < seq; ++acknowledged_) {
     Entry& e = At(acknowledged_);
     if (e.seq == acknowledged_ && HeldBy(e) > 0) Forget(e);
   }
+  return held_ - before;
 }
 
 const ReplyWindow::Entry& ReplyWindow::Find(uint64_t seq) const {

@@ -83,12 +83,12 @@ class ReplyWindow {
 
   explicit ReplyWindow(size_t size) : entries_(size) {}
   void Begin(uint64_t seq);
-  // Keeps the reply; entries keep their capacity.
-  void Finish(uint64_t seq, Bytes head, Bytes bulk);
+  // Keeps the reply; entries keep their capacity. The change of held().
+  int64_t Finish(uint64_t seq, Bytes head, Bytes bulk);
   // kUnknown: so long ago that it is forgotten.
   const Entry& Find(uint64_t seq) const;
-  // The client has the replies below `seq`: gives back what large ones hold.
-  void Acknowledge(uint64_t seq);
+  // The client has the replies below `seq`: gives back what large ones hold. The change of held().
+  int64_t Acknowledge(uint64_t seq);
   // Bytes of large replies. Beyond kMostHeld the oldest are forgotten: more than a channel and an outbox hold, so that those are replies
   // that the client has.
   int64_t held() const { return held_; }

@@ -2,10 +2,11 @@
 #include "frontend/cpp/array.h"
 
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <random>
 
-#include "ir/base/float.h"
+#include "ir/base/element.h"
 #include "ir/base/npy.h"
 
 namespace opwire {
@@ -43,17 +44,9 @@ Array Array::Random(DType dtype, std::vector<int64_t> shape, uint64_t seed) {
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t r = random();
     const double real = static_cast<double>(r >> 11) * 0x1p-52 - 1;
-    const uint64_t small = r & 7;
-    switch (dtype) {
-      case DType::kF64: a.values<double>()[i] = real; break;
-      case DType::kF32: a.values<float>()[i] = static_cast<float>(real); break;
-      case DType::kF16: a.values<uint16_t>()[i] = FloatToF16(static_cast<float>(real)); break;
-      case DType::kBF16: a.values<uint16_t>()[i] = FloatToBF16(static_cast<float>(real)); break;
-      case DType::kF8E4M3: a.bytes_[i] = FloatToF8E4M3(static_cast<float>(real)); break;
-      case DType::kF8E5M2: a.bytes_[i] = FloatToF8E5M2(static_cast<float>(real)); break;
-      case DType::kBool: a.bytes_[i] = small & 1; break;
-      default: std::memcpy(a.bytes_.data() + i * DTypeBytes(dtype), &small, static_cast<size_t>(DTypeBytes(dtype))); break;
-    }
+    const auto small = static_cast<int64_t>(dtype == DType::kBool ? r & 1 : r & 7);
+    const uint64_t bits = (kFloats | kFloat8s).Has(dtype) ? ElementBits(dtype, real) : ElementBits(dtype, small);
+    std::memcpy(a.bytes_.data() + i * DTypeBytes(dtype), &bits, static_cast<size_t>(DTypeBytes(dtype)));
   }
   return a;
 }

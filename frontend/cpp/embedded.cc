@@ -66,6 +66,17 @@ StatusOr<std::string> RunToEnd(std::vector<std::string> words, int& code) {
   return said;
 }
 
+// Waits for a registry that is down but supervised.
+bool ComesBack(const std::string& registry) {
+  const OwnedFd supervisor(open(SupervisorLock(registry).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (supervisor.get() < 0) return false;
+  for (int i = 0; i < 200 && flock(supervisor.get(), LOCK_EX | LOCK_NB) != 0; ++i) {
+    if (SomebodyListens(registry)) return true;
+    usleep(25'000);
+  }
+  return SomebodyListens(registry);
+}
+
 }  // namespace
 
 std::string SupervisorLock(const std::string& registry) { return IpcPath(registry) + ".up"; }
@@ -76,14 +87,7 @@ StatusOr<bool> StartEmbedded(const std::string& registry, std::string_view devic
   while (lock.get() >= 0 && flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {
   }
   if (SomebodyListens(registry)) return false;
-  // One that is supervised comes back within a moment.
-  const OwnedFd supervisor(open(SupervisorLock(registry).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  for (int i = 0; i < 200 && supervisor.get() >= 0 && flock(supervisor.get(), LOCK_EX | LOCK_NB) != 0; ++i) {
-    if (SomebodyListens(registry)) return false;
-    usleep(25'000);
-  }
-  if (supervisor.get() >= 0) flock(supervisor.get(), LOCK_UN);
-  if (SomebodyListens(registry)) return false;
+  if (ComesBack(registry)) return false;
   int code = 0;
   auto said = RunToEnd({ProgramPath(), "up", "--registry", registry, "--detach", "--device", DeviceFor(device), "--idle-timeout",
                         std::to_string(kEmbeddedIdleSeconds)},

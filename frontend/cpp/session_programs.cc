@@ -1,57 +1,11 @@
 // Programs and runs, from the client's side.
-#include <limits>
-#include <type_traits>
-
 #include "frontend/cpp/session_state.h"
-#include "ir/base/float.h"
+#include "ir/base/element.h"
 #include "ir/program/serialise.h"
 #include "ir/text/text.h"
 
 namespace opwire {
 namespace {
-
-// As the op `cast`: a real number saturates, and NaN becomes 0.
-template <typename T, typename V>
-T CastTo(V value) {
-  if constexpr (std::is_floating_point_v<V> && std::is_integral_v<T>) {
-    if (!(value == value)) return 0;
-    if (value <= static_cast<V>(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
-    if (value >= static_cast<V>(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
-  }
-  return static_cast<T>(value);
-}
-
-template <typename T, typename V>
-uint64_t Bits(V value) {
-  const T t = CastTo<T>(value);
-  uint64_t bits = 0;
-  std::memcpy(&bits, &t, sizeof(t));
-  return bits;
-}
-
-// The bits of a number as a 0-d tensor of this element type.
-template <typename V>
-uint64_t ScalarBits(DType dtype, V v) {
-  switch (dtype) {
-    case DType::kF64: return Bits<double>(v);
-    case DType::kF32: return Bits<float>(v);
-    case DType::kF16: return FloatToF16(static_cast<float>(v));
-    case DType::kBF16: return FloatToBF16(static_cast<float>(v));
-    case DType::kF8E4M3: return FloatToF8E4M3(static_cast<float>(v));
-    case DType::kF8E5M2: return FloatToF8E5M2(static_cast<float>(v));
-    case DType::kI64: return Bits<int64_t>(v);
-    case DType::kI32: return Bits<int32_t>(v);
-    case DType::kI16: return Bits<int16_t>(v);
-    case DType::kI8: return Bits<int8_t>(v);
-    case DType::kU64: return Bits<uint64_t>(v);
-    case DType::kU32: return Bits<uint32_t>(v);
-    case DType::kU16: return Bits<uint16_t>(v);
-    case DType::kU8: return Bits<uint8_t>(v);
-    case DType::kBool: return v != 0;
-    case DType::kInvalid: break;
-  }
-  return 0;
-}
 
 const std::vector<int64_t>* ShapeOf(const Arg& arg) {
   if (const Tensor* t = std::get_if<Tensor>(&arg.value())) return &t->shape();
@@ -168,7 +122,7 @@ StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(Program::State& p,
     } else {
       const DType t = param.type.dtype;
       const double* real = std::get_if<double>(&args[i].value());
-      const uint64_t bits = real ? ScalarBits(t, *real) : ScalarBits(t, std::get<int64_t>(args[i].value()));
+      const uint64_t bits = real ? ElementBits(t, *real) : ElementBits(t, std::get<int64_t>(args[i].value()));
       bindings[i] = fb::Binding(1, static_cast<uint8_t>(t), 0, 0, 0, bits, 0);
     }
   }
