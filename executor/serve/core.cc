@@ -6,6 +6,8 @@
 namespace opwire {
 namespace {
 
+constexpr int kMostTolerated = 1024;
+
 MemoryBudget BudgetOf(const Device& device, const ExecutorLimits& limits) {
   MemoryBudget budget;
   budget.limit = device.info().memory_bytes / 100 * limits[LimitId::kHostMemoryPercent];
@@ -43,6 +45,11 @@ void Core::Refuse(PeerId peer, uint64_t seq, const Status& status) {
   load_.refused.fetch_add(1, std::memory_order_relaxed);
   // Whether the answer arrives is the stranger's affair.
   (void)shell_.Send(peer, AsBytes(EncodeError(seq, status)), {});
+  Tolerate(peer);
+}
+
+void Core::Tolerate(PeerId peer) {
+  if (++tolerated_[peer] == kMostTolerated) shell_.Drop(peer);
 }
 
 void Core::OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk) {
@@ -127,6 +134,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
   ++a.in_flight;
   a.bytes_in_flight += bytes;
   if (!refusal.ok()) {
+    if (a.in_flight > options_.limits[LimitId::kCreditRequests]) Tolerate(peer);
     ReplyStatus(s, *q, refusal);
     --a.in_flight;
     a.bytes_in_flight -= bytes;
@@ -141,6 +149,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
 }
 
 void Core::OnPeerGone(Nanos now, PeerId peer) {
+  tolerated_.erase(peer);
   const auto it = peers_.find(peer);
   if (it == peers_.end()) return;
   const Speaker speaker = it->second;

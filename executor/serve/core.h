@@ -108,6 +108,8 @@ class Core {
   bool Waits(const Session& s, const Attachment& a, uint64_t seq) const;
   void Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq);
   void Refuse(PeerId peer, uint64_t seq, const Status& status);
+  // Counts what no client sends, and drops a peer that sends much of it: it could fill the memory with what waits to be refused.
+  void Tolerate(PeerId peer);
   // To the attachment's client, where it has one, after what waits for it.
   void Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk);
   void Lose(Nanos now, Attachment& a);  // its connection
@@ -189,6 +191,7 @@ class Core {
   std::mutex token_mutex_;  // held to change tokens_, and to read it on other threads
   absl::flat_hash_map<std::string, Speaker> tokens_;
   absl::flat_hash_map<PeerId, Speaker> peers_;
+  absl::flat_hash_map<PeerId, int> tolerated_;  // messages of a connection that no client sends
   // Programs by hash: sessions that upload equal bytes share one.
   std::vector<std::weak_ptr<const Program>> programs_;
   absl::flat_hash_map<uint64_t, BufferRef> open_transfers_;  // by ticket

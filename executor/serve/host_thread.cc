@@ -15,6 +15,7 @@ namespace {
 constexpr Nanos kTick = 100 * kMillisecond;
 constexpr Nanos kDrainTick = 10 * kMillisecond;
 constexpr int kMostUnanswered = 16;
+constexpr int kMostRefused = 1024;  // of one connection
 constexpr size_t kMostControlBytes = 64 << 10;
 
 }  // namespace
@@ -48,7 +49,10 @@ void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
   const auto [it, fresh] = peers_.try_emplace(m.peer);
   if (fresh) it->second = PeerOf(m);
   Peer& peer = it->second;
-  const auto refuse = [&](uint64_t seq, const Status& status) { (void)control_->Send(m.peer, AsBytes(EncodeError(seq, status))); };
+  const auto refuse = [&](uint64_t seq, const Status& status) {
+    (void)control_->Send(m.peer, AsBytes(EncodeError(seq, status)));
+    if (++peer.refused == kMostRefused) control_->Drop(m.peer);
+  };
   auto decoded = DecodeRequest(m.head, decode_);
   if (!decoded.ok()) return refuse(0, decoded.status());
   const fb::Request& r = **decoded;

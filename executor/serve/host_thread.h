@@ -65,6 +65,7 @@ class HostThread {
     bool served = false;  // else: of another user, and this executor is not shared
     Role role = Role::kExecute;
     int unanswered = 0;  // requests that the device thread has
+    int refused = 0;
   };
   Peer PeerOf(const Incoming& message) const;
 

@@ -18,15 +18,8 @@
 namespace opwire {
 namespace {
 
-void CommonOptions(void* socket, const ZmqOptions& options) {
+void CommonOptions(void* socket) {
   SetZmq(socket, ZMQ_LINGER, 0);
-  // What a peer does not read is held here. ZeroMQ hears of what was read in steps of half of this: a client with all its credit in
-  // flight never meets it.
-  SetZmq(socket, ZMQ_SNDHWM, 1024);
-  SetZmq(socket, ZMQ_RCVHWM, 1000);
-  SetZmq(socket, ZMQ_HEARTBEAT_IVL, static_cast<int>(options.heartbeat / kMillisecond));
-  SetZmq(socket, ZMQ_HEARTBEAT_TIMEOUT, static_cast<int>(options.heartbeat_timeout / kMillisecond));
-  SetZmq(socket, ZMQ_HEARTBEAT_TTL, static_cast<int>(options.heartbeat_timeout / kMillisecond));
   SetZmq(socket, ZMQ_HANDSHAKE_IVL, 2000);
   const int64_t max = kMaxFrameBytes;
   zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max, sizeof(max));
@@ -91,7 +84,13 @@ StatusOr<std::unique_ptr<Router>> Router::Bind(ZmqContext& context, const std::s
   auto router = std::unique_ptr<Router>(new Router);
   State& s = *router->s_;
   if (!s.socket.Open(context, ZMQ_ROUTER)) return ResourceExhausted("endpoint {}: {}", endpoint, zmq_strerror(errno));
-  CommonOptions(s.socket.get(), options);
+  CommonOptions(s.socket.get());
+  // What a peer does not read is held here. ZeroMQ hears of what was read in steps of half of this: a client with all its credit in
+  // flight never meets it.
+  SetZmq(s.socket.get(), ZMQ_SNDHWM, 1024);
+  // libzmq ends the process by an assertion when a heartbeat is due, or comes, on a connection that was lost while its messages waited
+  // for room in the queue. So only clients send heartbeats, and the queue has room: servers drop those that send without measure.
+  SetZmq(s.socket.get(), ZMQ_RCVHWM, 1'000'000);
   SetZmq(s.socket.get(), ZMQ_ROUTER_MANDATORY, 1);
   s.options = options;
   s.monitor = std::make_unique<ZmqMonitor>(context, s.socket.get(), ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED);
@@ -241,7 +240,12 @@ StatusOr<std::unique_ptr<Dealer>> Dealer::Connect(ZmqContext& context, const std
   OPWIRE_ASSIGN_OR_RETURN(const KeyedAddress to, SplitKey(endpoint));
   s.endpoint = to.address;
   if (!s.socket.Open(context, ZMQ_DEALER)) return ResourceExhausted("endpoint {}: {}", endpoint, zmq_strerror(errno));
-  CommonOptions(s.socket.get(), options);
+  CommonOptions(s.socket.get());
+  SetZmq(s.socket.get(), ZMQ_SNDHWM, 300);  // a little more than the credit
+  SetZmq(s.socket.get(), ZMQ_RCVHWM, 0);    // as for Router::Bind; the credit bounds it
+  SetZmq(s.socket.get(), ZMQ_HEARTBEAT_IVL, static_cast<int>(options.heartbeat / kMillisecond));
+  SetZmq(s.socket.get(), ZMQ_HEARTBEAT_TIMEOUT, static_cast<int>(options.heartbeat_timeout / kMillisecond));
+  SetZmq(s.socket.get(), ZMQ_HEARTBEAT_TTL, static_cast<int>(options.heartbeat_ttl / kMillisecond));
   SetZmq(s.socket.get(), ZMQ_RECONNECT_IVL, -1);
   SetZmq(s.socket.get(), ZMQ_CONNECT_TIMEOUT, 2000);
   s.monitor = std::make_unique<ZmqMonitor>(

@@ -18,11 +18,14 @@
 namespace opwire {
 
 struct ZmqOptions {
-  std::optional<KeyPair> own;                    // a server's: it takes only peers with keys; from ZmqContext::Guard
-  Nanos heartbeat = 150 * kMillisecond;          // silence after which ZeroMQ itself asks the other side
-  Nanos heartbeat_timeout = 350 * kMillisecond;  // silence after which a connection counts as lost
-  int max_connections = 512;                     // a server's; more are shut down as they come
-  Nanos silence = 10 * kSecond;                  // a server's: a connection that has not sent anything for so long is shut down
+  // A server's.
+  std::optional<KeyPair> own;        // it takes only peers with keys; from ZmqContext::Guard
+  int max_connections = 512;         // more are shut down as they come
+  Nanos silence = 10 * kSecond;      // a connection that has not sent anything for so long is shut down
+  // A client's.
+  Nanos heartbeat = 150 * kMillisecond;          // silence after which ZeroMQ itself asks the server
+  Nanos heartbeat_timeout = 600 * kMillisecond;  // after which the client takes a server that does not answer for lost
+  Nanos heartbeat_ttl = 2 * kSecond;             // after which the server takes a client that does not ask for lost
 };
 
 // One I/O thread. Sockets must be closed before it ends.

@@ -4,6 +4,11 @@
 #include <sodium.h>
 
 namespace opwire {
+namespace {
+
+constexpr int kMostASecond = 10'000;  // requests of one connection
+
+}  // namespace
 
 StatusOr<std::unique_ptr<RegistryServer>> RegistryServer::Start(const std::string& endpoint, const RegistryOptions& options, bool insecure,
                                                                  const std::string& authorized_keys) {
@@ -33,7 +38,13 @@ void RegistryServer::Run(int stop_fd) {
     Incoming message;
     SendAll(state_.OnTick(MonotonicNow()));
     int received = 0;
+    if (const Nanos now = MonotonicNow(); now >= second_) {
+      second_ = now + kSecond;
+      asked_.clear();
+    }
     for (; received < 256 && router_->Receive(message); ++received) {
+      // One that asks without end would fill the memory with what waits for its turn.
+      if (++asked_[message.peer] == kMostASecond) router_->Drop(message.peer);
       if (!message.key_name.empty()) roles_[message.peer] = message.role;
       const auto role = roles_.find(message.peer);
       const bool may_register = !keyed_ || (role != roles_.end() && role->second == Role::kAdmin);

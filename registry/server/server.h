@@ -32,6 +32,8 @@ class RegistryServer {
   std::unique_ptr<Router> router_;
   const bool keyed_;                         // every peer came with a key
   absl::flat_hash_map<PeerId, Role> roles_;  // theirs
+  absl::flat_hash_map<PeerId, int> asked_;   // in this second
+  Nanos second_ = 0;                         // when it ends
   RegistryState state_;
 };
 

@@ -7,6 +7,8 @@ namespace opwire {
 namespace {
 
 constexpr size_t kIdBytes = 128;
+constexpr size_t kRunningBytes = 256;     // of the name of the op that runs
+constexpr size_t kEnvelopeBytes = 1024;   // of an answer, beside its executors, and what heartbeats change in them
 
 // What an executor says of itself is bounded, so that no answer outgrows a frame and no one fills the table with prose.
 Status CheckInfo(const fb::ExecutorInfo& info) {
@@ -24,6 +26,12 @@ std::unique_ptr<fb::ExecutorInfoT> CopyInfo(const fb::ExecutorInfoT& info, bool 
   auto copy = std::make_unique<fb::ExecutorInfoT>(info);
   if (!with_ops) copy->ops.clear();
   return copy;
+}
+
+size_t PackedBytes(const fb::ExecutorInfoT& info) {
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(fb::CreateExecutorInfo(builder, &info));
+  return builder.GetSize() + kRunningBytes;
 }
 
 }  // namespace
@@ -69,6 +77,11 @@ void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Reg
   }
   fb::ExecutorInfoT info;
   body.info()->UnPackTo(&info);
+  const size_t bytes = PackedBytes(info);
+  if (bytes > kMaxFrameBytes - kEnvelopeBytes) {
+    out.push_back({peer, EncodeError(seq, InvalidArgument("register: expected facts of at most {} bytes, got {}", kMaxFrameBytes - kEnvelopeBytes, bytes))});
+    return;
+  }
   const auto it = executors_.find(info.id);
   if (it != executors_.end()) {
     // A restarted one replaces its predecessor; an old message of that one must not.
@@ -83,6 +96,8 @@ void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Reg
   }
   const bool news = !executors_.contains(info.id);
   Executor& e = executors_[info.id];
+  e.bytes = bytes;
+  e.bytes_without_ops = PackedBytes(*CopyInfo(info, false));
   e.info = std::move(info);
   e.expires = now + options_.missed_beats * options_.beat;
   out.push_back({peer, BeatReply(seq, false)});
@@ -99,6 +114,7 @@ void RegistryState::Heartbeat(Nanos now, PeerId peer, uint64_t seq, const fb::He
     it->second.expires = now + options_.missed_beats * options_.beat;
     if (body.load()) {
       it->second.info.load.reset(body.load()->UnPack());
+      it->second.info.load->op.resize(std::min(it->second.info.load->op.size(), kRunningBytes / 2));
       it->second.info.free_memory = body.load()->free_memory();
     }
     if (body.draining()) Remove(it->first, "it is shutting down", out);
@@ -113,8 +129,9 @@ void RegistryState::Query(Nanos now, PeerId peer, uint64_t seq, const fb::Query&
   reply.epoch = epoch_;
   reply.sequence = sequence_;
   reply.warming = Warming(now);
-  for (const auto& [id, e] : executors_) {
-    const fb::ExecutorInfoT& i = e.info;
+  size_t bytes = 0;
+  for (auto it = executors_.upper_bound(text(query.after())); it != executors_.end(); ++it) {
+    const fb::ExecutorInfoT& i = it->second.info;
     // "cuda" means any of that kind, "cuda:1" just that one.
     if (!device.empty() && i.device != device && i.device.substr(0, i.device.find(':')) != device && i.id != device) continue;
     if (!label.empty() && std::find(i.labels.begin(), i.labels.end(), label) == i.labels.end()) continue;
@@ -125,11 +142,15 @@ void RegistryState::Query(Nanos now, PeerId peer, uint64_t seq, const fb::Query&
       });
       if (runs == i.ops.end()) continue;
     }
+    const size_t of_one = query.with_ops() ? it->second.bytes : it->second.bytes_without_ops;
+    if (!reply.executors.empty() && bytes + of_one > kMaxFrameBytes - kEnvelopeBytes) {
+      reply.more = true;
+      break;
+    }
+    bytes += of_one;
     reply.executors.push_back(CopyInfo(i, query.with_ops()));
   }
-  std::string bytes = EncodeReply(seq, reply);
-  if (bytes.size() > kMaxFrameBytes) bytes = EncodeError(seq, ResourceExhausted("query: {} executors do not fit into one answer; ask for fewer", reply.executors.size()));
-  out.push_back({peer, std::move(bytes)});
+  out.push_back({peer, EncodeReply(seq, reply)});
 }
 
 // The first part is the whole state as changes; a client that was away compares epoch and sequence and asks anew.

@@ -50,7 +50,8 @@ class RegistryState {
  private:
   struct Executor {
     fb::ExecutorInfoT info;
-    Nanos expires;
+    size_t bytes = 0, bytes_without_ops = 0;  // of the info in an answer
+    Nanos expires = 0;
   };
   struct Watcher {
     uint64_t seq;     // of its request, which every part answers

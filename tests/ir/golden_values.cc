@@ -255,7 +255,8 @@ std::vector<fb::RequestT> Requests(int) {
   leave.id = "cpu-2", leave.incarnation = 71;
   Add(all, std::move(leave));
   fb::QueryT query;
-  query.device = "cpu", query.label = "fast", query.op = "add", query.dtype = 4, query.free_memory = 72, query.with_ops = true;
+  query.device = "cpu", query.label = "fast", query.op = "add", query.dtype = 4, query.free_memory = 72, query.with_ops = true,
+  query.after = "cpu-1";
   Add(all, std::move(query));
   fb::WatchT watch;
   watch.epoch = 73, watch.sequence = 74;
@@ -301,6 +302,7 @@ std::vector<fb::ReplyT> Replies(int) {
   Add(all, beat);
   fb::QueryReplyT query;
   query.epoch = 98, query.sequence = 99, query.warming = true, query.executors = List(Executor("cpu-0"), Executor("cpu-1"));
+  query.more = true;
   Add(all, std::move(query));
   fb::ChangeT change;
   change.epoch = 100, change.sequence = 101, change.joined = Box(Executor("cpu-3")), change.left = "cpu-4", change.reason = "silent";

@@ -259,18 +259,41 @@ TEST_F(RegistryTest, LimitsHoldAtAndFailOneOver) {
   EXPECT_EQ(Register(1, info).status.code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Answers never outgrow a frame: whoever asks for more than fits is told so.
+// Answers never outgrow a frame: what does not fit comes when it is asked for.
 TEST_F(RegistryTest, AnswersFitIntoAFrame) {
   const std::string long_name(900, 'n');
+  std::set<std::string> expected;
   for (int i = 0; i < 400; ++i) {
     fb::ExecutorInfoT info = MakeInfo("e" + std::to_string(i));
     for (int op = 0; op < 3; ++op) AddOp(info, long_name + std::to_string(op), {DType::kF32});
     ASSERT_TRUE(Register(1, info).status.ok());
+    fb::HeartbeatT beat;
+    beat.id = info.id;
+    beat.incarnation = info.incarnation;
+    beat.load = std::make_unique<fb::LoadInfoT>();
+    beat.load->op = std::string(5000, 'o');
+    ASSERT_TRUE(AnswerTo(1, Say(1, beat)).status.ok());
+    expected.insert(info.id);
   }
-  fb::QueryT q;
-  q.with_ops = true;
-  EXPECT_EQ(AnswerTo(9, Say(9, q)).status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(Ids().size(), 400u);
+  for (const bool with_ops : {false, true}) {
+    fb::QueryT q;
+    q.with_ops = with_ops;
+    std::set<std::string> ids;
+    int answers = 0;
+    for (bool more = true; more; ++answers) {
+      const fb::QueryReplyT reply = Ask(q);
+      ASSERT_LE(EncodeReply(1, reply).size(), kMaxFrameBytes);
+      ASSERT_FALSE(reply.executors.empty());
+      for (const auto& e : reply.executors) EXPECT_TRUE(ids.insert(e->id).second) << e->id << " comes twice";
+      q.after = reply.executors.back()->id;
+      more = reply.more;
+    }
+    EXPECT_EQ(ids, expected);
+    EXPECT_EQ(answers > 1, with_ops);
+  }
+  fb::ExecutorInfoT large = MakeInfo("large");
+  for (int i = 0; i < 1200; ++i) AddOp(large, long_name + std::to_string(i), {DType::kF32});
+  EXPECT_EQ(Register(1, large).status.code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

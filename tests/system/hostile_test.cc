@@ -364,6 +364,34 @@ TEST_F(HostileTest, AClientThatNeverReads) {
   }
 }
 
+// As fast as the sockets take it, and gone in the middle.
+TEST_F(HostileTest, FloodsOnEverySocket) {
+  Begin();
+  const Spoken s = SayHello(ControlEndpoint("e1"));
+  fb::InfoT info;
+  info.topic = "report";
+  fb::QueryT query;
+  query.with_ops = true;
+  fb::FlushT flush;
+  const std::pair<std::string, std::string> floods[] = {{s.run_endpoint, EncodeRequest(1, flush)},
+                                                        {s.run_endpoint, std::string(100'000, 'x')},
+                                                        {ControlEndpoint("e1"), EncodeRequest(1, info)},
+                                                        {ControlEndpoint("e1"), std::string(1000, 'x')},
+                                                        {"ipc://" + directory_ + "/registry", EncodeRequest(1, query)},
+                                                        {"ipc://" + directory_ + "/registry", std::string(1000, 'x')}};
+  for (const auto& [endpoint, message] : floods) {
+    for (const bool attached : {false, true}) {
+      auto dealer = *Dealer::Connect(context_, endpoint);
+      if (attached) ASSERT_OK(dealer->Send(AsBytes(AttachBytes(s))));
+      const Nanos until = MonotonicNow() + 200 * kMillisecond;
+      int sent = 0;
+      while (MonotonicNow() < until) sent += dealer->Send(AsBytes(message)).ok();
+      EXPECT_GT(sent, 300);
+    }
+    StillWorks();
+  }
+}
+
 TEST_F(HostileTest, ConnectionsWithoutEnd) {
   Begin();
   const Spoken s = SayHello(ControlEndpoint("e1"));

@@ -14,6 +14,7 @@ struct Carrier {
   const char* name;
   bool ring;
   std::vector<std::string> flags;
+  friend void PrintTo(const Carrier& c, std::ostream* out) { *out << c.name; }
 };
 
 class CarrierTest : public SystemTest, public ::testing::WithParamInterface<Carrier> {};

@@ -159,7 +159,7 @@ TEST_F(ZmqChannelTest, NobodyAnswers) {
 
 TEST_F(ZmqChannelTest, ASlowReaderIsToldOfAndTheOthersGoOn) {
   // Heartbeats do not get past what is unread, so after a while it would be lost.
-  const ZmqOptions patient{.heartbeat = 60 * kSecond, .heartbeat_timeout = 120 * kSecond};
+  const ZmqOptions patient{.heartbeat = 60 * kSecond, .heartbeat_timeout = 120 * kSecond, .heartbeat_ttl = 120 * kSecond};
   auto router = Router::Bind(context_, "ipc://" + directory_ + "/patient", patient);
   ASSERT_TRUE(router.ok()) << router.status();
   router_ = *std::move(router);
@@ -176,6 +176,31 @@ TEST_F(ZmqChannelTest, ASlowReaderIsToldOfAndTheOthersGoOn) {
   // All that was taken arrives, once it reads; nothing of what was refused does.
   for (int i = 0; i < sent - 1; ++i) ASSERT_TRUE(*slow->Receive(m, kPatience)) << i;
   EXPECT_FALSE(*slow->Receive(m, 0));
+}
+
+// libzmq must not be brought to send a heartbeat on such a connection.
+TEST_F(ZmqChannelTest, PeersThatFloodAndLeave) {
+  for (int i = 0; i < 3; ++i) {
+    void* context = zmq_ctx_new();
+    void* socket = zmq_socket(context, ZMQ_DEALER);
+    const int none = 0;
+    zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof(none));
+    ASSERT_EQ(zmq_connect(socket, router_->endpoint().c_str()), 0);
+    const std::string message(1000, 'x');
+    const Nanos until = MonotonicNow() + 300 * kMillisecond;
+    while (MonotonicNow() < until) zmq_send(socket, message.data(), message.size(), ZMQ_DONTWAIT);
+    zmq_close(socket);
+    zmq_ctx_term(context);
+  }
+  PollReadable({}, kSecond);
+  int came = 0;
+  Incoming m;
+  for (const Nanos until = MonotonicNow() + kPatience; came < 3000 && MonotonicNow() < until;) came += router_->Receive(m);
+  EXPECT_EQ(came, 3000) << "what the queue of each holds, at least";
+  auto dealer = Connect();
+  EXPECT_TRUE(dealer->Send(View("after")).ok());
+  while (Text(Next().head) != "after") {
+  }
 }
 
 TEST_F(ZmqChannelTest, APeerIsDropped) {
