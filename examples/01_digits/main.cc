@@ -1,7 +1,9 @@
 // Trains a small network on handwritten digits, on an executor in another process, and shows what it learned. `make demo` starts a
 // registry and an executor and runs this.
 //
-//   digits [--epochs N] [--save FILE.opw]      FILE.opw: the trained network as one program, for `opwire run`
+//   digits [--epochs N] [--save FILE.opw] [--examples DIRECTORY]
+//
+// FILE.opw: the trained network as one program, for `opwire run`. DIRECTORY: where data/ and 01_digits/ lie (default: examples).
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -27,7 +29,7 @@ constexpr uint64_t kSeed = 7;
 
 StatusOr<std::string> ReadText(const std::string& path) {
   std::ifstream in(path);
-  if (!in) return NotFound("{} cannot be read; run this from the top of the checkout", path);
+  if (!in) return NotFound("{} cannot be read; name the directory of the examples: --examples DIRECTORY", path);
   std::stringstream text;
   text << in.rdbuf();
   return text.str();
@@ -89,11 +91,11 @@ std::string WithConstants(const std::string& predict, const std::map<std::string
          constants + predict.substr(body) + blobs;
 }
 
-Status Train(int epochs, const std::string& save) {
-  OPWIRE_ASSIGN_OR_RETURN(const Array images, Array::ReadNpy("examples/data/digits.npy"));
-  OPWIRE_ASSIGN_OR_RETURN(const Array labels, Array::ReadNpy("examples/data/labels.npy"));
-  OPWIRE_ASSIGN_OR_RETURN(const std::string train_text, ReadText("examples/01_digits/train.opw"));
-  OPWIRE_ASSIGN_OR_RETURN(const std::string predict_text, ReadText("examples/01_digits/predict.opw"));
+Status Train(int epochs, const std::string& save, const std::string& examples) {
+  OPWIRE_ASSIGN_OR_RETURN(const Array images, Array::ReadNpy(examples + "/data/digits.npy"));
+  OPWIRE_ASSIGN_OR_RETURN(const Array labels, Array::ReadNpy(examples + "/data/labels.npy"));
+  OPWIRE_ASSIGN_OR_RETURN(const std::string train_text, ReadText(examples + "/01_digits/train.opw"));
+  OPWIRE_ASSIGN_OR_RETURN(const std::string predict_text, ReadText(examples + "/01_digits/predict.opw"));
 
   OPWIRE_ASSIGN_OR_RETURN(Client client, Client::Connect({.registries = {}, .name = "digits"}));
   OPWIRE_ASSIGN_OR_RETURN(Session session, client.Open());
@@ -215,13 +217,19 @@ Status Train(int epochs, const std::string& save) {
 
 int main(int argc, char** argv) {
   int epochs = 30;
-  std::string save;
-  for (int i = 1; i + 1 < argc; i += 2) {
+  std::string save, examples = "examples";
+  for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
-    if (flag == "--epochs") epochs = std::max(1, std::atoi(argv[i + 1]));
-    else if (flag == "--save") save = argv[i + 1];
+    const char* value = i + 1 < argc ? argv[++i] : nullptr;
+    if (flag == "--epochs" && value && std::atoi(value) > 0) epochs = std::atoi(value);
+    else if (flag == "--save" && value) save = value;
+    else if (flag == "--examples" && value) examples = value;
+    else {
+      fmt::print(stderr, "digits: expected [--epochs N] [--save FILE.opw] [--examples DIRECTORY], got '{}'\n", flag);
+      return 2;
+    }
   }
-  const absl::Status status = Train(epochs, save);
+  const absl::Status status = Train(epochs, save, examples);
   if (status.ok()) return 0;
   fmt::print(stderr, "digits: {}\n", std::string(status.message()));
   return 1;

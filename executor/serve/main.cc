@@ -212,6 +212,7 @@ int main(int argc, char** argv) {
                "opwire-executor --device cpu --cores 0-3 --label fast --data ./tensors\n\nExit codes: 0 drained, 2 usage, 3 device refused, 4 "
                "device fault, 5 registry refused.",
                "opwire-executor");
+  app.set_version_flag("--version", "opwire-executor " OPWIRE_VERSION);
   Flags flags;
   AddFlags(app, flags);
   try {

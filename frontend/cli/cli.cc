@@ -101,6 +101,17 @@ std::string Excerpt(const std::string& message, const std::string& path, const s
   return fmt::format("\n  {} | {}\n  {:>{}} | {:>{}}", line, shown, "", std::to_string(line).size(), "^", column);
 }
 
+// What a message quotes may hold bytes that a terminal obeys.
+std::string Harmless(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n') || byte == 0x7f) out += fmt::format("\\x{:02x}", byte);
+    else out += c;
+  }
+  return out;
+}
+
 }  // namespace
 
 // ---- Errors ------------------------------------------------------------------------------------------------------------------
@@ -121,8 +132,8 @@ int Fail(const Common& common, const Status& status) {
   const std::string next = NextStep(status);
   const int code = ExitCodeOf(status);
   if (!common.json) {
-    fmt::print(stderr, "opwire: {}: {}\n", CodeName(status.code()), MessageOf(status));
-    if (!next.empty()) fmt::print(stderr, "  next: {}\n", next);
+    fmt::print(stderr, "opwire: {}: {}\n", CodeName(status.code()), Harmless(MessageOf(status)));
+    if (!next.empty()) fmt::print(stderr, "  next: {}\n", Harmless(next));
     return code;
   }
   const ErrorSite site = SiteOf(status);

@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
       "Exit codes: 0 done, 1 the run failed, 2 usage, 3 nothing reachable, 4 refused.\n`opwire COMMAND --help` has examples of "
       "each.");
   app.get_formatter()->column_width(30);
+  app.set_version_flag("--version", "opwire " OPWIRE_VERSION);
   Common common;
   std::function<opwire::Status()> chosen;
   app.require_subcommand(1);

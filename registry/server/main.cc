@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   CLI::App app("Knows every live executor, what it can run and how busy it is.\n\nExample:\n  opwire-registry\n  opwire-registry --listen "
                "tcp://10.0.0.1:7000 --authorized keys.txt",
                "opwire-registry");
+  app.set_version_flag("--version", "opwire-registry " OPWIRE_VERSION);
   std::string listen, authorized, level = "info";
   bool insecure = false;
   int64_t beat_ms = 1000;

@@ -52,6 +52,7 @@ TEST_F(Commands, HelpHasAnExample) {
     EXPECT_EQ(r.code, 0);
     EXPECT_TRUE(Has(r.output, fmt::format("Examples:\n  opwire {}", command))) << r.output;
   }
+  for (const char* program : {"opwire", "opwire-executor", "opwire-registry"}) Expect(fmt::format("{} --version", program), 0, fmt::format("{} 0.", program));
   Expect("opwire --help", 0, "Exit codes: 0 done, 1 the run failed, 2 usage, 3 nothing reachable, 4 refused.");
   Expect("opwire", 2, "Examples:");
 }
@@ -62,6 +63,8 @@ TEST_F(Commands, WrongUsageIsTwo) {
   Expect("opwire frobnicate", 2, "expected up, devices, ops, explain, report, run, keys, sessions");
   Expect("opwire run", 2, "opwire run --help");
   Expect("opwire run nofile.opw", 2, "nofile.opw cannot be read");
+  house_.Write("bell.opw", "program @f() -> () {\n  %0 = \x1b[2J\n}\n");
+  Expect("opwire run bell.opw", 1, "\\x1b[2J");
   Expect("opwire run count.opw --in x", 2, "expected NAME=VALUE");
   Expect("opwire run count.opw --in x=1.npy --in x=2.npy", 2, "given twice");
   Expect("opwire run count.opw --in totl=random", 2, "did you mean total?");
