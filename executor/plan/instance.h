@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executor/plan/program.h"
+#include "ir/wire/clock.h"
 #include "kernels/abi.h"
 
 namespace opwire {
@@ -68,7 +69,8 @@ class Instance {
   const Program& program() const { return program_; }
   uint32_t function() const { return function_; }
 
-  bool busy = false;  // a run that has begun holds it
+  bool busy = false;     // a run that has begun holds it
+  Nanos took = kNever;   // its last run
 
  private:
   class Builder;

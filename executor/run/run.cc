@@ -431,7 +431,10 @@ flatbuffers::Offset<fb::RunReply> Run::Reply(const RunEnvironment& env, flatbuff
 }
 
 void Run::End(const RunEnvironment& env) {
-  if (instance_) instance_->busy = false;
+  if (instance_) {
+    instance_->busy = false;
+    if (!aborted_) instance_->took = ran_;
+  }
   if (lane_) env.lanes->Release(lane_);
   if (env.crash) env.crash->EndRun();
   program_.reset();

@@ -54,6 +54,7 @@ class Run {
 
   const fb::Run& message() const { return *message_; }
   Nanos ran() const { return ran_; }
+  Nanos expected() const { return instance_->took; }  // kNever: it never ran with these sizes
   const Program* program() const { return program_.get(); }
 
  private:

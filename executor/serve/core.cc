@@ -49,7 +49,9 @@ void Core::Refuse(PeerId peer, uint64_t seq, const Status& status) {
 }
 
 void Core::Tolerate(PeerId peer) {
-  if (++tolerated_[peer] == kMostTolerated) shell_.Drop(peer);
+  if (++tolerated_[peer] < kMostTolerated) return;
+  shell_.Drop(peer);
+  OnPeerGone(options_.clock(), peer);
 }
 
 void Core::OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk) {
@@ -301,52 +303,44 @@ void Core::Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk) {
   if (a.peer == kNoPeer) return;  // the window has it
   Outbox& o = a.outbox;
   if (o.empty()) {
-    const Status sent = shell_.Send(a.peer, head, bulk);
-    if (sent.ok()) return;
-    if (!absl::IsResourceExhausted(sent)) return Lose(options_.clock(), a);
-    const bool known = std::any_of(blocked_.begin(), blocked_.end(), [&](const Speaker& b) { return b.session == s.id && b.attachment == a.id; });
-    if (!known) blocked_.push_back({s.id, a.id});
+    const bool more_follow = s.queue.size() > 1 || ready_.size() > 1;
+    const bool small = static_cast<int64_t>(head.size() + bulk.size()) <= Outbox::kSmall;
+    if (!more_follow || !small || !shell_.Gathers(a.peer)) {
+      const Status sent = shell_.Send(a.peer, head, bulk);
+      if (sent.ok()) return;
+      if (!absl::IsResourceExhausted(sent)) return Lose(options_.clock(), a);
+    }
+    const bool known = std::any_of(unsent_.begin(), unsent_.end(), [&](const Speaker& b) { return b.session == s.id && b.attachment == a.id; });
+    if (!known) unsent_.push_back({s.id, a.id});
   }
   // More than its credit allows: it does not keep to the protocol.
   if (static_cast<int64_t>(o.size()) >= 2 * options_.limits[LimitId::kCreditRequests]) return Lose(options_.clock(), a);
-  const auto text = [](Bytes b) { return std::string(reinterpret_cast<const char*>(b.data()), b.size()); };
-  o.messages.push_back({text(head), text(bulk)});
-  const auto bytes = static_cast<int64_t>(head.size() + bulk.size());
-  o.bytes += bytes;
-  budget_.in_use += bytes;
+  budget_.in_use -= o.bytes();
+  o.push_back(head, bulk);
+  budget_.in_use += o.bytes();
 }
 
 void Core::Flush(Nanos now) {
-  std::vector<Session*> moved;
-  std::erase_if(blocked_, [&](const Speaker& speaker) {
+  std::erase_if(unsent_, [&](const Speaker& speaker) {
     const auto it = sessions_.find(speaker.session);
     Attachment* a = it == sessions_.end() ? nullptr : it->second->FindAttachment(speaker.attachment);
     if (!a) return true;
     Outbox& o = a->outbox;
-    while (!o.empty()) {
-      const Outbox::Message& m = o.messages[o.next];
-      const Status sent = shell_.Send(a->peer, AsBytes(m.head), AsBytes(m.bulk));
-      if (absl::IsResourceExhausted(sent)) break;
-      if (!sent.ok()) {
-        Lose(now, *a);
-        break;
-      }
-      const auto bytes = static_cast<int64_t>(m.head.size() + m.bulk.size());
-      o.bytes -= bytes;
-      budget_.in_use -= bytes;
-      o.messages[o.next++] = {};
+    budget_.in_use -= o.bytes();
+    Status sent;
+    while (sent.ok() && !o.empty()) {
+      sent = shell_.Send(a->peer, AsBytes(o.front().head), AsBytes(o.front().bulk));
+      if (sent.ok()) o.pop_front();
     }
-    moved.push_back(it->second.get());
-    if (!o.empty()) return false;
-    o.messages.clear();
-    o.next = 0;
-    return true;
+    budget_.in_use += o.bytes();
+    if (!sent.ok() && !absl::IsResourceExhausted(sent)) Lose(now, *a);
+    Settle(*it->second);
+    return o.empty();
   });
-  for (Session* s : moved) Settle(*s);
 }
 
 void Core::ClearOutbox(Attachment& a) {
-  budget_.in_use -= a.outbox.bytes;
+  budget_.in_use -= a.outbox.bytes();
   a.outbox = {};
 }
 

@@ -45,6 +45,8 @@ class Shell {
   virtual ~Shell() = default;
   // Never blocks: RESOURCE_EXHAUSTED while the peer has much to read, UNAVAILABLE when it is gone.
   virtual Status Send(PeerId peer, Bytes head, Bytes bulk) = 0;
+  // Whether several messages sent in one go cost this peer's channel less than one by one.
+  virtual bool Gathers(PeerId peer) const = 0;
   virtual void SendControl(PeerId peer, std::string head) = 0;
   // `work` on another thread, then `done` on the core's, through OnJobDone.
   virtual void Submit(std::function<void()> work, std::function<void()> done) = 0;
@@ -77,15 +79,16 @@ class Core {
   // No new sessions from here on.
   void Drain() { draining_ = true; }
 
-  // Replies wait for clients that have much to read: call Flush within a millisecond or so.
-  bool HasBlocked() const { return !blocked_.empty(); }
+  // Replies wait, for others to go out with or for clients that have much to read. Flush sends what it can: to be called after some work,
+  // and then within a millisecond or so as long as replies wait.
+  bool HasReplies() const { return !unsent_.empty(); }
   void Flush(Nanos now);
 
   bool HasWork() const { return !ready_.empty(); }
   // One request of the session that has used the least, or one slice of its run.
   void Work(Nanos now);
   // Nothing runs, waits for a worker, or waits to be read.
-  bool Idle() const { return ready_.empty() && blocked_.empty() && jobs_ == 0; }
+  bool Idle() const { return ready_.empty() && unsent_.empty() && jobs_ == 0; }
 
   // For the ring's shell: the attachment that a token speaks for, and its session's segment. NOT_FOUND otherwise.
   StatusOr<Segment*> SegmentOf(const Token& token);
@@ -197,7 +200,7 @@ class Core {
   absl::flat_hash_map<uint64_t, BufferRef> open_transfers_;  // by ticket
 
   std::vector<Session*> ready_;
-  std::vector<Speaker> blocked_;  // whose outbox is not empty
+  std::vector<Speaker> unsent_;  // whose outbox is not empty
   std::vector<std::unique_ptr<QueuedRequest>> spare_requests_;
   flatbuffers::FlatBufferBuilder builder_{4096};
   AlignedBytes decode_;

@@ -4,6 +4,7 @@
 namespace opwire {
 namespace {
 
+constexpr Nanos kLong = 20 * kMicrosecond;     // of a run, for replies that wait for others
 constexpr size_t kEnvelopeBytes = 16 << 10;  // of a batch's reply, beside its runs: their list, a message and its site
 
 }  // namespace
@@ -61,6 +62,7 @@ void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::R
 }
 
 Run::Outcome Core::RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos deadline) {
+  if (!unsent_.empty() && s.run.expected() > kLong) Flush(now);
   if (now >= deadline) s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
   gate_.Enter({s.id, q.attachment, q.request->seq()}, now, deadline);
   const Nanos before = s.run.ran();

@@ -11,6 +11,7 @@ namespace {
 constexpr int kDrainAtMost = 64;
 constexpr Nanos kTick = kSecond;
 constexpr Nanos kSpin = 50 * kMicrosecond;  // after ring traffic
+constexpr Nanos kGather = 50 * kMicrosecond;   // replies wait for others so long at the most
 constexpr Nanos kLookAgain = kMillisecond;  // whether a client has read
 constexpr Nanos kRouterEvery = 10 * kMicrosecond;
 
@@ -58,7 +59,7 @@ bool DeviceThread::Drain() {
   bool any = false;
   mailbox_.Drain();
   const Nanos now = MonotonicNow();
-  if (core_.HasBlocked()) core_.Flush(now);
+  if (core_.HasReplies()) core_.Flush(now);
   for (auto& [peer, ring] : rings_) {
     if (!ring->Drain(core_, now)) continue;
     any = true;
@@ -100,7 +101,7 @@ void DeviceThread::Park() {
   if (quiet) {
     fds_.assign({router_->monitor_fd(), router_->fd(), mailbox_.fd()});
     for (auto& [peer, ring] : rings_) fds_.push_back(ring->fd());
-    const Nanos most = core_.HasBlocked() ? kLookAgain : kTick;
+    const Nanos most = core_.HasReplies() ? kLookAgain : kTick;
     ready = PollReadable(fds_, std::clamp<Nanos>(next_tick_ - MonotonicNow(), 0, most));
   }
   for (auto& [peer, ring] : rings_) ring->Wake();
@@ -112,10 +113,11 @@ void DeviceThread::Run() {
     const bool any = Drain();
     if (core_.HasWork()) {
       const Nanos begun = MonotonicNow();
-      Nanos now = begun;
+      Nanos now = begun, flushed = begun;
       do {
         core_.Work(now);
         now = MonotonicNow();
+        if (core_.HasReplies() && now - flushed > kGather) core_.Flush(flushed = now);
       } while (core_.HasWork() && now - begun < slice_);
     } else if (!any && !stopped_) {
       Park();

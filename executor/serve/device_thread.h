@@ -49,6 +49,8 @@ class DeviceThread : private Shell {
 
  private:
   Status Send(PeerId peer, Bytes head, Bytes bulk) override;
+  // The I/O thread wakes up once for all of them, and sends them by one system call.
+  bool Gathers(PeerId peer) const override { return !(peer & kRingBit); }
   void SendControl(PeerId peer, std::string head) override { send_control_(peer, std::move(head)); }
   void Submit(std::function<void()> work, std::function<void()> done) override;
   void Drop(PeerId peer) override;

@@ -110,18 +110,39 @@ class ReplyWindow {
   std::vector<Entry> entries_;
 };
 
-// Replies that the channel did not take, in order. They go out as the client reads. Where it has much to read, what it asked for waits.
-struct Outbox {
+// Replies that wait: for others to go out with, or for a client that has much to read. Where it has, what it asked for waits too.
+class Outbox {
+ public:
   struct Message {
     std::string head, bulk;
+    int64_t bytes() const { return static_cast<int64_t>(head.size() + bulk.size()); }
   };
-  std::vector<Message> messages;
-  size_t next = 0;      // those before it went out
-  int64_t bytes = 0;    // of those that did not
-  bool empty() const { return next == messages.size(); }
-  size_t size() const { return messages.size() - next; }
-  bool full() const { return bytes >= kFull; }
+  void push_back(Bytes head, Bytes bulk) {
+    if (end_ == messages_.size()) messages_.emplace_back();
+    Message& m = messages_[end_++];
+    m.head.assign(reinterpret_cast<const char*>(head.data()), head.size());
+    m.bulk.assign(reinterpret_cast<const char*>(bulk.data()), bulk.size());
+    bytes_ += m.bytes();
+  }
+  const Message& front() const { return messages_[begin_]; }
+  // Small ones keep their memory.
+  void pop_front() {
+    Message& m = messages_[begin_++];
+    bytes_ -= m.bytes();
+    if (m.bytes() > kSmall) m = {};
+    if (begin_ == end_) begin_ = end_ = 0;
+  }
+  bool empty() const { return begin_ == end_; }
+  size_t size() const { return end_ - begin_; }
+  int64_t bytes() const { return bytes_; }
+  bool full() const { return bytes_ >= kFull; }
+  static constexpr int64_t kSmall = 1000;
   static constexpr int64_t kFull = 4 << 20;
+
+ private:
+  std::vector<Message> messages_;
+  size_t begin_ = 0, end_ = 0;
+  int64_t bytes_ = 0;
 };
 
 struct Attachment {

@@ -31,6 +31,7 @@ class FakeShell : public Shell {
     std::function<void()> work, done;
   };
   Status Send(PeerId peer, Bytes head, Bytes bulk) override;
+  bool Gathers(PeerId) const override { return gathers; }
   void SendControl(PeerId peer, std::string head) override { sent.push_back({peer, std::move(head), "", true}); }
   void Submit(std::function<void()> work, std::function<void()> done) override { jobs.push_back({std::move(work), std::move(done)}); }
   void Drop(PeerId peer) override { dropped.push_back(peer); }
@@ -39,6 +40,7 @@ class FakeShell : public Shell {
   std::deque<Job> jobs;
   std::vector<PeerId> dropped;
   std::set<PeerId> deaf;     // do not read: sends fail
+  bool gathers = false;      // replies wait for a Flush
   bool discard = false;      // counts nothing, keeps nothing
 };
 

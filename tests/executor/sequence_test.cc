@@ -308,13 +308,13 @@ TEST_F(SequenceTest, RepliesWaitForAClientThatIsSlowToRead) {
   const uint64_t behind = Send(other, RunOf(1).None());
   WorkAll();
   EXPECT_TRUE(Take(other.peer, behind).ok());
-  EXPECT_TRUE(core_->HasBlocked());
+  EXPECT_TRUE(core_->HasReplies());
   EXPECT_FALSE(core_->Idle());
   EXPECT_LT(InUse() - before, Outbox::kFull + ReplyWindow::kMostHeld + (4 << 20));
   core_->Flush(now_);
   EXPECT_FALSE(core_->HasWork()) << "it reads no more than before";
   shell_.deaf.clear();
-  for (int i = 0; i < 100 && core_->HasBlocked(); ++i) {
+  for (int i = 0; i < 100 && core_->HasReplies(); ++i) {
     core_->Flush(now_);
     WorkAll();
   }
@@ -348,6 +348,25 @@ TEST_F(SequenceTest, RepliesThatWereNotReadAreThereAfterAReconnect) {
     }());
   WorkAll();
   for (const uint64_t seq : sent) EXPECT_TRUE(Take(c_.peer, seq).ok()) << seq;
+}
+
+// Replies that go out together keep their order, beside those that go alone.
+TEST_F(SequenceTest, GatheredRepliesKeepTheirOrder) {
+  ASSERT_TRUE(Load(c_, 2, "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = f32} return %0 }").ok());
+  shell_.gathers = true;
+  std::vector<uint64_t> sent, came;
+  for (int i = 0; i < 40; ++i) sent.push_back(i % 7 == 3 ? Send(c_, RunOf(2).Inline()) : Send(c_, Increment()));
+  while (core_->HasWork()) {
+    core_->Work(Clock());
+    if (core_->HasWork()) continue;
+    core_->Flush(now_);
+  }
+  EXPECT_FALSE(core_->HasReplies());
+  for (const FakeShell::Message& m : shell_.sent) {
+    AlignedBytes memory;
+    came.push_back((*DecodeReply(AsBytes(m.head), memory))->seq());
+  }
+  EXPECT_EQ(came, sent);
 }
 
 // One that sends on beyond its credit and reads nothing loses its connection.

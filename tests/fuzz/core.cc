@@ -169,10 +169,7 @@ class World : public Shell {
     AlignedBytes memory;
     const auto reply = DecodeReply(head, memory);
     Check(reply.ok(), "a reply that does not decode");
-    if (deaf_.contains(peer)) {
-      lost_.insert(peer);
-      return ResourceExhausted("the peer does not read its messages");
-    }
+    if (deaf_.contains(peer)) return ResourceExhausted("the peer does not read its messages");
     const uint64_t seq = (*reply)->seq();
     if (peer == at_once_peer_ && seq == at_once_seq_) {
       ++at_once_;
@@ -185,6 +182,7 @@ class World : public Shell {
     if (const fb::TensorReply* t = (*reply)->body_as_TensorReply(); t && t->ticket()) tickets_.push_back(t->ticket());
     return absl::OkStatus();
   }
+  bool Gathers(PeerId peer) const override { return peer % 2 == 0; }
   void SendControl(PeerId peer, std::string head) override {
     Check(peer == kControl, "an answer to another peer than the one that asked");
     Check(head.size() <= kMaxFrameBytes, "an answer is larger than a frame");
@@ -261,12 +259,14 @@ class World : public Shell {
 
   void Work(int slices) {
     for (int i = 0; i < slices && core_->HasWork(); ++i) core_->Work(Clock());
+    core_->Flush(now);
   }
   // Until nothing is left to do, workers included.
   void Settle() {
     for (int i = 0; core_->HasWork() || !jobs_.empty(); ++i) {
       Check(i < 20'000, "the core never comes to rest");
       if (core_->HasWork()) core_->Work(Clock());
+      core_->Flush(now);
       while (!jobs_.empty()) FinishJob(0);
     }
   }
@@ -294,7 +294,8 @@ class World : public Shell {
   }
   // A carrier closes the connection of one that does not read.
   void LoseTheDeaf() {
-    for (PeerId peer : std::exchange(lost_, {})) Close(peer);
+    deaf_.clear();
+    core_->Flush(now);
   }
 
   // ---- The control socket ---------------------------------------------------------------------------------------------------
@@ -717,7 +718,7 @@ class World : public Shell {
   std::unique_ptr<Core> core_;
   int64_t free_before_ = 0;
   std::deque<Client> clients_;
-  std::set<PeerId> live_, deaf_, lost_;
+  std::set<PeerId> live_, deaf_;
   std::vector<std::string> control_;
   std::vector<Job> jobs_;
   std::vector<uint64_t> tickets_;

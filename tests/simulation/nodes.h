@@ -91,7 +91,7 @@ class ExecutorNode : public Shell {
   void Tick() {
     if (!core_) return;
     const Nanos now = clock_.now();
-    if (core_->HasBlocked()) {
+    if (core_->HasReplies()) {
       core_->Flush(now);
       WorkSoon();
     }
@@ -145,6 +145,7 @@ class ExecutorNode : public Shell {
     network_.SendToClient(peer, text(head), text(bulk));
     return absl::OkStatus();
   }
+  bool Gathers(PeerId peer) const override { return peer % 2 == 0; }
   void SendControl(PeerId peer, std::string head) override { network_.SendToClient(peer, std::move(head)); }
   void Submit(std::function<void()> work, std::function<void()> done) override {
     clock_.After(kMillisecond, [this, work = std::move(work), done = std::move(done), incarnation = incarnation_] {
