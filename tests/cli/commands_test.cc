@@ -162,6 +162,45 @@ TEST_F(Commands, UpStartsAndStops) {
   Expect("opwire up --device cuda:7", 4, "device 'cuda:7' cannot be bound");
 }
 
+// Whatever of it is killed, there is one registry, and no client starts another beside it.
+TEST_F(Commands, UpStartsAgainWhatWasKilled) {
+  house_.Write("next.opw", "program @next(inout %n: f32[], %by: f32[]) -> (n: f32[]) {\n  %1 = add(%n, %by)\n  return %1\n}\n");
+  const auto run = [&] { return house_.Run("opwire run next.opw --in n=41 --in by=1"); };
+  const json up = Json("opwire up --detach --json");
+  ASSERT_TRUE(up.contains("pid"));
+  const auto supervisor = up["pid"].get<pid_t>();
+  for (const std::string program : {"opwire-registry", "opwire-executor", "opwire-registry"}) {
+    const std::vector<pid_t> before = house_.ChildrenOf(supervisor, program);
+    ASSERT_EQ(before.size(), 1u) << program;
+    kill(before[0], SIGKILL);
+    House::Result r;
+    EXPECT_TRUE(House::Eventually([&] {
+      r = run();
+      EXPECT_FALSE(Has(r.output, "nothing ran here")) << r.output;
+      return r.code == 0;
+    })) << program << ": " << r.output;
+    EXPECT_TRUE(House::Eventually([&] {
+      const std::vector<pid_t> after = house_.ChildrenOf(supervisor, program);
+      return after.size() == 1 && after != before;
+    })) << program;
+  }
+  kill(supervisor, SIGTERM);
+  EXPECT_TRUE(House::Eventually([&] { return house_.ChildrenOf(supervisor, "opwire-registry").empty(); }));
+  // After a kill -9 of the supervisor its children go too, and the next start finds room.
+  const json second = Json("opwire up --detach --json");
+  ASSERT_TRUE(second.contains("pid"));
+  kill(second["pid"].get<pid_t>(), SIGKILL);
+  House::Result again;
+  EXPECT_TRUE(House::Eventually([&] {
+    again = house_.Run("opwire up --detach --json");
+    return again.code == 0;
+  })) << again.output;
+  EXPECT_TRUE(House::Eventually([&] { return run().code == 0; }));
+  const json third = json::parse(again.output, nullptr, false);
+  ASSERT_TRUE(third.contains("pid")) << again.output;
+  kill(third["pid"].get<pid_t>(), SIGTERM);
+}
+
 TEST_F(Commands, TheTrainedNetworkReadsDigits) {
   StartBoth();
   const House::Result r = house_.Run(

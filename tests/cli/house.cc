@@ -32,6 +32,20 @@ House::~House() {
   std::filesystem::remove_all(root_);
 }
 
+std::vector<pid_t> House::ChildrenOf(pid_t parent, const std::string& program) {
+  std::vector<pid_t> out;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    // "PID (NAME) STATE PARENT ..."; the kernel cuts names to 15 characters.
+    std::ifstream in(entry.path() / "stat");
+    std::string stat;
+    std::getline(in, stat);
+    const size_t open = stat.find('('), close = stat.rfind(')');
+    if (close == std::string::npos || stat.substr(open + 1, close - open - 1) != program.substr(0, 15)) continue;
+    if (stat[close + 2] != 'Z' && std::atoi(stat.c_str() + close + 4) == parent) out.push_back(std::atoi(stat.c_str()));
+  }
+  return out;
+}
+
 std::string House::OutputOf(pid_t pid) const { return fmt::format("{}/{}.log", root_, pid); }
 
 pid_t House::Start(const std::string& command) {

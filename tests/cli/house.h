@@ -32,6 +32,9 @@ class House {
   pid_t StartRegistry();
   pid_t StartExecutor(const std::string& flags = "");
 
+  // The processes of this program that have this parent.
+  static std::vector<pid_t> ChildrenOf(pid_t parent, const std::string& program);
+
   void Write(const std::string& file, const std::string& text);
   const std::string& runtime() const { return runtime_; }
   const std::string& work() const { return work_; }

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "ir/base/npy.h"
 #include "tests/executor/fixture.h"
@@ -301,6 +302,53 @@ TEST_F(FilesTest, WithoutADirectoryOrNumPyType) {
   ASSERT_TRUE(Put(c_, 1, {1}).ok());
   EXPECT_EQ(Save(1, "x.npy").code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(LoadFile(2, "x.npy").code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(FilesTest, NoTwoPrincipalsShareADirectory) {
+  const std::vector<std::string> principals = {"uid:1", "key:uid-1", "uid:11", "key:a", "key:A", "key:a_", "tcp"};
+  float value = 0;
+  for (const std::string& principal : principals) {
+    c_ = Hello("", principal);
+    ASSERT_TRUE(Put(c_, 1, {++value}).ok());
+    ASSERT_TRUE(Save(1, "w.npy").ok()) << principal;
+  }
+  value = 0;
+  for (const std::string& principal : principals) {
+    c_ = Hello("", principal);
+    ASSERT_TRUE(LoadFile(1, "w.npy").ok()) << principal;
+    EXPECT_EQ(Get(c_, 1).BulkFloats(), Floats{++value}) << principal;
+  }
+}
+
+// Two workers save under one name: what is there afterwards is one of the two, whole.
+TEST_F(FilesTest, OfTwoSavesAtOnceOneIsThere) {
+  Client other = Hello();
+  for (int round = 0; round < 20; ++round) {
+    const auto counter = static_cast<uint64_t>(2 * round + 1);
+    Client* const both[] = {&c_, &other};
+    ASSERT_TRUE(Put(c_, counter, Floats(30'000, 1)).ok());
+    ASSERT_TRUE(Put(other, counter, Floats(20'000, 2)).ok());
+    for (Client* c : both) {
+      fb::SaveT save;
+      save.id = IdPtr(*c, counter);
+      save.path = "same.npy";
+      Send(*c, std::move(save));
+    }
+    while (core_->HasWork()) core_->Work(Clock());
+    ASSERT_EQ(shell_.jobs.size(), 2u);
+    std::thread one(shell_.jobs[0].work), two(shell_.jobs[1].work);
+    one.join();
+    two.join();
+    for (auto& job : shell_.jobs) core_->OnJobDone(now_, job.done);
+    shell_.jobs.clear();
+    const Answer a = LoadFile(counter + 1, "same.npy");
+    ASSERT_TRUE(a.ok()) << a.status;
+    const int64_t n = a.tensor().info->type->shape.at(0);
+    ASSERT_TRUE(n == 30'000 || n == 20'000) << n;
+    ASSERT_TRUE(Free(c_, {counter, counter + 1}).ok());
+    ASSERT_TRUE(Free(other, {counter}).ok());
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(Own()), fs::directory_iterator()), 1) << "nothing temporary is left";
 }
 
 // A file being written while its session ends, and its tensor freed, is whole.
