@@ -1,5 +1,5 @@
 // The window of replies.
-#include "executor/session/session.h"
+#include "executor/session/replies.h"
 
 namespace opwire {
 
