@@ -108,7 +108,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
   q->attachment = a.id;
   q->arrival = now;
   q->deadline = kNever;
-  q->cancelled = false;
+  q->refusal = absl::OkStatus();
   if (seq != a.next_seq) {
     if (seq > a.next_seq) {
       Refuse(peer, seq, FailedPrecondition("sequence: expected request {}, got {}; those between were lost", a.next_seq, seq));
@@ -124,14 +124,16 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
   budget_.in_use += a.replies.Acknowledge(std::min(q->request->acked(), seq));
   a.replies.Begin(seq);
   s.last_used = now;
+  if (const auto size = static_cast<int64_t>(q->bytes()); size > budget_.limit - budget_.in_use) {
+    q->refusal = ResourceExhausted("out of memory: a request of {} bytes, the executor holds {} of {}", size, budget_.in_use, budget_.limit);
+    q->bulk = {};
+  }
   const auto bytes = static_cast<int64_t>(q->bytes());
   Status refusal;
   if (a.in_flight >= options_.limits[LimitId::kCreditRequests]) {
     refusal = ResourceExhausted("credit: expected at most {} requests in flight, got {}", options_.limits[LimitId::kCreditRequests], a.in_flight + 1);
   } else if (a.bytes_in_flight + bytes > options_.limits[LimitId::kCreditBytes]) {
     refusal = ResourceExhausted("credit: expected at most {} bytes in flight, got {}", options_.limits[LimitId::kCreditBytes], a.bytes_in_flight + bytes);
-  } else if (bytes > budget_.limit - budget_.in_use) {
-    refusal = ResourceExhausted("out of memory: a request of {} bytes, the executor holds {} of {}", bytes, budget_.in_use, budget_.limit);
   }
   ++a.in_flight;
   a.bytes_in_flight += bytes;
@@ -225,9 +227,8 @@ void Core::Process(Nanos now, Session& s) {
   if (s.batch.active) return ProcessBatch(now, s, q, *q.request->body_as_Batch());
   if (s.run.active()) return ContinueRun(now, s);
   FreeTensors(s, *q.request);
-  if (q.cancelled || now >= q.deadline) {
-    const Status ended = q.cancelled ? Cancelled("request {} was cancelled before it began", q.request->seq())
-                                     : DeadlineExceeded("the deadline passed before the run began");
+  if (!q.refusal.ok() || now >= q.deadline) {
+    const Status ended = !q.refusal.ok() ? q.refusal : DeadlineExceeded("the deadline passed before the run began");
     FailResults(s, q, ended);
     ReplyStatus(s, q, ended);
     return Pop(s);

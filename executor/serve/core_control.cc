@@ -215,7 +215,8 @@ Status Core::CancelQueued(const fb::Cancel& cancel) {
       return absl::OkStatus();
     }
     if (it == s.queue.begin() && s.waiting) return absl::OkStatus();  // a worker has it; it ends by itself
-    q.cancelled = true;  // in its turn, since earlier ones may use what it frees and later ones what it was to make
+    // In its turn, since earlier ones may use what it frees and later ones what it was to make.
+    q.refusal = Cancelled("request {} was cancelled", cancel.seq());
     return absl::OkStatus();
   }
   return absl::OkStatus();  // it has ended

@@ -111,7 +111,7 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
       }
       if (!status.ok()) break;
     }
-    if (q.cancelled) s.run.Abort(Cancelled("the batch was cancelled"));
+    if (!q.refusal.ok()) s.run.Abort(q.refusal);
     if (RunSlice(now, s, q, DeadlineOf(q.arrival, run)) == Run::Outcome::kMore) return;
     status = s.run.Finish(environment_, *s.store);
     if (status.ok()) p.replies.push_back(s.run.Reply(environment_, p.builder, now - q.arrival));

@@ -21,7 +21,7 @@ struct QueuedRequest {
   uint32_t attachment = 0;
   Nanos arrival = 0;
   Nanos deadline = kNever;
-  bool cancelled = false;                // ends so when its turn comes
+  Status refusal;                        // it ends so when its turn comes: until then it only frees
   size_t bytes() const { return head.size() + bulk.size(); }
   // Worth keeping for another request.
   bool Small() const { return head.capacity() + bulk.capacity() <= 64 << 10; }

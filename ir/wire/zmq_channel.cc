@@ -36,12 +36,13 @@ uint32_t UidOf(std::string_view address) {
   return out;
 }
 
-const char* WhyLost(int event) {
+const char* WhyLost(int event, bool ipc) {
   switch (event) {
     case ZMQ_EVENT_DISCONNECTED: return "it was lost";
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: return "it does not take this key; its operator adds what `opwire keys` prints to --authorized";
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+      if (ipc) return "it ended the handshake: it has all the connections that it takes, or is no process of Opwire";
       return "it ended the handshake; where it asks for keys, its address is tcp://KEY@HOST:PORT with the key that it logs";
     default: return "nobody answers there";
   }
@@ -299,7 +300,7 @@ StatusOr<bool> Dealer::Receive(Message& m, Nanos timeout) {
     int event, value;
     if ((ready & 2) && s.monitor->Next(event, value)) {
       // What arrived before the loss is still delivered by the next turn.
-      s.lost = fmt::format("no connection to {}: {}", s.endpoint, WhyLost(event));
+      s.lost = fmt::format("no connection to {}: {}", s.endpoint, WhyLost(event, IsIpc(s.endpoint)));
       continue;
     }
     if (ready == 0 && left == 0) return false;

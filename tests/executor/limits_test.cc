@@ -248,6 +248,14 @@ class LimitsTest : public CoreTest {
          EXPECT_GT(taken, limit - 1024);
          Client b = Hello();
          Over([&] { return Take(b, 1, 4096); }, kExhausted, limit, 4096);
+         // A request that does not fit still frees.
+         fb::RequestT request;
+         request.frees = {Id(a, 1)};
+         request.body.Set(fb::FlushT());
+         const uint64_t seq = Send(a, std::move(request), std::string(500'000, 'x'));
+         WorkAll();
+         EXPECT_EQ(CoreTest::Take(a.peer, seq).code(), kExhausted);
+         EXPECT_TRUE(Take(b, 1, 4096).ok());
        }},
       {LimitId::kLeaseSeconds,
        [this] {
