@@ -121,7 +121,10 @@ Status Router::Send(PeerId to, Bytes head, Bytes bulk) {
     held = of_peer;
   }
   // The identity decides; once it is accepted the frames that follow are too.
-  OPWIRE_RETURN_IF_ERROR(s.socket.Send({id, 5}, ZMQ_SNDMORE));
+  if (const Status known = s.socket.Send({id, 5}, ZMQ_SNDMORE); !known.ok()) {
+    if (absl::IsUnavailable(known)) s.held.erase(to);
+    return known;
+  }
   OPWIRE_RETURN_IF_ERROR(s.socket.Send(head, bulk.empty() ? 0 : ZMQ_SNDMORE, held));
   return bulk.empty() ? absl::OkStatus() : s.socket.Send(bulk, 0, held);
 }
