@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "absl/strings/cord.h"
+#include "frontend/cpp/embedded.h"
 #include "ir/text/text.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/zmq_channel.h"
@@ -54,6 +55,7 @@ std::string NextStep(const Status& status) {
   if (says("sessions, got")) return "end one: opwire sessions --end NAME";
   if (says("unknown op")) return "list the ops: opwire ops";
   if (says("is gone (")) return "run it again: it goes to an executor that lives, and starts anew; opwire devices shows them";
+  if (says("set OPWIRE_RUNTIME_DIR")) return "";
   if (absl::IsUnavailable(status)) return "see what is there and why: opwire explain --placement";
   if (absl::IsDeadlineExceeded(status)) return "allow it more time: --deadline-ms";
   return "";
@@ -69,7 +71,7 @@ std::vector<std::string> RegistriesOf(const Common& common) {
 // UNAVAILABLE when the only registry is one of this host and nobody listens: there is none, or it died and left its socket.
 Status CheckRegistry(const Common& common) {
   const std::vector<std::string> registries = RegistriesOf(common);
-  if (registries.size() != 1 || !IsIpc(registries[0]) || SomebodyListens(registries[0])) return absl::OkStatus();
+  if (registries.size() != 1 || !IsIpc(registries[0]) || SomebodyListens(registries[0]) || ComesBack(registries[0])) return absl::OkStatus();
   struct stat st;
   const std::string path = IpcPath(registries[0]);
   if (lstat(path.c_str(), &st) != 0) {
@@ -102,11 +104,11 @@ std::string Excerpt(const std::string& message, const std::string& path, const s
 }
 
 // What a message quotes may hold bytes that a terminal obeys.
-std::string Harmless(std::string_view text) {
+std::string Harmless(std::string_view text, bool one_line = false) {
   std::string out;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n') || byte == 0x7f) out += fmt::format("\\x{:02x}", byte);
+    if ((byte < 0x20 && (one_line || c != '\n')) || byte == 0x7f) out += fmt::format("\\x{:02x}", byte);
     else out += c;
   }
   return out;
@@ -153,12 +155,12 @@ std::string Table::ToString() const {
   std::vector<size_t> width;
   for (const auto& row : rows_) {
     width.resize(std::max(width.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], Harmless(row[i], true).size());
   }
   std::string out;
   for (const auto& row : rows_) {
     std::string line;
-    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", row[i], width[i]);
+    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", Harmless(row[i], true), width[i]);
     while (!line.empty() && line.back() == ' ') line.pop_back();
     out += line + "\n";
   }
@@ -251,7 +253,7 @@ StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic,
     if (!came.ok() || !*came) {
       const std::string why = came.ok() ? std::string("it does not answer") : MessageOf(came.status());
       return WithNext(Unavailable("executor {}: {}", executor.id, why),
-                      "opwire devices drops it from the list once it missed three beats");
+                      "try again: a dead one leaves the list after three missed beats (opwire devices)");
     }
     AlignedBytes memory;
     OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, DecodeReply(AsBytes(message.head), memory));

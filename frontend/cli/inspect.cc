@@ -31,7 +31,12 @@ StatusOr<json> AskBest(const Common& common, std::string_view topic, std::string
                        DType dtype = DType::kInvalid) {
   OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors, Executors(common, client));
-  return AskJson(*Place(executors, {}).front().executor, topic, argument, dtype);
+  StatusOr<json> answer = Unavailable("no executor is registered");
+  for (const PlacementCandidate& c : Place(executors, {})) {
+    answer = AskJson(*c.executor, topic, argument, dtype);
+    if (!absl::IsUnavailable(answer.status())) break;  // one that died is still listed for a moment
+  }
+  return answer;
 }
 
 // "f64, f32, f16, bf16, i64, i32, i16, i8" as "float int".
@@ -59,9 +64,9 @@ std::string JoinTexts(const json& list, std::string_view separator) {
 }
 
 void PrintOp(const json& op) {
-  fmt::print("{}\n  {}\n\n  dtypes:   {}\n  variants: {}\n  version:  {}\n  effects:  {}\n", Text(op["signature"]), Text(op["doc"]),
-             Text(op["dtypes"]), JoinTexts(op["variants"], ", "), Count(op["version"]), Text(op["effects"]));
-  const OpRow* row = Catalogue().Find(Text(op["op"]));
+  fmt::print("{}\n  {}\n\n  dtypes:   {}\n  variants: {}\n  version:  {}\n  effects:  {}\n", Text(op.at("signature")), Text(op.at("doc")),
+             Text(op.at("dtypes")), JoinTexts(op.at("variants"), ", "), Count(op.at("version")), Text(op.at("effects")));
+  const OpRow* row = Catalogue().Find(Text(op.at("op")));
   if (!row) return;
   std::string aliases;
   for (const OpAlias& a : Catalogue().aliases()) {
@@ -83,7 +88,7 @@ StatusOr<std::string> HolderOf(const std::vector<ExecutorFacts>& executors, cons
     const auto sessions = AskJson(e, "sessions");
     if (!sessions.ok()) continue;  // one that died is still listed for a moment
     for (const json& s : *sessions) {
-      if (s["name"] == session) return e.id;
+      if (s.at("name") == session) return e.id;
     }
   }
   return std::string();
@@ -132,7 +137,7 @@ Status Ops(const Common& common, const std::string& name) {
     const OpAlias* alias = Catalogue().FindAlias(name);
     json found = json::array();
     for (const json& op : ops) {
-      if (op["op"] == (alias ? alias->name : name)) found.push_back(op);
+      if (op.at("op") == (alias ? alias->name : name)) found.push_back(op);
     }
     if (found.empty()) return NoOp(name);
     ops = std::move(found);
@@ -140,10 +145,10 @@ Status Ops(const Common& common, const std::string& name) {
   if (common.json) {
     PrintJson(ops);
   } else if (!name.empty()) {
-    PrintOp(ops[0]);
+    PrintOp(ops.at(0));
   } else {
     Table table({"OP", "DTYPES", "VARIANTS", "WHAT IT DOES"});
-    for (const json& op : ops) table.Add({op["op"], Classes(Text(op["dtypes"])), JoinTexts(op["variants"], " "), op["doc"]});
+    for (const json& op : ops) table.Add({op.at("op"), Classes(Text(op.at("dtypes"))), JoinTexts(op.at("variants"), " "), op.at("doc")});
     fmt::print("{}\n{}\n", table.ToString(), kClassesNote);
   }
   return absl::OkStatus();
@@ -169,19 +174,19 @@ Status Explain(const Common& common, const ExplainArgs& args) {
     PrintJson(*explained);
     return absl::OkStatus();
   }
-  fmt::print("{}\n  {}\n\n", Text((*explained)["signature"]), Text((*explained)["doc"]));
-  const json& candidates = (*explained)["candidates"];
-  if (dtype == DType::kInvalid && candidates[0]["dtype"] != candidates.back()["dtype"]) {
+  fmt::print("{}\n  {}\n\n", Text((*explained).at("signature")), Text((*explained).at("doc")));
+  const json& candidates = (*explained).at("candidates");
+  if (dtype == DType::kInvalid && candidates.at(0).at("dtype") != candidates.back().at("dtype")) {
     Table table({"DTYPE", "CHOSEN", "TIER", "SOURCE"});
     for (const json& c : candidates) {
-      if (c["chosen"]) table.Add({c["dtype"], c["variant"], c["tier"], c["source"]});
+      if (c.at("chosen")) table.Add({c.at("dtype"), c.at("variant"), c.at("tier"), c.at("source")});
     }
-    fmt::print("{}\nevery candidate and why: opwire explain {} {}\n", table.ToString(), args.op, Text(candidates[0]["dtype"]));
+    fmt::print("{}\nevery candidate and why: opwire explain {} {}\n", table.ToString(), args.op, Text(candidates.at(0).at("dtype")));
     return absl::OkStatus();
   }
   Table table({"DTYPE", "VARIANT", "TIER", "SOURCE", "CHOSEN", "WHY"});
   for (const json& c : candidates)
-    table.Add({c["dtype"], c["variant"], c["tier"], c["source"], c["chosen"] ? "yes" : "no", c["reason"]});
+    table.Add({c.at("dtype"), c.at("variant"), c.at("tier"), c.at("source"), c.at("chosen") ? "yes" : "no", c.at("reason")});
   fmt::print("{}", table.ToString());
   return absl::OkStatus();
 }
@@ -218,26 +223,26 @@ Status ReportAll(const Common& common) {
     PrintJson(r);
     return absl::OkStatus();
   }
-  const json& d = r["device"];
-  fmt::print("executor  {} (protocol {})\n", Text(r["executor"]), Text(r["protocol"]));
-  fmt::print("device    {}: {}, {}, {} units, {}\n", Text(d["kind"]), Text(d["name"]), Text(d["arch"]), Count(d["compute_units"]),
-             HumanBytes(Count(d["memory_bytes"])));
-  for (const auto& [key, value] : d["facts"].items()) {
+  const json& d = r.at("device");
+  fmt::print("executor  {} (protocol {})\n", Text(r.at("executor")), Text(r.at("protocol")));
+  fmt::print("device    {}: {}, {}, {} units, {}\n", Text(d.at("kind")), Text(d.at("name")), Text(d.at("arch")), Count(d.at("compute_units")),
+             HumanBytes(Count(d.at("memory_bytes"))));
+  for (const auto& [key, value] : d.at("facts").items()) {
     // Facts are an object of strings, or a list of pairs.
     if (value.is_string())
       fmt::print("          {}: {}\n", key, Text(value));
     else if (value.is_array() && value.size() == 2)
-      fmt::print("          {}: {}\n", Text(value[0]), Text(value[1]));
+      fmt::print("          {}: {}\n", Text(value.at(0)), Text(value.at(1)));
   }
-  fmt::print("memory    {} in use, peak {}, limit {}\n", HumanBytes(r["memory"]["in_use"]), HumanBytes(r["memory"]["peak"]),
-             HumanBytes(r["memory"]["limit"]));
+  fmt::print("memory    {} in use, peak {}, limit {}\n", HumanBytes(r.at("memory").at("in_use")), HumanBytes(r.at("memory").at("peak")),
+             HumanBytes(r.at("memory").at("limit")));
   fmt::print("limits   ");
-  for (const auto& [name, value] : r["limits"].items()) fmt::print(" {}={}", name, Count(value));
+  for (const auto& [name, value] : r.at("limits").items()) fmt::print(" {}={}", name, Count(value));
   fmt::print("\n\n");
   Table table({"OP", "VARIANT", "TIER", "STATE", "DTYPES", "WHY NOT"});
-  for (const json& op : r["ops"]) {
-    for (const json& v : op["variants"])
-      table.Add({op["op"], v["name"], v["tier"], v["state"], Classes(Text(v["dtypes"])), v["reason"]});
+  for (const json& op : r.at("ops")) {
+    for (const json& v : op.at("variants"))
+      table.Add({op.at("op"), v.at("name"), v.at("tier"), v.at("state"), Classes(Text(v.at("dtypes"))), v.at("reason")});
   }
   fmt::print("{}\n{}\n", table.ToString(), kClassesNote);
   return absl::OkStatus();
@@ -282,11 +287,11 @@ Status Sessions(const Common& common, const SessionsArgs& args) {
   Table table({"EXECUTOR", "ID", "NAME", "CLIENTS", "TENSORS", "HELD", "QUOTA", "QUEUED", "RUNS", "DEVICE TIME"});
   for (const json& s : all) {
     std::vector<std::string> clients;
-    for (const json& c : s["clients"]) clients.push_back(Text(c["client"]) + (c["connected"] ? "" : " (lost)"));
-    table.Add({s["executor"], std::to_string(Count(s["id"])), s["name"] == "" ? "-" : Text(s["name"]),
-               clients.empty() ? "none" : fmt::format("{}", fmt::join(clients, ", ")), std::to_string(Count(s["tensors"])),
-               HumanBytes(s["bytes"]), HumanBytes(s["quota"]), std::to_string(Count(s["queued"])), std::to_string(Count(s["runs"])),
-               HumanNanos(static_cast<int64_t>(s["device_ms"].get<double>() * 1e6))});
+    for (const json& c : s.at("clients")) clients.push_back(Text(c.at("client")) + (c.at("connected") ? "" : " (lost)"));
+    table.Add({s.at("executor"), std::to_string(Count(s.at("id"))), s.at("name") == "" ? "-" : Text(s.at("name")),
+               clients.empty() ? "none" : fmt::format("{}", fmt::join(clients, ", ")), std::to_string(Count(s.at("tensors"))),
+               HumanBytes(s.at("bytes")), HumanBytes(s.at("quota")), std::to_string(Count(s.at("queued"))), std::to_string(Count(s.at("runs"))),
+               HumanNanos(static_cast<int64_t>(s.at("device_ms").get<double>() * 1e6))});
   }
   fmt::print("{}", table.ToString());
   return absl::OkStatus();

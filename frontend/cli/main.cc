@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
 #include <functional>
+#include <system_error>
 
 #include "frontend/cli/cli.h"
 #include "ir/ops/names.h"
@@ -148,5 +151,15 @@ int main(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) common.json = common.json || std::string_view(argv[i]) == "--json";
     return Fail(common, UsageOf(app, e));
   }
-  return Fail(common, chosen());
+  opwire::Status status;
+  try {
+    status = chosen();
+    // What was printed may still lie in memory.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) throw std::system_error(errno, std::generic_category());
+  } catch (const std::system_error& e) {
+    status = opwire::DataLoss("the output cannot be written: {}", e.code().message());
+  } catch (const std::exception& e) {
+    status = WithNext(opwire::Internal("an executor's answer is not what this release expects: {}", e.what()), "install the same release on both sides");
+  }
+  return Fail(common, status);
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -267,6 +269,39 @@ void PrintProfile(const Common& common, const Function& f, const std::vector<Ste
   fmt::print("{}", table.ToString());
 }
 
+// Holds SIGINT and SIGTERM back while it lives; one that came then takes effect.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGINT);
+    sigaddset(&set_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set_, &before_);
+  }
+  ~HeldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  HeldSignals(const HeldSignals&) = delete;
+  bool Came() const {
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM);
+  }
+
+ private:
+  sigset_t set_, before_;
+};
+
+// Ctrl-C stops the run and gives the session back, which else were kept for a client that lost its connection.
+StatusOr<RunResult> WaitFor(PendingRun& run, Session& session) {
+  const HeldSignals signals;
+  while (!run.Ready(20'000)) {
+    if (!signals.Came()) continue;
+    (void)run.Cancel();
+    (void)session.Close();
+    return Cancelled("stopped by a signal");
+  }
+  return run.Wait();
+}
+
 }  // namespace
 
 Status Run(const Common& common, const RunArgs& args) {
@@ -284,7 +319,7 @@ Status Run(const Common& common, const RunArgs& args) {
   OPWIRE_RETURN_IF_ERROR(CheckNames(in, "--in", params, "parameter"));
   OPWIRE_RETURN_IF_ERROR(CheckNames(out, "--out", results, "result"));
   OPWIRE_RETURN_IF_ERROR(CheckNames(dims, "--dim", symbols, "dimension"));
-  if (in.empty() && !f.params.empty()) {
+  if (in.empty() && out.empty() && !f.params.empty()) {
     fmt::print("{}", common.json ? signature.ToJson() : signature.ToText());
     return absl::OkStatus();
   }
@@ -305,8 +340,11 @@ Status Run(const Common& common, const RunArgs& args) {
   for (const auto& [name, value] : out) {
     const std::filesystem::path folder = std::filesystem::path(value).parent_path();
     std::error_code error;
+    if (value == "@") return Usage("--out {}: expected a tensor's name after '@'", name);
     if (value.starts_with("@"))
       keeps = true;
+    else if (std::filesystem::is_directory(value, error))
+      return Usage("--out {}: {} is a directory", name, value);
     else if (!folder.empty() && !std::filesystem::is_directory(folder, error))
       return Usage("--out {}: there is no directory {}", name, folder.string());
   }
@@ -331,13 +369,14 @@ Status Run(const Common& common, const RunArgs& args) {
   }
   OPWIRE_RETURN_IF_ERROR(CheckKept(session, args.session, out, inouts));
   RunOptions options;
-  options.deadline_us = static_cast<int64_t>(args.deadline_ms * 1000);
+  options.deadline_us = static_cast<int64_t>(std::ceil(args.deadline_ms * 1000));
   options.profile = args.profile;
   RunResult result;
   int64_t best = INT64_MAX;
   for (int i = 0; i < args.repeat; ++i) {
     result = {};
-    OPWIRE_ASSIGN_OR_RETURN(result, program.Run(run_args, options));
+    OPWIRE_ASSIGN_OR_RETURN(PendingRun run, program.Start(run_args, options));
+    OPWIRE_ASSIGN_OR_RETURN(result, WaitFor(run, session));
     best = std::min(best, result.run_ns);
   }
 

@@ -12,6 +12,7 @@
 
 #include "frontend/cli/cli.h"
 #include "frontend/cpp/embedded.h"
+#include "ir/base/owned_fd.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/signals.h"
 #include "ir/wire/zmq_channel.h"
@@ -56,7 +57,7 @@ void Start(Child& c, Nanos now) {
 
 std::vector<ExecutorFacts> Registered(const std::string& registry) {
   if (!SomebodyListens(registry)) return {};
-  auto client = Client::Connect({.registries = {registry}, .name = "opwire up"});
+  auto client = Client::Connect({.registries = {registry}, .name = "opwire up", .patience_us = 0});
   if (!client.ok()) return {};
   auto there = client->Executors();
   return there.ok() ? *std::move(there) : std::vector<ExecutorFacts>();
@@ -157,11 +158,6 @@ void SayReady(const Common& common, const UpArgs& args, const std::string& regis
 }
 
 Status Supervise(const Common& common, const UpArgs& args, const std::string& registry, TerminationSignals& signals) {
-  // Released when this process ends, however that is; it says that a registry that is gone comes back.
-  const int lock = open(SupervisorLock(registry).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    return WithNext(AlreadyExists("opwire up: another one supervises {}", registry), "see what it started: opwire devices");
-  }
   std::vector<Child> children = Children(args, registry);
   const Nanos begun = MonotonicNow();
   // The registry first: an executor that finds none tries again only a second later.
@@ -242,6 +238,11 @@ Status Up(const Common& common, const UpArgs& given) {
     return Usage("--data {}: expected a directory that exists", args.data);
   OPWIRE_ASSIGN_OR_RETURN(const std::string registry, Place(common));
   if (Status status = ClearStaleSocket(registry); !status.ok()) return WithNext(status, "a registry runs already: opwire devices");
+  // Released when the supervisor ends, however that is; it says that a registry that is gone comes back.
+  const OwnedFd lock(open(SupervisorLock(registry).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (lock.get() < 0 || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return WithNext(AlreadyExists("opwire up: another one supervises {}", registry), "see what it started: opwire devices");
+  }
   if (args.detach) return Detach(common, args, registry);
   TerminationSignals signals;
   return Supervise(common, args, registry, signals);

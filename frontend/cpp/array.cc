@@ -1,13 +1,19 @@
 // Files and random contents of arrays.
 #include "frontend/cpp/array.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <random>
 
 #include "ir/base/element.h"
 #include "ir/base/npy.h"
+#include "ir/base/owned_fd.h"
 
 namespace opwire {
 
@@ -27,14 +33,45 @@ StatusOr<Array> Array::ReadNpy(const std::string& path) {
   return a;
 }
 
+namespace {
+
+Status FileError(const std::string& path) {
+  const int error = errno;
+  if (error == EACCES || error == EPERM) return PermissionDenied("file {}: {}", path, std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) return ResourceExhausted("file {}: {}", path, std::strerror(error));
+  return FailedPrecondition("file {}: {}", path, std::strerror(error));
+}
+
+bool WriteAll(int fd, const void* bytes, size_t size) {
+  const auto* at = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const ssize_t n = write(fd, at, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    at += n;
+    size -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+}  // namespace
+
 Status Array::WriteNpy(const std::string& path) const {
   OPWIRE_ASSIGN_OR_RETURN(const std::string header, MakeNpyHeader(dtype_, shape_));
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out.write(header.data(), static_cast<std::streamsize>(header.size()));
-  out.write(reinterpret_cast<const char*>(bytes_.data()), static_cast<std::streamsize>(bytes_.size()));
-  out.flush();
-  if (!out) return Unavailable("file {}: {}", path, std::strerror(errno));
-  return absl::OkStatus();
+  struct stat st;
+  const bool there = stat(path.c_str(), &st) == 0;
+  if (there && S_ISDIR(st.st_mode)) return FailedPrecondition("file {}: it is a directory", path);
+  // What is there stays until the new one is whole; a pipe or a device is written as it is.
+  const bool replace = !there || S_ISREG(st.st_mode);
+  const std::string to = replace ? fmt::format("{}.{}.part", path, getpid()) : path;
+  const OwnedFd fd(open(to.c_str(), O_WRONLY | O_CLOEXEC | (replace ? O_CREAT | O_TRUNC : 0), 0666));
+  if (fd.get() < 0) return FileError(path);
+  bool good = WriteAll(fd.get(), header.data(), header.size()) && WriteAll(fd.get(), bytes_.data(), bytes_.size());
+  good = good && (!replace || rename(to.c_str(), path.c_str()) == 0);
+  if (good) return absl::OkStatus();
+  const Status status = FileError(path);
+  if (replace) unlink(to.c_str());
+  return status;
 }
 
 Array Array::Random(DType dtype, std::vector<int64_t> shape, uint64_t seed) {

@@ -101,7 +101,8 @@ class PendingRun {
   ~PendingRun();  // nobody waits: the reply is dropped
   // DEADLINE_EXCEEDED when the reply has not come in time: wait again, or Cancel.
   StatusOr<RunResult> Wait(int64_t timeout_us = -1);
-  bool Ready();
+  // Whether it has ended; waits so long for that.
+  bool Ready(int64_t timeout_us = 0);
   // Asks the executor to stop it; Wait then says CANCELLED, unless it had ended.
   Status Cancel();
 
@@ -209,6 +210,8 @@ struct ClientOptions {
   std::string name = "c++";             // for logs and `opwire sessions`
   // Where no registry was named and none of the user's own runs, start one with an executor; they leave when nobody uses them.
   bool embedded = true;
+  // How long to wait for executors of a registry that has just begun.
+  int64_t patience_us = 3'000'000;
   // Hears in one line what was started, and why; without one it goes to standard error.
   std::function<void(std::string_view)> notice;
 };

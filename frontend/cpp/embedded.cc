@@ -66,7 +66,10 @@ StatusOr<std::string> RunToEnd(std::vector<std::string> words, int& code) {
   return said;
 }
 
-// Waits for a registry that is down but supervised.
+}  // namespace
+
+std::string SupervisorLock(const std::string& registry) { return IpcPath(registry) + ".up"; }
+
 bool ComesBack(const std::string& registry) {
   const OwnedFd supervisor(open(SupervisorLock(registry).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (supervisor.get() < 0) return false;
@@ -76,10 +79,6 @@ bool ComesBack(const std::string& registry) {
   }
   return SomebodyListens(registry);
 }
-
-}  // namespace
-
-std::string SupervisorLock(const std::string& registry) { return IpcPath(registry) + ".up"; }
 
 StatusOr<bool> StartEmbedded(const std::string& registry, std::string_view device) {
   OPWIRE_ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());

@@ -79,13 +79,17 @@ void Flight::Abandon(uint64_t ticket) {
   ended_.erase(ticket);
 }
 
-std::vector<Flight::Again> Flight::Unanswered() const {
+std::vector<uint64_t> Flight::Unanswered() const {
   std::vector<uint64_t> order;
   for (const auto& [ticket, r] : waiting_) order.push_back(ticket);
   std::sort(order.begin(), order.end());
-  std::vector<Again> out;
-  for (uint64_t ticket : order) out.push_back({AsBytes(waiting_.at(ticket).head), AsBytes(waiting_.at(ticket).bulk)});
-  return out;
+  return order;
+}
+
+std::optional<Flight::Again> Flight::Find(uint64_t ticket) const {
+  const auto it = waiting_.find(ticket);
+  if (it == waiting_.end()) return std::nullopt;
+  return Again{AsBytes(it->second.head), AsBytes(it->second.bulk)};
 }
 
 void Flight::FailAll(const Status& why) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,11 +50,12 @@ class Flight {
   // Nobody will take its reply.
   void Abandon(uint64_t ticket);
 
-  // After a reconnect: the requests to send again, oldest first.
+  // After a reconnect: the tickets of the requests to send again, oldest first; and such a request, unless its reply came meanwhile.
+  std::vector<uint64_t> Unanswered() const;
   struct Again {
     Bytes head, bulk;
   };
-  std::vector<Again> Unanswered() const;
+  std::optional<Again> Find(uint64_t ticket) const;
   // The session is lost: everything in flight ends with this status. Call Restart before the next session's first request.
   void FailAll(const Status& why);
   void Restart() { base_ = next_ - 1; }

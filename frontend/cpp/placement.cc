@@ -28,7 +28,7 @@ bool Accelerated(const ExecutorFacts& e) { return e.device != "cpu"; }
 std::vector<PlacementCandidate> Place(const std::vector<ExecutorFacts>& executors, const SessionOptions& options) {
   std::vector<PlacementCandidate> out;
   for (const ExecutorFacts& e : executors) {
-    PlacementCandidate c{&e, false, ""};
+    PlacementCandidate c{&e, false, "", absl::StatusCode::kUnavailable};
     const std::string kind = e.device.substr(0, e.device.find(':'));
     if (!options.device.empty() && options.device != e.device && options.device != kind && options.device != e.id) {
       c.reason = fmt::format("it is {}, not {}", e.device, options.device);
@@ -36,6 +36,7 @@ std::vector<PlacementCandidate> Place(const std::vector<ExecutorFacts>& executor
       c.reason = fmt::format("it lacks the label {}", options.label);
     } else if (options.memory_bytes > e.free_memory) {
       c.reason = fmt::format("it has {} bytes free of the {} asked for", e.free_memory, options.memory_bytes);
+      c.code = absl::StatusCode::kResourceExhausted;
     } else if (options.program) {
       c.reason = MissingOp(e, *options.program);
     }

@@ -37,6 +37,7 @@ struct PlacementCandidate {
   const ExecutorFacts* executor;
   bool fits = false;
   std::string reason;  // why it is chosen, comes later, or cannot take it
+  absl::StatusCode code = absl::StatusCode::kUnavailable;  // of that reason
 };
 
 // Best first; those that cannot take the session last, with the reason. Executors need their ops where a program is given.

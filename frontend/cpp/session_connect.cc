@@ -67,7 +67,17 @@ StatusOr<std::vector<ExecutorFacts>> Client::State::Executors(bool with_ops) {
   fb::QueryT query;
   query.with_ops = with_ops;
   Directory directory(context, registries);
-  OPWIRE_ASSIGN_OR_RETURN(const fb::QueryReplyT reply, directory.Query(query));
+  auto answer = directory.Query(query);
+  if (!answer.ok() && std::any_of(registries.begin(), registries.end(), [](const std::string& r) { return IsIpc(r) && ComesBack(r); })) {
+    answer = directory.Query(query);
+  }
+  // Those of a registry that has just begun are about to find it.
+  for (const Nanos until = MonotonicNow() + options.patience_us * kMicrosecond; answer.ok() && answer->warming && answer->executors.empty() && MonotonicNow() < until;) {
+    PollReadable({}, 20 * kMillisecond);
+    answer = directory.Query(query);
+  }
+  OPWIRE_RETURN_IF_ERROR(answer.status());
+  const fb::QueryReplyT& reply = *answer;
   std::vector<ExecutorFacts> out;
   for (const auto& e : reply.executors) out.push_back(FactsOf(*e));
   return out;
@@ -127,7 +137,7 @@ Status SessionState::Open() {
   std::string reasons;
   absl::StatusCode code = absl::StatusCode::kUnavailable;
   for (const PlacementCandidate& c : candidates) {
-    Status status = c.fits ? ConnectTo(c.executor->control_endpoint, nullptr) : Unavailable("{}", c.reason);
+    Status status = c.fits ? ConnectTo(c.executor->control_endpoint, nullptr) : Status(c.code, c.reason);
     if (status.ok()) {
       executor_id = c.executor->id;
       attachment = connection->hello().attachment;
@@ -140,7 +150,7 @@ Status SessionState::Open() {
       backoff = 0;
       return status;
     }
-    if (c.fits) code = status.code();
+    if (!absl::IsUnavailable(status)) code = status.code();
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", c.executor->id, MessageOf(status));
   }
   if (candidates.empty()) return Unavailable("no executor is registered");
@@ -160,18 +170,29 @@ Status SessionState::Ensure() {
   return status;
 }
 
+// What has no reply yet. The channel may hold less than that: then replies are taken in between.
+Status SessionState::SendAgain() {
+  for (const uint64_t ticket : flight.Unanswered()) {
+    while (const std::optional<Flight::Again> r = flight.Find(ticket)) {
+      const Status sent = connection->Send(r->head, r->bulk);
+      if (sent.ok()) break;
+      if (!absl::IsResourceExhausted(sent)) return sent;
+      OPWIRE_ASSIGN_OR_RETURN(const bool came, connection->Receive(incoming, kMillisecond));
+      Status stray;
+      if (came) OPWIRE_RETURN_IF_ERROR(flight.OnMessage(incoming, stray).status());
+    }
+  }
+  return absl::OkStatus();
+}
+
 void SessionState::OnLost(const Status& why) {
   const std::vector<uint8_t> token = connection->hello().token;
   connection.reset();
   // A short break: the session is still there, and so are the replies that did not arrive.
   Status again = ConnectTo(control_endpoint, &token);
-  if (again.ok()) {
-    for (const Flight::Again& r : flight.Unanswered()) {
-      if (again = connection->Send(r.head, r.bulk); !again.ok()) break;
-    }
-    if (again.ok()) return;
-    connection.reset();
-  }
+  if (again.ok()) again = SendAgain();
+  if (again.ok()) return;
+  connection.reset();
   lost = Unavailable("executor {} is gone ({}); lost with it: session {}, {} tensors. Programs are uploaded again by themselves; make the tensors "
                      "anew",
                      executor_id, MessageOf(why), options.name.empty() ? "(unnamed)" : "'" + options.name + "'", live_tensors);

@@ -200,8 +200,8 @@ PendingRun::~PendingRun() {
   if (state_ && !state_->taken) state_->session->flight.Abandon(state_->ticket);
 }
 
-bool PendingRun::Ready() {
-  auto ended = state_->session->Pump(state_->ticket, 0);
+bool PendingRun::Ready(int64_t timeout_us) {
+  auto ended = state_->session->Pump(state_->ticket, timeout_us * kMicrosecond);
   return !ended.ok() || *ended;
 }
 

@@ -77,6 +77,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Status Ensure();
   // The connection broke: takes it up again with the token, or ends what was in flight with what was lost by name.
   void OnLost(const Status& why);
+  Status SendAgain();
   Status ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token);
 
   // ---- requests (session_requests.cc)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 
@@ -43,7 +44,15 @@ Status CheckEndpoint(std::string_view endpoint) {
     }
     return absl::OkStatus();
   }
-  if (endpoint.substr(0, 6) == "tcp://" && endpoint.rfind(':') > 6) return SplitKey(endpoint).status();
+  if (const size_t colon = endpoint.rfind(':'); endpoint.substr(0, 6) == "tcp://" && colon > 6) {
+    const std::string_view port = endpoint.substr(colon + 1);
+    uint16_t number = 0;
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+    if (port != "*" && (error != std::errc() || end != port.data() + port.size())) {
+      return InvalidArgument("endpoint {}: expected a port from 0 to 65535, or * for any that is free, got '{}'", endpoint, port);
+    }
+    return SplitKey(endpoint).status();
+  }
   return InvalidArgument("endpoint {}: expected ipc://PATH, tcp://HOST:PORT or tcp://KEY@HOST:PORT", endpoint);
 }
 

@@ -2,6 +2,7 @@
 #include "ir/wire/trust.h"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <sodium.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -87,7 +88,8 @@ std::string OwnKeyPath() {
   if (const char* named = std::getenv("OPWIRE_KEY"); named && *named) return named;
   if (const char* config = std::getenv("XDG_CONFIG_HOME"); config && *config) return std::string(config) + "/opwire/key";
   const char* home = std::getenv("HOME");
-  return std::string(home ? home : "") + "/.config/opwire/key";
+  const passwd* user = home && *home ? nullptr : getpwuid(getuid());
+  return std::string(user ? user->pw_dir : home ? home : "") + "/.config/opwire/key";
 }
 
 StatusOr<KeyPair> ReadKeyPair(const std::string& path) {

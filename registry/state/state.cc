@@ -16,6 +16,8 @@ Status CheckInfo(const fb::ExecutorInfo& info) {
   if (length(info.id()) == 0 || length(info.id()) > kIdBytes) {
     return InvalidArgument("register: expected an id of 1 to {} characters, got {}", kIdBytes, length(info.id()));
   }
+  const auto printable = [](char c) { return static_cast<unsigned char>(c) > ' ' && c != 0x7f; };
+  if (!std::all_of(info.id()->begin(), info.id()->end(), printable)) return InvalidArgument("register: expected an id without spaces and control characters");
   if (length(info.control_endpoint()) == 0 || length(info.control_endpoint()) > 512) return InvalidArgument("register: expected a control endpoint");
   const size_t labels = info.labels() ? info.labels()->size() : 0, ops = info.ops() ? info.ops()->size() : 0;
   if (labels > 64 || ops > 4096) return InvalidArgument("register: expected at most 64 labels and 4096 ops, got {} and {}", labels, ops);

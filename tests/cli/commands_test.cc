@@ -162,6 +162,30 @@ TEST_F(Commands, UpStartsAndStops) {
   Expect("opwire up --device cuda:7", 4, "device 'cuda:7' cannot be bound");
 }
 
+TEST_F(Commands, WhatCannotBeWrittenIsSaid) {
+  StartBoth();
+  for (const char* command : {"opwire devices", "opwire ops", "opwire ops --json", "opwire report", "opwire sessions"}) {
+    Expect(fmt::format("{} > /dev/full", command), 1, "the output cannot be written: No space left on device");
+  }
+  house_.Write("twice.opw", "program @twice(%x: f32[]) -> (y: f32[]) {\n  %0 = add(%x, %x)\n  return %0\n}\n");
+  Expect("opwire run twice.opw --in x=1 --out y=/dev/full", 4, "No space left on device");
+  Expect("opwire run twice.opw --in x=1 --out y=.", 2, "is a directory");
+  Expect("opwire run twice.opw --in x=1 --out y=y.npy && opwire run twice.opw --in x=3 --out y=y.npy && ls -A", 0, "twice.opw\ny.npy\n");
+  Expect("opwire run twice.opw --in x=1 --memory 1000TiB", 4, "bytes free of the");
+}
+
+TEST_F(Commands, CtrlCGivesTheSessionBack) {
+  StartBoth();
+  std::string text = "program @long(%x: f32[256, 256]) -> (y: f32[256, 256]) {\n  %0 = matmul(%x, %x)\n";
+  for (int i = 1; i < 20'000; ++i) text += fmt::format("  %{} = matmul(%{}, %x)\n", i, i - 1);
+  house_.Write("long.opw", text + "  return %19999\n}\n");
+  const pid_t run = house_.Start("exec opwire run long.opw --in x=random:1");
+  EXPECT_TRUE(House::Eventually([&] { return Has(house_.Run("opwire devices").output, "busy"); }));
+  house_.Signal(run, SIGINT);
+  EXPECT_EQ(house_.Wait(run).code, 128 + SIGINT);
+  EXPECT_TRUE(House::Eventually([&] { return Has(house_.Run("opwire sessions").output, "no sessions"); }));
+}
+
 // Whatever of it is killed, there is one registry, and no client starts another beside it.
 TEST_F(Commands, UpStartsAgainWhatWasKilled) {
   house_.Write("next.opw", "program @next(inout %n: f32[], %by: f32[]) -> (n: f32[]) {\n  %1 = add(%n, %by)\n  return %1\n}\n");

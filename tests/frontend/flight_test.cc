@@ -81,9 +81,13 @@ TEST_F(FlightTest, UnansweredOnesAreSentAgainInOrder) {
   ASSERT_EQ(again.size(), 3u);
   const int want[] = {0, 2, 3};
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(std::string(again[i].head.begin(), again[i].head.end()), "r" + std::to_string(want[i]));
-    EXPECT_EQ(std::string(again[i].bulk.begin(), again[i].bulk.end()), "b" + std::to_string(want[i]));
+    const auto r = flight_.Find(again[i]);
+    ASSERT_TRUE(r.has_value());
+    EXPECT_EQ(std::string(r->head.begin(), r->head.end()), "r" + std::to_string(want[i]));
+    EXPECT_EQ(std::string(r->bulk.begin(), r->bulk.end()), "b" + std::to_string(want[i]));
   }
+  ASSERT_TRUE(*Reply(3));
+  EXPECT_FALSE(flight_.Find(again[1]).has_value()) << "answered meanwhile";
 }
 
 TEST_F(FlightTest, ALostSessionEndsAllAndTheNextBeginsAtOne) {

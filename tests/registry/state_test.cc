@@ -254,6 +254,9 @@ TEST_F(RegistryTest, LimitsHoldAtAndFailOneOver) {
   EXPECT_TRUE(Register(1, info).status.ok());
   info.labels.resize(65);
   EXPECT_EQ(Register(1, info).status.code(), absl::StatusCode::kInvalidArgument);
+  for (const char* id : {"a b", "a\x1b[31m", "a\nb", "a\x7f"}) {
+    EXPECT_EQ(Register(1, MakeInfo(id)).status.code(), absl::StatusCode::kInvalidArgument) << id;
+  }
   info = MakeInfo("o");
   info.control_endpoint.clear();
   EXPECT_EQ(Register(1, info).status.code(), absl::StatusCode::kInvalidArgument);

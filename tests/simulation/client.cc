@@ -125,7 +125,8 @@ void ClientNode::OnRun(const ClientChannel::Message& m) {
     if (const Status status = StatusOf(**reply); !status.ok()) return LoseSession(status);
     phase_ = Phase::kReady;
     ++step_;
-    for (const Flight::Again& again : flight_.Unanswered()) {
+    for (const uint64_t ticket : flight_.Unanswered()) {
+      const Flight::Again again = *flight_.Find(ticket);
       const auto text = [](Bytes b) { return std::string(reinterpret_cast<const char*>(b.data()), b.size()); };
       network_.SendToServer(run_, text(again.head), text(again.bulk));
     }
