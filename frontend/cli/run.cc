@@ -246,13 +246,19 @@ Status Place(const Module& m, const Function& f, const Pairs& dims, Session& ses
   return absl::OkStatus();
 }
 
-// Names under which results are to stay are free, or their own tensors'.
+// Names under which results are to stay are free, or their own tensors'. A tensor that a failed run left unusable gives way.
 Status CheckKept(Session& session, const std::string& name, const Pairs& out, const std::map<std::string, Tensor>& inouts) {
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<TensorFacts> all, session.List());
   for (const auto& [result, to] : out) {
     if (!to.starts_with("@")) continue;
-    const auto held = session.Find(to.substr(1));
+    const auto held = std::find_if(all.begin(), all.end(), [&](const TensorFacts& t) { return t.name == to.substr(1); });
     const auto own = inouts.find(result);
-    if (!held.ok() || (own != inouts.end() && own->second.id() == held->id())) continue;
+    if (held == all.end() || (own != inouts.end() && own->second.id() == held->id)) continue;
+    if (!held->usable) {
+      OPWIRE_ASSIGN_OR_RETURN(const Tensor failed, session.Find(held->id));
+      OPWIRE_RETURN_IF_ERROR(session.Free(failed));
+      continue;
+    }
     return WithNext(AlreadyExists("--out {}: session '{}' has a tensor '{}' already", result, name, to.substr(1)),
                     "keep the result under another name");
   }

@@ -164,6 +164,8 @@ class Session {
   StatusOr<std::span<const uint8_t>> View(const Tensor& t);
   StatusOr<Tensor> Copy(const Tensor& t);
   Status Rename(const Tensor& t, std::string_view name);
+  // Frees it now, whoever made it; other handles to it are of no use.
+  Status Free(const Tensor& t);
   // What the session holds; and one of these by its name or id.
   StatusOr<std::vector<TensorFacts>> List();
   StatusOr<Tensor> Find(std::string_view name_or_id);

@@ -234,6 +234,13 @@ Status Session::Rename(const Tensor& t, std::string_view name) {
   return state_->Ask(std::move(rename)).status();
 }
 
+Status Session::Free(const Tensor& t) {
+  OPWIRE_RETURN_IF_ERROR(state_->Check(*t.state_));
+  t.state_->owned = false;
+  state_->frees.push_back(IdOf(t.state_->attachment, t.state_->counter));
+  return state_->Ask(fb::FlushT()).status();
+}
+
 StatusOr<std::vector<TensorFacts>> Session::List() {
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, state_->Ask(fb::ListT()));
   std::vector<TensorFacts> out;

@@ -142,6 +142,20 @@ TEST_F(Commands, SessionsWithNamesOutliveCommands) {
   Expect("opwire sessions", 0, "no sessions");
 }
 
+TEST_F(Commands, AResultTakesThePlaceOfATensorThatAFailedRunLeft) {
+  StartBoth();
+  house_.Write("make.opw", "program @make(%x: f32[2]) -> (y: f32[2]) {\n  %0 = add(%x, %x)\n  return %0\n}\n");
+  house_.Write("bad.opw",
+               "program @bad(inout %w: f32[2], %i: i64[1]) -> (w: f32[2], y: f32[1]) {\n  %0 = add(%w, %w)\n  %1 = gather(%0, %i) {dim = 0}\n  return %0, %1\n}\n");
+  house_.Write("index.opw", "program @index() -> (i: i64[1]) {\n  %0 = full() {shape = [1], dtype = i64, value = 7}\n  return %0\n}\n");
+  Expect("opwire run make.opw --in x=random:1 --session s --out y=@w", 0, "ran on cpu-0");
+  Expect("opwire run index.opw --session s --out i=@i", 0, "i: i64[1] = 7");
+  Expect("opwire run bad.opw --session s --in w=@w --in i=@i", 1, "OUT_OF_RANGE");
+  Expect("opwire run make.opw --session s --in x=@w", 1, "DATA_LOSS");
+  Expect("opwire run make.opw --in x=random:1 --session s --out y=@w", 0, "ran on cpu-0");
+  Expect("opwire run make.opw --session s --in x=@w", 0, "ran on cpu-0");
+}
+
 TEST_F(Commands, ScalarsReachInoutParameters) {
   StartBoth();
   house_.Write("next.opw", "program @next(inout %n: f32[], %by: f32[]) -> (n: f32[]) {\n  %1 = add(%n, %by)\n  return %1\n}\n");
