@@ -23,6 +23,7 @@ namespace {
 
 constexpr const char* kUsagePayload = "opwire/usage";
 constexpr const char* kNextPayload = "opwire/next";
+constexpr Nanos kJustStarted = 250 * kMillisecond;
 constexpr Nanos kPingTimeout = 250 * kMillisecond;
 constexpr Nanos kAskTimeout = 30 * kSecond;
 
@@ -71,7 +72,12 @@ std::vector<std::string> RegistriesOf(const Common& common) {
 // UNAVAILABLE when the only registry is one of this host and nobody listens: there is none, or it died and left its socket.
 Status CheckRegistry(const Common& common) {
   const std::vector<std::string> registries = RegistriesOf(common);
-  if (registries.size() != 1 || !IsIpc(registries[0]) || SomebodyListens(registries[0]) || ComesBack(registries[0])) return absl::OkStatus();
+  if (registries.size() != 1 || !IsIpc(registries[0])) return absl::OkStatus();
+  // One that was started just now is there in a moment.
+  for (const Nanos until = MonotonicNow() + kJustStarted; !SomebodyListens(registries[0]); PollReadable({}, 10 * kMillisecond)) {
+    if (MonotonicNow() >= until && !ComesBack(registries[0])) break;
+  }
+  if (SomebodyListens(registries[0])) return absl::OkStatus();
   struct stat st;
   const std::string path = IpcPath(registries[0]);
   if (lstat(path.c_str(), &st) != 0) {
