@@ -57,6 +57,13 @@ FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const Fun
 Program::Program() = default;
 Program::~Program() = default;
 
+int64_t Program::MemoryBytes() const {
+  constexpr int64_t kNodeBytes = 1024;  // about what a node takes, whose bytes may be few
+  auto total = static_cast<int64_t>(bytes.size()) + static_cast<int64_t>(nodes) * kNodeBytes;
+  for (const std::string& blob : module.blobs) total += static_cast<int64_t>(blob.size());
+  return total;
+}
+
 DType KeyDType(const OpRow& row, const Node& node, const std::vector<const TensorType*>& values) {
   if (row.variables.empty()) return DType::kInvalid;
   const std::string& variable = row.variables[0].name;
@@ -80,6 +87,8 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, const Varia
   OPWIRE_ASSIGN_OR_RETURN(program->module, Deserialise(view));
   program->bytes = std::move(bytes);
   Limits program_limits;
+  // Constants that name one part of the bytes again and again would take many times what was sent.
+  program_limits.blob_bytes = static_cast<int64_t>(program->bytes.size());
   program_limits.nodes = limits[LimitId::kNodes];
   program_limits.call_depth = limits[LimitId::kNesting];
   program_limits.rank = limits[LimitId::kRank];

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/store/store.h"
 #include "ir/program/module.h"
 #include "ir/program/serialise.h"
 #include "ir/verify/verify.h"
@@ -41,6 +42,7 @@ struct Program {
   std::vector<ValueTypes> values;    // by function
   std::vector<FunctionPlan> plans;   // by function
   size_t nodes = 0;
+  Reservation held;  // of the executor's memory; the device thread's
 
   // The sizes bound lately, most recent first. The device thread's.
   struct Instances {
@@ -50,6 +52,8 @@ struct Program {
 
   Program();
   ~Program();
+  // What it takes, its instances apart: the bytes, the constants as the module has them, and the nodes with their types and plans.
+  int64_t MemoryBytes() const;
   const std::string& name() const { return module.functions[0].name; }
 };
 

@@ -26,13 +26,12 @@ StatusOr<Lane*> Lanes::Acquire(int64_t bytes) {
   }
   if (bytes > lane->committed) {
     const int64_t more = bytes - lane->committed;
-    if (bytes > capacity_ || more > budget_->limit - budget_->in_use) {
+    if (bytes > capacity_ || !budget_->Fits(more)) {
       return ResourceExhausted("out of memory: the run needs {} bytes of scratch memory, the executor holds {} of {}", bytes, budget_->in_use,
                                budget_->limit);
     }
     lane->committed = bytes;
-    budget_->in_use += more;
-    budget_->peak = std::max(budget_->peak, budget_->in_use);
+    budget_->Take(more);
   }
   lane->busy = true;
   return lane;

@@ -1,10 +1,32 @@
 // Programs: uploaded once, checked and planned on a worker, shared by equal bytes.
+#include <algorithm>
+
 #include "executor/serve/core.h"
 
 namespace opwire {
 namespace {
 
 constexpr int64_t kSessionsWorthOfPrograms = 16;
+
+void AnswerProgram(fb::ReplyT& reply, const Program& program, bool cached) {
+  fb::ProgramReplyT done;
+  done.cached = cached;
+  done.nodes = static_cast<uint32_t>(program.nodes);
+  reply.body.Set(std::move(done));
+}
+
+// Every slot counts against its session's quota, whoever else holds the program.
+Status CheckQuota(Session& s, size_t bytes, int64_t takes) {
+  const MemoryBudget& quota = s.store->quota_budget();
+  if (quota.Fits(takes)) return absl::OkStatus();
+  return ResourceExhausted("over quota: a program of {} bytes takes {}, the session holds {} of {}; drop programs, free tensors or ask for a larger quota",
+                           bytes, takes, quota.in_use, quota.limit);
+}
+
+Status CheckBudget(const MemoryBudget& budget, size_t bytes, int64_t takes) {
+  if (budget.Fits(takes)) return absl::OkStatus();
+  return ResourceExhausted("out of memory: a program of {} bytes takes {}, the executor holds {} of {}", bytes, takes, budget.in_use, budget.limit);
+}
 
 }  // namespace
 
@@ -36,48 +58,60 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
     return finish(ResourceExhausted("the session: expected at most {} programs, got {}; drop some", options_.limits[LimitId::kPrograms],
                                     s.slots.size() + 1));
   }
-  std::string bytes;
+  Bytes sent = AsBytes(q.bulk);
   if (body.bytes()) {
     auto tensor = s.store->Find({body.bytes()->attachment(), body.bytes()->counter()});
     if (!tensor.ok()) return finish(tensor.status());
-    // A copy: what lies in the session's segment can change at any time.
-    bytes.assign(reinterpret_cast<const char*>((*tensor)->buffer->data()), static_cast<size_t>((*tensor)->buffer->bytes()));
-  } else {
-    bytes = q.bulk;
+    sent = {(*tensor)->buffer->data(), static_cast<size_t>((*tensor)->buffer->bytes())};
   }
-  if (static_cast<int64_t>(bytes.size()) > options_.limits[LimitId::kProgramBytes]) {
-    return finish(ResourceExhausted("program: expected at most {} bytes, got {}", options_.limits[LimitId::kProgramBytes], bytes.size()));
+  if (static_cast<int64_t>(sent.size()) > options_.limits[LimitId::kProgramBytes]) {
+    return finish(ResourceExhausted("program: expected at most {} bytes, got {}", options_.limits[LimitId::kProgramBytes], sent.size()));
   }
-  const ProgramHash hash = HashProgram(AsBytes(bytes));
+  const ProgramHash hash = HashProgram(sent);
   std::erase_if(programs_, [](const auto& p) { return p.expired(); });
   for (const auto& known : programs_) {
     const auto program = known.lock();
-    if (program->hash == hash && program->bytes == bytes) {
-      s.slots[key] = program;
-      fb::ReplyT reply;
-      fb::ProgramReplyT done;
-      done.cached = true;
-      done.nodes = static_cast<uint32_t>(program->nodes);
-      reply.body.Set(std::move(done));
-      ReplySmall(s, q, std::move(reply));
-      return Pop(s);
+    if (program->hash != hash || !std::ranges::equal(AsBytes(program->bytes), sent)) continue;
+    if (const auto slot = s.slots.find(key); slot == s.slots.end() || slot->second.program != program) {
+      if (Status room = CheckQuota(s, sent.size(), program->held.bytes()); !room.ok()) return finish(room);
+      s.slots[key] = {program, Reservation(&s.store->quota_budget(), program->held.bytes())};
     }
+    fb::ReplyT reply;
+    AnswerProgram(reply, *program, true);
+    ReplySmall(s, q, std::move(reply));
+    return Pop(s);
   }
   if (const int64_t most = kSessionsWorthOfPrograms * options_.limits[LimitId::kPrograms]; static_cast<int64_t>(programs_.size()) >= most) {
     return finish(ResourceExhausted("the executor: expected at most {} different programs of all sessions, got {}; drop some", most, programs_.size() + 1));
   }
+  // Until its parts are known: its bytes, and a second copy of the constants among them.
+  const int64_t expected = 2 * static_cast<int64_t>(sent.size());
+  if (Status room = CheckBudget(budget_, sent.size(), expected); !room.ok()) return finish(room);
+  if (Status room = CheckQuota(s, sent.size(), expected); !room.ok()) return finish(room);
+  // A copy: what lies in the session's segment can change at any time.
+  std::string bytes(reinterpret_cast<const char*>(sent.data()), sent.size());
+  struct Reserved {
+    Reservation of_executor, of_session;
+  };
+  // The reply's closure has it alone: it ends on this thread.
+  auto reserved = std::make_shared<Reserved>(Reserved{{&budget_, expected}, {&s.store->quota_budget(), expected}});
   auto result = std::make_shared<StatusOr<std::shared_ptr<Program>>>(Internal("not prepared"));
   SubmitFor(
       s, [this, result, bytes = std::move(bytes)]() mutable { *result = PrepareProgram(std::move(bytes), variants_, options_.limits); },
-      [this, result, key](Session& session, const QueuedRequest& request) {
+      [this, result, reserved, key](Session& session, const QueuedRequest& request) {
         if (!result->ok()) return ReplyStatus(session, request, result->status());
-        const std::shared_ptr<Program>& program = **result;
-        session.slots[key] = program;
+        // Out of what the worker shares, so that the program ends on this thread too.
+        const std::shared_ptr<Program> program = std::exchange(**result, nullptr);
+        const int64_t takes = program->MemoryBytes();
+        *reserved = {};
+        Status room = CheckBudget(budget_, program->bytes.size(), takes);
+        if (room.ok()) room = CheckQuota(session, program->bytes.size(), takes);
+        if (!room.ok()) return ReplyStatus(session, request, room);
+        program->held = Reservation(&budget_, takes);
+        session.slots[key] = {program, Reservation(&session.store->quota_budget(), takes)};
         programs_.push_back(program);
         fb::ReplyT reply;
-        fb::ProgramReplyT done;
-        done.nodes = static_cast<uint32_t>(program->nodes);
-        reply.body.Set(std::move(done));
+        AnswerProgram(reply, *program, false);
         ReplySmall(session, request, std::move(reply));
       });
 }

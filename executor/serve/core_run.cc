@@ -13,8 +13,8 @@ StatusOr<std::shared_ptr<const Program>> Core::ProgramOf(const Session& s, uint3
   const auto it = s.slots.find({attachment, run.slot()});
   if (it == s.slots.end()) return NotFound("program slot {} is empty", run.slot());
   const bool reserved = (run.waits() && run.waits()->size()) || (run.signals() && run.signals()->size()) || run.group() || run.group_order();
-  if (reserved) return Unimplemented("run of @{}: this executor has no timelines and no groups", it->second->name());
-  return it->second;
+  if (reserved) return Unimplemented("run of @{}: this executor has no timelines and no groups", it->second.program->name());
+  return it->second.program;
 }
 
 Nanos Core::DeadlineOf(Nanos arrival, const fb::Run& run) {

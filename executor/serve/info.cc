@@ -140,6 +140,8 @@ std::string InfoWriter::Sessions(const std::string& principal) const {
   json out = json::array();
   for (const auto& [id, s] : core_.sessions_) {
     if (s->principal != principal) continue;
+    int64_t program_bytes = 0;
+    for (const auto& [key, slot] : s->slots) program_bytes += slot.of_quota.bytes();
     json clients = json::array();
     for (const auto& [number, a] : s->attachments) {
       clients.push_back({{"attachment", number}, {"client", a->client}, {"connected", a->peer != kNoPeer}, {"in_flight", a->in_flight}});
@@ -152,6 +154,7 @@ std::string InfoWriter::Sessions(const std::string& principal) const {
                    {"bytes", s->store->in_use()},
                    {"quota", s->store->quota()},
                    {"programs", s->slots.size()},
+                   {"program_bytes", program_bytes},
                    {"queued", s->queue.size()},
                    {"runs", s->runs},
                    {"device_ms", static_cast<double>(s->device_time) / kMillisecond}});

@@ -52,6 +52,11 @@ struct BatchProgress {
   }
 };
 
+struct ProgramSlot {
+  std::shared_ptr<const Program> program;
+  Reservation of_quota;
+};
+
 struct Session {
   uint64_t id = 0;
   std::string principal;
@@ -62,7 +67,7 @@ struct Session {
   absl::flat_hash_map<uint32_t, std::unique_ptr<Attachment>> attachments;
   std::unique_ptr<Store> store;
   // Each client numbers its own.
-  absl::flat_hash_map<std::pair<uint32_t, uint32_t>, std::shared_ptr<const Program>> slots;  // by (attachment, slot)
+  absl::flat_hash_map<std::pair<uint32_t, uint32_t>, ProgramSlot> slots;  // by (attachment, slot)
 
   RequestQueue queue;
   bool waiting = false;       // its head waits for a worker

@@ -8,7 +8,7 @@ std::string ToString(const TensorKey& key) { return fmt::format("{}:{}", key.att
 StatusOr<std::unique_ptr<Store>> Store::Create(int64_t quota, int64_t max_tensors, MemoryBudget* budget) {
   auto store = std::unique_ptr<Store>(new Store);
   OPWIRE_ASSIGN_OR_RETURN(store->segment_, Segment::Create(quota));
-  store->quota_ = quota;
+  store->quota_.limit = quota;
   store->max_tensors_ = max_tensors;
   store->budget_ = budget;
   return store;
@@ -18,17 +18,16 @@ Store::~Store() { tensors_.clear(); }
 
 StatusOr<BufferRef> Store::Allocate(int64_t bytes) {
   const int64_t rounded = Segment::Rounded(bytes);
-  if (rounded > quota_ - in_use_) {
+  if (!quota_.Fits(rounded)) {
     return ResourceExhausted("over quota: asked for {} bytes, the session holds {} of {}; free tensors or ask for a larger quota", bytes,
-                             in_use_, quota_);
+                             quota_.in_use, quota_.limit);
   }
-  if (rounded > budget_->limit - budget_->in_use) {
+  if (!budget_->Fits(rounded)) {
     return ResourceExhausted("out of memory: asked for {} bytes, the executor holds {} of {}", bytes, budget_->in_use, budget_->limit);
   }
   OPWIRE_ASSIGN_OR_RETURN(const int64_t offset, segment_->Allocate(bytes));
-  in_use_ += rounded;
-  budget_->in_use += rounded;
-  budget_->peak = std::max(budget_->peak, budget_->in_use);
+  quota_.Take(rounded);
+  budget_->Take(rounded);
   if (spare_.empty()) {
     buffers_.push_back(std::make_unique<Buffer>());
     spare_.push_back(buffers_.back().get());
@@ -44,7 +43,7 @@ StatusOr<BufferRef> Store::Allocate(int64_t bytes) {
 
 void Store::Release(Buffer* b) {
   const int64_t rounded = Segment::Rounded(b->bytes_);
-  in_use_ -= rounded;
+  quota_.in_use -= rounded;
   budget_->in_use -= rounded;
   segment_->Free(b->offset_, b->bytes_);
   spare_.push_back(b);

@@ -35,11 +35,38 @@ struct Extents {
   std::span<const int64_t> span() const { return {value.data(), static_cast<size_t>(rank)}; }
 };
 
-// What the executor may hold over all sessions.
+// What the executor may hold over all sessions, or a session of its own.
 struct MemoryBudget {
   int64_t limit = 0;
   int64_t in_use = 0;
   int64_t peak = 0;
+
+  bool Fits(int64_t bytes) const { return bytes <= limit - in_use; }
+  void Take(int64_t bytes) {
+    in_use += bytes;
+    peak = std::max(peak, in_use);
+  }
+};
+
+// Bytes of a budget, which it has back when this ends. One thread's.
+class Reservation {
+ public:
+  Reservation() = default;
+  Reservation(MemoryBudget* budget, int64_t bytes) : budget_(budget), bytes_(bytes) { budget_->Take(bytes_); }
+  Reservation(Reservation&& o) noexcept : budget_(std::exchange(o.budget_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+  Reservation& operator=(Reservation o) noexcept {
+    std::swap(budget_, o.budget_);
+    std::swap(bytes_, o.bytes_);
+    return *this;
+  }
+  ~Reservation() {
+    if (budget_) budget_->in_use -= bytes_;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  MemoryBudget* budget_ = nullptr;
+  int64_t bytes_ = 0;
 };
 
 // A block of a session's segment, shared by the tensors, transfers and runs that hold it. One thread's.
@@ -118,8 +145,10 @@ class Store {
   }
 
   Segment& segment() { return *segment_; }
-  int64_t in_use() const { return in_use_; }
-  int64_t quota() const { return quota_; }
+  int64_t in_use() const { return quota_.in_use; }
+  int64_t quota() const { return quota_.limit; }
+  // For what a session holds beside tensors.
+  MemoryBudget& quota_budget() { return quota_; }
   int64_t count() const { return static_cast<int64_t>(tensors_.size()); }
 
  private:
@@ -129,9 +158,8 @@ class Store {
 
   std::unique_ptr<Segment> segment_;
   MemoryBudget* budget_ = nullptr;
-  int64_t quota_ = 0;
+  MemoryBudget quota_;
   int64_t max_tensors_ = 0;
-  int64_t in_use_ = 0;
   absl::flat_hash_map<TensorKey, Tensor> tensors_;
   std::vector<Buffer*> spare_;                      // buffer objects for reuse
   std::vector<std::unique_ptr<Buffer>> buffers_;

@@ -216,7 +216,7 @@ std::string CoreTest::Info(const std::string& topic, const std::string& principa
 int64_t CoreTest::InUse() {
   int64_t bytes = 0;
   for (const char* principal : {"uid:1", "uid:2"}) {
-    for (const auto& s : nlohmann::json::parse(Info("sessions", principal))) bytes += s["bytes"].get<int64_t>();
+    for (const auto& s : nlohmann::json::parse(Info("sessions", principal))) bytes += s["bytes"].get<int64_t>() - s["program_bytes"].get<int64_t>();
   }
   return bytes;
 }

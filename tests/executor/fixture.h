@@ -145,7 +145,7 @@ class CoreTest : public ::testing::Test {
   Answer PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape, const std::string& bytes);
   Answer Get(Client& c, uint64_t counter);
   Answer Free(Client& c, std::vector<uint64_t> counters);
-  int64_t InUse();             // bytes that the executor holds, scratch apart
+  int64_t InUse();             // bytes of tensors that the executor holds
   std::string Info(const std::string& topic, const std::string& principal = "uid:1");
 
   static fb::TensorId Id(const Client& c, uint64_t counter) { return fb::TensorId(c.attachment, 0, counter); }

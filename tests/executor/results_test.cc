@@ -244,15 +244,15 @@ TEST_F(ResultsTest, CopiesGoNowhereElse) {
 }
 
 TEST_F(ResultsTest, OutOfMemoryFailsTheRunAndTheSessionGoesOn) {
-  c_ = Hello("", "uid:1", 4 << 20);
+  c_ = Hello("", "uid:1", (4 << 20) + (64 << 10));  // the program takes a part of the rest
   MustLoad(1, "program @z(dim %n: ?n) -> (y: f32[?n]) { %0 = zeros() {shape = [?n]} return %0 }");
   EXPECT_EQ(Ask(c_, RunOf(1).Dim((1 << 20) + 1).Keep(1)).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Get(c_, 1).code(), absl::StatusCode::kResourceExhausted) << "what it was to make fails as it did";
   EXPECT_TRUE(Ask(c_, RunOf(1).Dim(1 << 20).Keep(1)).ok());
-  EXPECT_EQ(Ask(c_, RunOf(1).Dim(1).Keep(2)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Ask(c_, RunOf(1).Dim(1 << 15).Keep(2)).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(Ask(c_, RunOf(1).Dim(4).Inline()).ok());
   ASSERT_TRUE(Free(c_, {1}).ok());
-  EXPECT_TRUE(Ask(c_, RunOf(1).Dim(1).Keep(2)).ok());
+  EXPECT_TRUE(Ask(c_, RunOf(1).Dim(1 << 15).Keep(2)).ok());
 }
 
 // 65536^3 elements: refused with the program and node, before memory is taken.
