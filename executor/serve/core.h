@@ -25,6 +25,8 @@
 
 namespace opwire {
 
+struct NpyFile;
+
 struct CoreOptions {
   std::string executor_id;
   uint64_t incarnation = 0;
@@ -146,8 +148,8 @@ class Core {
 
   // core_program.cc
   void ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgram& body);
-  // `work` on a worker; then `reply` for the session's head request, if both still exist.
-  void SubmitFor(Session& s, std::function<void()> work, std::function<void(Session&, const QueuedRequest&)> reply);
+  // `work` on a worker; then `go_on` for the session's head request, if both still exist: it replies, or submits more.
+  void SubmitFor(Session& s, std::function<void()> work, std::function<void(Session&, const QueuedRequest&)> go_on);
 
   // core_tensors.cc
   StatusOr<fb::ReplyT> PutTensor(Session& s, const QueuedRequest& q, const fb::Put& body);
@@ -159,6 +161,7 @@ class Core {
   StatusOr<fb::ReplyT> PrintTensor(Session& s, const fb::Print& body);
   void ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body);
   void ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body);
+  void ReadLoaded(Session& s, std::shared_ptr<const NpyFile> file, const BufferRef& buffer, TensorKey key);
   StatusOr<uint64_t> OpenTransfer(Session& s, const BufferRef& buffer, bool writable);
   void CloseTransfersOf(Session& s);
   // Ends the transfer that fills a writable tensor.

@@ -30,11 +30,11 @@ Status CheckBudget(const MemoryBudget& budget, size_t bytes, int64_t takes) {
 
 }  // namespace
 
-void Core::SubmitFor(Session& s, std::function<void()> work, std::function<void(Session&, const QueuedRequest&)> reply) {
+void Core::SubmitFor(Session& s, std::function<void()> work, std::function<void(Session&, const QueuedRequest&)> go_on) {
   s.waiting = true;
   Settle(s);
   ++jobs_;
-  shell_.Submit(std::move(work), [this, id = s.id, reply = std::move(reply)] {
+  shell_.Submit(std::move(work), [this, id = s.id, go_on = std::move(go_on)] {
     const auto it = sessions_.find(id);
     if (it == sessions_.end()) {
       // It ended meanwhile. This closure may hold its memory, so the session goes with the next tick, when the closure is gone.
@@ -43,8 +43,8 @@ void Core::SubmitFor(Session& s, std::function<void()> work, std::function<void(
     }
     Session& session = *it->second;
     session.waiting = false;
-    reply(session, *session.queue.front());
-    Pop(session);
+    go_on(session, *session.queue.front());
+    if (!session.waiting) Pop(session);
   });
 }
 

@@ -225,25 +225,35 @@ void Core::ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body)
                           : InvalidArgument("load: tensor {} is not of this client's attachment {}", ToString(key), q.attachment));
     return Pop(s);
   }
-  // Bytes are read into private memory first: the store is the device thread's.
-  auto loaded = std::make_shared<StatusOr<LoadedNpy>>(Internal("not loaded"));
+  // The size comes first, then memory of the session's own for it, then the elements.
+  auto opened = std::make_shared<StatusOr<NpyFile>>(Internal("not opened"));
   SubmitFor(
       s,
-      [directory = options_.data_directory, principal = s.principal, path = body.path() ? body.path()->str() : "",
-       quota = s.store->quota(), loaded] { *loaded = LoadNpy(directory, principal, path, quota); },
-      [this, loaded, key](Session& session, const QueuedRequest& request) {
-        const auto store = [&]() -> StatusOr<fb::ReplyT> {
-          if (!loaded->ok()) return loaded->status();
-          const LoadedNpy& file = **loaded;
-          Tensor t;
-          t.dtype = file.header.dtype;
-          t.shape = Extents(file.header.shape);
-          OPWIRE_ASSIGN_OR_RETURN(t.buffer, session.store->Allocate(file.header.data_bytes));
-          if (!file.bytes.empty()) std::memcpy(t.buffer->data(), file.bytes.data(), file.bytes.size());
-          OPWIRE_ASSIGN_OR_RETURN(const Tensor* const made, session.store->Put(key, std::move(t)));
-          return TensorReplyFor(key, *made);
-        };
-        ReplySmall(session, request, store());
+      [directory = options_.data_directory, principal = s.principal, path = body.path() ? body.path()->str() : "", opened] {
+        *opened = OpenNpy(directory, principal, path);
+      },
+      [this, opened, key](Session& session, const QueuedRequest& request) {
+        if (!opened->ok()) return ReplyStatus(session, request, opened->status());
+        const auto buffer = session.store->Allocate((*opened)->header.data_bytes);
+        if (!buffer.ok()) return ReplyStatus(session, request, buffer.status());
+        ReadLoaded(session, std::make_shared<const NpyFile>(std::move(**opened)), *buffer, key);
+      });
+}
+
+void Core::ReadLoaded(Session& s, std::shared_ptr<const NpyFile> file, const BufferRef& buffer, TensorKey key) {
+  auto result = std::make_shared<Status>();
+  // The reply's closure holds the memory, as for a save.
+  SubmitFor(
+      s, [file, data = buffer->data(), result] { *result = ReadNpy(*file, data); },
+      [this, file, result, key, buffer](Session& session, const QueuedRequest& request) {
+        if (!result->ok()) return ReplyStatus(session, request, *result);
+        Tensor t;
+        t.dtype = file->header.dtype;
+        t.shape = Extents(file->header.shape);
+        t.buffer = buffer;
+        const auto made = session.store->Put(key, std::move(t));
+        if (!made.ok()) return ReplyStatus(session, request, made.status());
+        ReplySmall(session, request, TensorReplyFor(key, **made));
       });
 }
 

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "ir/base/owned_fd.h"
 #include "ir/wire/clock.h"
 
 namespace opwire {
@@ -73,6 +72,19 @@ Status WriteAll(int fd, Bytes bytes, const std::string& path) {
   return absl::OkStatus();
 }
 
+Status ReadAt(const NpyFile& file, uint8_t* into, int64_t bytes, int64_t offset) {
+  while (bytes > 0) {
+    const ssize_t n = pread(file.fd.get(), into, static_cast<size_t>(bytes), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FileError(file.path);
+    if (n == 0) return InvalidArgument("file {}: it ends {} bytes early", file.path.substr(0, 256), bytes);
+    into += n;
+    bytes -= n;
+    offset += n;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Status SaveNpy(const std::string& directory, const std::string& principal, const std::string& path, DType dtype,
@@ -100,34 +112,19 @@ Status SaveNpy(const std::string& directory, const std::string& principal, const
   return status;
 }
 
-StatusOr<LoadedNpy> LoadNpy(const std::string& directory, const std::string& principal, const std::string& path, int64_t max_bytes) {
+StatusOr<NpyFile> OpenNpy(const std::string& directory, const std::string& principal, const std::string& path) {
   OPWIRE_RETURN_IF_ERROR(CheckPath(path));
   OPWIRE_ASSIGN_OR_RETURN(const OwnedFd own, PrincipalDirectory(directory, principal));
-  const OwnedFd file(OpenBeneath(own.get(), path, O_RDONLY | O_NONBLOCK, 0));
-  if (file.get() < 0) return FileError(path);
+  NpyFile file{path, OwnedFd(OpenBeneath(own.get(), path, O_RDONLY | O_NONBLOCK, 0)), {}};
+  if (file.fd.get() < 0) return FileError(path);
   struct stat st;
-  if (fstat(file.get(), &st) != 0 || !S_ISREG(st.st_mode)) return InvalidArgument("file {}: expected a regular file", path.substr(0, 256));
-  std::string head(static_cast<size_t>(std::min<int64_t>(st.st_size, kNpyMaxHeader + 16)), '\0');
-  const auto read_at = [&](std::string& into, int64_t offset) -> Status {
-    size_t done = 0;
-    while (done < into.size()) {
-      const ssize_t n = pread(file.get(), into.data() + done, into.size() - done, offset + static_cast<int64_t>(done));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return FileError(path);
-      if (n == 0) return InvalidArgument("file {}: it ends {} bytes early", path.substr(0, 256), into.size() - done);
-      done += static_cast<size_t>(n);
-    }
-    return absl::OkStatus();
-  };
-  OPWIRE_RETURN_IF_ERROR(read_at(head, 0));
-  LoadedNpy out;
-  OPWIRE_ASSIGN_OR_RETURN(out.header, ParseNpyHeader(AsBytes(head), st.st_size));
-  if (out.header.data_bytes > max_bytes) {
-    return ResourceExhausted("file {}: {} bytes are more than the session's quota of {}", path.substr(0, 256), out.header.data_bytes, max_bytes);
-  }
-  out.bytes.resize(static_cast<size_t>(out.header.data_bytes));
-  OPWIRE_RETURN_IF_ERROR(read_at(out.bytes, out.header.data_offset));
-  return out;
+  if (fstat(file.fd.get(), &st) != 0 || !S_ISREG(st.st_mode)) return InvalidArgument("file {}: expected a regular file", path.substr(0, 256));
+  std::vector<uint8_t> head(static_cast<size_t>(std::min<int64_t>(st.st_size, kNpyMaxHeader + 16)));
+  OPWIRE_RETURN_IF_ERROR(ReadAt(file, head.data(), static_cast<int64_t>(head.size()), 0));
+  OPWIRE_ASSIGN_OR_RETURN(file.header, ParseNpyHeader(head, st.st_size));
+  return file;
 }
+
+Status ReadNpy(const NpyFile& file, uint8_t* into) { return ReadAt(file, into, file.header.data_bytes, file.header.data_offset); }
 
 }  // namespace opwire

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ir/base/npy.h"
+#include "ir/base/owned_fd.h"
 #include "ir/wire/message.h"
 
 namespace opwire {
@@ -15,12 +16,15 @@ namespace opwire {
 Status SaveNpy(const std::string& directory, const std::string& principal, const std::string& path, DType dtype,
                std::span<const int64_t> shape, Bytes bytes);
 
-struct LoadedNpy {
+// A file whose header was read.
+struct NpyFile {
+  std::string path;
+  OwnedFd fd;
   NpyHeader header;
-  std::string bytes;
 };
-// At most `max_bytes` of elements.
-StatusOr<LoadedNpy> LoadNpy(const std::string& directory, const std::string& principal, const std::string& path, int64_t max_bytes);
+StatusOr<NpyFile> OpenNpy(const std::string& directory, const std::string& principal, const std::string& path);
+// Its elements, header.data_bytes of them.
+Status ReadNpy(const NpyFile& file, uint8_t* into);
 
 }  // namespace opwire
 

@@ -33,10 +33,34 @@ class ProgramMemoryTest : public CoreTest {
     m.functions.push_back({.name = "f", .nodes = {std::move(node)}, .results = {{"y", 0}}});
     return Serialise(m);
   }
-  Answer Upload(Client& c, uint32_t slot, const std::string& bytes) {
+  // Memory that the client fills.
+  Answer Alloc(Client& c, uint64_t counter, int64_t bytes) {
+    fb::PutT put;
+    put.id = IdPtr(c, counter);
+    put.type = std::make_unique<fb::TensorTypeT>();
+    put.type->dtype = static_cast<uint8_t>(DType::kU8);
+    put.type->shape = {bytes};
+    return Ask(c, std::move(put));
+  }
+  // By way of a tensor, as programs that no message holds; it is there still.
+  fb::PutProgramT Sent(Client& c, uint32_t slot, const std::string& bytes) {
+    const Answer a = Alloc(c, kSource, static_cast<int64_t>(bytes.size()));
+    EXPECT_TRUE(a.ok()) << a.status;
+    for (size_t at = 0; a.ok() && at < bytes.size(); at += kChunkBytes) {
+      EXPECT_TRUE(core_->transfers().Write(a.tensor().ticket, at, AsBytes(bytes).subspan(at, std::min(kChunkBytes, bytes.size() - at))).ok());
+    }
+    fb::SealT seal;
+    seal.id = IdPtr(c, kSource);
+    EXPECT_TRUE(Ask(c, std::move(seal)).ok());
     fb::PutProgramT put;
     put.slot = slot;
-    return Ask(c, std::move(put), bytes);
+    put.bytes = IdPtr(c, kSource);
+    return put;
+  }
+  Answer Upload(Client& c, uint32_t slot, const std::string& bytes) {
+    const Answer a = Ask(c, Sent(c, slot, bytes));
+    EXPECT_TRUE(Free(c, {kSource}).ok());
+    return a;
   }
   Answer Drop(Client& c, uint32_t slot) {
     fb::DropProgramT drop;
@@ -53,6 +77,7 @@ class ProgramMemoryTest : public CoreTest {
   int64_t Held() { return json::parse(Info("stats"))["memory_in_use"].get<int64_t>(); }
   void ExpectHeld(int64_t bytes) { EXPECT_NEAR(static_cast<double>(Held() - before_), static_cast<double>(bytes), 64 << 10); }
   static constexpr int64_t kMiB = 1 << 20;
+  static constexpr uint64_t kSource = 1000;
   int64_t before_ = 0;
 };
 
@@ -79,12 +104,11 @@ TEST_F(ProgramMemoryTest, NodesCountToo) {
 
 TEST_F(ProgramMemoryTest, IsRefusedBeforeItIsPrepared) {
   Client c = Hello();
-  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(Upload(c, i, Constant(9 * kMiB, static_cast<char>('a' + i))).ok());
+  for (uint32_t i = 0; i < 5; ++i) ASSERT_TRUE(Upload(c, i, Constant(7 * kMiB, static_cast<char>('a' + i))).ok());
+  const std::string bytes = Constant(7 * kMiB, 'x');
+  fb::PutProgramT put = Sent(c, 9, bytes);
   const int64_t held = Held();
-  fb::PutProgramT put;
-  put.slot = 9;
-  const std::string bytes = Constant(9 * kMiB, 'x');
-  const uint64_t seq = Send(c, std::move(put), bytes);
+  const uint64_t seq = Send(c, std::move(put));
   while (WorkOnce()) {
   }
   EXPECT_TRUE(shell_.jobs.empty());
@@ -97,7 +121,7 @@ TEST_F(ProgramMemoryTest, IsRefusedBeforeItIsPrepared) {
 }
 
 TEST_F(ProgramMemoryTest, EachSlotCountsAgainstItsSessionsQuota) {
-  Client c = Hello("", "uid:1", 10 * kMiB), other = Hello("", "uid:1", 10 * kMiB);
+  Client c = Hello("", "uid:1", 12 * kMiB), other = Hello("", "uid:1", 12 * kMiB);
   const std::string bytes = Constant(2 * kMiB, 'a');
   for (uint32_t slot : {1u, 2u}) ASSERT_TRUE(Upload(c, slot, bytes).ok());
   const Answer over = Upload(c, 3, bytes);
@@ -107,9 +131,9 @@ TEST_F(ProgramMemoryTest, EachSlotCountsAgainstItsSessionsQuota) {
   ExpectHeld(4 * kMiB);
   ASSERT_TRUE(Upload(other, 1, bytes).reply.body.AsProgramReply()->cached);
   ExpectHeld(4 * kMiB);
-  EXPECT_EQ(PutTyped(c, 1, DType::kU8, {3 * kMiB}, std::string(3 * kMiB, 'x')).code(), kExhausted) << "tensors and programs share it";
+  EXPECT_EQ(Alloc(c, 1, 5 * kMiB).code(), kExhausted) << "tensors and programs share it";
   ASSERT_TRUE(Drop(c, 1).ok());
-  EXPECT_TRUE(PutTyped(c, 1, DType::kU8, {3 * kMiB}, std::string(3 * kMiB, 'x')).ok());
+  EXPECT_TRUE(Alloc(c, 1, 5 * kMiB).ok());
   ASSERT_TRUE(Free(c, {1}).ok());
   ASSERT_TRUE(Bye(c).ok());
   ExpectHeld(4 * kMiB);
@@ -134,9 +158,9 @@ TEST_F(ProgramMemoryTest, WhatIsNoProgramIsGivenBack) {
   ExpectHeld(0);
   EXPECT_EQ(json::parse(Info("sessions"))[0]["bytes"], 0);
   // The session ends while a worker is at it.
-  fb::PutProgramT put;
-  Send(c, std::move(put), Constant(2 * kMiB, 'a'));
+  Send(c, Sent(c, 1, Constant(2 * kMiB, 'a')));
   ASSERT_TRUE(WorkOnce());
+  EXPECT_EQ(shell_.jobs.size(), 1u);
   ASSERT_TRUE(Bye(c).ok());
   WorkAll();
   core_->OnTick(now_);

@@ -293,6 +293,69 @@ TEST_F(FilesTest, FilesThatAreNone) {
   EXPECT_EQ(Get(c_, 2).code(), absl::StatusCode::kNotFound);
 }
 
+// A load has its memory before it reads, and one for which there is none reads nothing.
+TEST_F(FilesTest, LoadsTakeTheirMemoryFirst) {
+  constexpr int64_t kElements = 1 << 18, kBytes = 4 * kElements;
+  fs::create_directory(Own());
+  std::ofstream(Own() + "/big.npy", std::ios::binary) << *MakeNpyHeader(DType::kF32, std::vector<int64_t>{kElements})
+                                                      << std::string(static_cast<size_t>(kBytes), 'x');
+  const auto begin = [&](Client& c, uint64_t counter) {
+    fb::LoadT load;
+    load.id = IdPtr(c, counter);
+    load.path = "big.npy";
+    const uint64_t seq = Send(c, std::move(load));
+    while (WorkOnce()) {
+    }
+    return seq;
+  };
+  const auto step = [&] {
+    FakeShell::Job job = std::move(shell_.jobs.front());
+    shell_.jobs.pop_front();
+    job.work();
+    core_->OnJobDone(now_, job.done);
+  };
+  begin(c_, 1);
+  EXPECT_EQ(InUse(), 0);
+  step();
+  EXPECT_EQ(InUse(), kBytes);
+  ASSERT_EQ(shell_.jobs.size(), 1u) << "the elements are still to be read";
+  step();
+  EXPECT_EQ(InUse(), kBytes);
+  EXPECT_EQ(core_->Idle(), true);
+  ASSERT_TRUE(Free(c_, {1}).ok());
+  EXPECT_EQ(InUse(), 0);
+
+  core_->OnTick(now_);
+  const int64_t free = core_->load().free_memory;
+  Client small = Hello("", "uid:1", kBytes + 4096);
+  ASSERT_TRUE(Put(small, 2, Floats(2048, 1)).ok());
+  const uint64_t seq = begin(small, 3);
+  step();
+  EXPECT_TRUE(shell_.jobs.empty());
+  const Answer over = Take(small.peer, seq);
+  EXPECT_EQ(over.code(), absl::StatusCode::kResourceExhausted) << over.status;
+  EXPECT_NE(MessageOf(over.status).find(std::to_string(kBytes)), std::string::npos) << over.status;
+  ASSERT_TRUE(Free(small, {2}).ok());
+
+  // One that ends early after all, and a session that ends meanwhile, give it back.
+  const uint64_t cut = begin(small, 3);
+  step();
+  fs::resize_file(Own() + "/big.npy", kBytes);
+  step();
+  EXPECT_EQ(Take(small.peer, cut).code(), kInvalid);
+  EXPECT_EQ(InUse(), 0);
+  fs::resize_file(Own() + "/big.npy", 2 * kBytes);
+  begin(small, 3);
+  step();
+  fb::ByeT bye;
+  bye.token = small.token;
+  ASSERT_TRUE(Control(std::move(bye)).ok());
+  WorkAll();
+  core_->OnTick(now_);
+  EXPECT_EQ(InUse(), 0);
+  EXPECT_EQ(core_->load().free_memory.load(), free);
+}
+
 TEST_F(FilesTest, WithoutADirectoryOrNumPyType) {
   ASSERT_TRUE(PutTyped(c_, 1, DType::kF8E4M3, {2}, "ab").ok());
   EXPECT_EQ(Save(1, "x.npy").code(), absl::StatusCode::kUnimplemented);
