@@ -14,7 +14,8 @@ std::string TokenText(const Token& token) { return std::string(reinterpret_cast<
 
 std::string Cut(const flatbuffers::String* s, size_t limit) { return s ? s->str().substr(0, limit) : std::string(); }
 
-constexpr size_t kNameBytes = 128;
+constexpr size_t kSessionNameBytes = 128;
+constexpr size_t kClientNameBytes = 128;
 
 }  // namespace
 
@@ -99,7 +100,7 @@ StatusOr<std::string> Core::Hello(Nanos now, uint64_t seq, const std::string& pr
   auto a = std::make_unique<Attachment>(static_cast<size_t>(2 * options_.limits[LimitId::kCreditRequests]));
   a->id = s->next_attachment++;
   a->token = NewToken();
-  a->client = Cut(hello.client(), kNameBytes);
+  a->client = Cut(hello.client(), kClientNameBytes);
   a->lost_at = now;
   {
     std::lock_guard lock(token_mutex_);
@@ -112,7 +113,8 @@ StatusOr<std::string> Core::Hello(Nanos now, uint64_t seq, const std::string& pr
 }
 
 StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, const fb::Hello& hello) {
-  const std::string name = Cut(hello.session(), kNameBytes);
+  const std::string name = hello.session() ? hello.session()->str() : "";
+  OPWIRE_RETURN_IF_ERROR(CheckName("session", name, kSessionNameBytes));
   int64_t of_principal = 0;
   for (const auto& [id, s] : sessions_) {
     if (s->principal != principal) continue;

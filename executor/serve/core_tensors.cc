@@ -8,7 +8,7 @@
 namespace opwire {
 namespace {
 
-constexpr size_t kNameBytes = 256;
+constexpr size_t kTensorNameBytes = 256;
 
 TensorKey KeyOf(const fb::TensorId* id) { return id ? TensorKey{id->attachment(), id->counter()} : TensorKey{}; }
 
@@ -35,6 +35,17 @@ fb::ReplyT TensorReplyFor(const TensorKey& key, const Tensor& t, uint64_t ticket
   body.ticket = ticket;
   reply.body.Set(std::move(body));
   return reply;
+}
+
+// A name is one tensor's of the session.
+Status CheckUnused(const Store& store, const std::string& name, const TensorKey& by) {
+  if (name.empty()) return absl::OkStatus();
+  Status status;
+  store.ForEach([&](const TensorKey& key, const Tensor& t) {
+    if (t.name != name || key == by) return;
+    status = AlreadyExists("tensor {}: expected a name that no other has, got '{}', which tensor {} has", ToString(by), name, ToString(key));
+  });
+  return status;
 }
 
 template <typename Body>
@@ -94,7 +105,9 @@ StatusOr<fb::ReplyT> Core::PutTensor(Session& s, const QueuedRequest& q, const f
   t.dtype = static_cast<DType>(type->dtype());
   t.encoding = static_cast<Encoding>(type->encoding());
   t.shape = Extents(shape);
-  t.name = body.name() ? body.name()->str().substr(0, kNameBytes) : "";
+  t.name = body.name() ? body.name()->str() : "";
+  OPWIRE_RETURN_IF_ERROR(CheckName("tensor", t.name, kTensorNameBytes));
+  OPWIRE_RETURN_IF_ERROR(CheckUnused(*s.store, t.name, key));
   const auto bytes = TensorBytes(t.dtype, t.encoding, shape);
   if (!bytes) {
     return InvalidArgument("put of tensor {}: {}{} is no shape that memory could hold", ToString(key), DTypeName(t.dtype), ShapeToString(shape));
@@ -157,7 +170,10 @@ StatusOr<fb::ReplyT> Core::GetTensor(Session& s, const fb::Get& body, Bytes& bul
 StatusOr<fb::ReplyT> Core::RenameTensor(Session& s, const fb::Rename& body) {
   const TensorKey key = KeyOf(body.id());
   OPWIRE_ASSIGN_OR_RETURN(Tensor* const t, s.store->Find(key));
-  t->name = body.name() ? body.name()->str().substr(0, kNameBytes) : "";
+  const std::string name = body.name() ? body.name()->str() : "";
+  OPWIRE_RETURN_IF_ERROR(CheckName("tensor", name, kTensorNameBytes));
+  OPWIRE_RETURN_IF_ERROR(CheckUnused(*s.store, name, key));
+  t->name = name;
   return ReplyWith(fb::DoneT());
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -20,6 +21,9 @@
 #include "ir/wire/message.h"
 
 namespace opwire {
+
+// Names that clients give to sessions and tensors are kept as they are, or refused with INVALID_ARGUMENT.
+Status CheckName(std::string_view what, std::string_view name, size_t most);
 
 using Token = std::array<uint8_t, 16>;
 inline constexpr PeerId kNoPeer = UINT64_MAX;

@@ -225,6 +225,21 @@ TEST_F(SessionTest, EndingASessionInTheMiddleOfEverything) {
   EXPECT_TRUE(core_->Idle());
 }
 
+TEST_F(SessionTest, NamesThatAreNoneAreRefused) {
+  const auto with = [&](const std::string& name) {
+    fb::HelloT hello;
+    hello.session = name;
+    return TryHello(std::move(hello));
+  };
+  EXPECT_TRUE(with(std::string(128, 'x')).ok());
+  const Answer over = with(std::string(129, 'x'));
+  EXPECT_EQ(over.code(), absl::StatusCode::kInvalidArgument) << over.status;
+  EXPECT_NE(MessageOf(over.status).find("at most 128 bytes, got 129"), std::string::npos) << over.status;
+  for (const char c : {'\0', '\n', '\x1b', '\x1f', '\x7f'}) EXPECT_EQ(with(std::string("a") + c).code(), absl::StatusCode::kInvalidArgument) << int{c};
+  EXPECT_TRUE(with("größe 1").ok());
+  EXPECT_EQ(Sessions(), 2u);
+}
+
 TEST_F(SessionTest, Limits) {
   options_.limits[LimitId::kSessions] = 5;
   options_.limits[LimitId::kSessionsPerPrincipal] = 3;

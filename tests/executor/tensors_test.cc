@@ -155,6 +155,47 @@ TEST_F(TensorsTest, NamesAndLists) {
   EXPECT_EQ(tensors[1]->state, static_cast<uint8_t>(TensorState::kWritable));
 }
 
+TEST_F(TensorsTest, ANameIsOneTensors) {
+  const auto name = [&](uint64_t counter, const std::string& name) {
+    fb::RenameT rename;
+    rename.id = IdPtr(c_, counter);
+    rename.name = name;
+    return Ask(c_, std::move(rename));
+  };
+  const auto put = [&](uint64_t counter, const std::string& name) {
+    fb::PutT p;
+    p.id = IdPtr(c_, counter);
+    p.type = std::make_unique<fb::TensorTypeT>();
+    p.type->dtype = static_cast<uint8_t>(DType::kU8);
+    p.type->shape = {1};
+    p.bytes_follow = true;
+    p.name = name;
+    return Ask(c_, std::move(p), "x");
+  };
+  ASSERT_TRUE(put(1, "w").ok());
+  ASSERT_TRUE(put(2, "").ok());
+  const int64_t in_use = InUse();
+  const Answer taken = name(2, "w");
+  EXPECT_EQ(taken.code(), absl::StatusCode::kAlreadyExists) << taken.status;
+  EXPECT_NE(MessageOf(taken.status).find("'w'"), std::string::npos) << taken.status;
+  EXPECT_EQ(put(3, "w").code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(name(1, "w").ok()) << "its own";
+  EXPECT_TRUE(put(1, "w").ok()) << "in its own place";
+  EXPECT_TRUE(name(1, "").ok());
+  EXPECT_TRUE(name(2, "").ok()) << "many may have none";
+  EXPECT_TRUE(name(2, "w").ok()) << "given up by the other";
+
+  // Names that differ are never made equal.
+  const std::string longest(256, 'n');
+  EXPECT_TRUE(name(1, longest).ok());
+  for (const std::string& wrong : {longest + 'a', longest + 'b', std::string("a\nb"), std::string("\x7f"), std::string(1, '\0')}) {
+    EXPECT_EQ(name(2, wrong).code(), kInvalid) << wrong;
+    EXPECT_EQ(put(3, wrong).code(), kInvalid) << wrong;
+  }
+  EXPECT_NE(MessageOf(name(2, longest + 'a').status).find("at most 256 bytes, got 257"), std::string::npos);
+  EXPECT_EQ(InUse(), in_use);
+}
+
 // However many there are and however they are called, the list is one message; the shell checks its size.
 TEST_F(TensorsTest, LongListsFitIntoAMessage) {
   for (uint64_t i = 1; i <= 6000; ++i) {
@@ -164,7 +205,7 @@ TEST_F(TensorsTest, LongListsFitIntoAMessage) {
     put.type->dtype = static_cast<uint8_t>(DType::kU8);
     put.type->shape.assign(16, 1);
     put.bytes_follow = true;
-    put.name = std::string(300, 'n');
+    put.name = fmt::format("{:n>256}", i);
     ASSERT_TRUE(Ask(c_, std::move(put), "x").ok());
   }
   const Answer a = Ask(c_, fb::ListT());
