@@ -171,6 +171,8 @@ class Core {
   StatusOr<std::string> Hello(Nanos now, uint64_t seq, const std::string& principal, const fb::Hello& hello);
   Status Bye(Nanos now, const fb::Bye& bye);
   Status CancelQueued(const fb::Cancel& cancel);
+  // Ends the unnamed session whose clients have all been lost longest, a principal's or, with "", anybody's; false: there is none.
+  bool EndLostSession(Nanos now, const std::string& principal);
   StatusOr<Session*> SessionFor(Nanos now, const std::string& principal, const fb::Hello& hello);
   std::string HelloReplyFor(uint64_t seq, const Session& s, const Attachment& a) const;
   void EndAttachment(Nanos now, Session& s, Attachment& a);

@@ -16,6 +16,8 @@ std::string Cut(const flatbuffers::String* s, size_t limit) { return s ? s->str(
 
 constexpr size_t kSessionNameBytes = 128;
 constexpr size_t kClientNameBytes = 128;
+// Clients that have said Hello come to the run socket within it, and those whose connection broke come back.
+constexpr Nanos kReturn = kSecond;
 
 }  // namespace
 
@@ -123,11 +125,12 @@ StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, con
     if (!name.empty() && s->name == name) return s.get();
   }
   if (draining_) return Unavailable("the executor is shutting down and takes no new sessions");
-  if (of_principal >= options_.limits[LimitId::kSessionsPerPrincipal]) {
+  // Before anybody is refused, a session goes whose lease would end it soon.
+  if (of_principal >= options_.limits[LimitId::kSessionsPerPrincipal] && !EndLostSession(now, principal)) {
     return ResourceExhausted("{}: expected at most {} sessions, got {}; end some ('opwire sessions')", principal,
                              options_.limits[LimitId::kSessionsPerPrincipal], of_principal + 1);
   }
-  if (static_cast<int64_t>(sessions_.size()) >= options_.limits[LimitId::kSessions]) {
+  if (static_cast<int64_t>(sessions_.size()) >= options_.limits[LimitId::kSessions] && !EndLostSession(now, "")) {
     return ResourceExhausted("the executor: expected at most {} sessions, got {}", options_.limits[LimitId::kSessions], sessions_.size() + 1);
   }
   const int64_t most = std::max<int64_t>(budget_.limit / 100 * options_.limits[LimitId::kSessionMemoryPercent], 1 << 20);
@@ -144,6 +147,21 @@ StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, con
   sessions_[s->id] = std::move(s);
   load_.sessions.store(static_cast<uint32_t>(sessions_.size()), std::memory_order_relaxed);
   return made;
+}
+
+bool Core::EndLostSession(Nanos now, const std::string& principal) {
+  Session* longest = nullptr;
+  Nanos lost_at = now - kReturn + 1;
+  for (const auto& [id, s] : sessions_) {
+    if (!s->name.empty() || (!principal.empty() && s->principal != principal)) continue;
+    Nanos last = s->attachments.empty() ? s->empty_since : 0;
+    for (const auto& [number, a] : s->attachments) last = std::max(last, a->peer == kNoPeer ? a->lost_at : now);
+    if (last >= lost_at) continue;
+    longest = s.get();
+    lost_at = last;
+  }
+  if (longest) EndSession(*longest);
+  return longest != nullptr;
 }
 
 std::string Core::HelloReplyFor(uint64_t seq, const Session& s, const Attachment& a) const {

@@ -130,6 +130,54 @@ TEST_F(SessionTest, LostClientsKeepTheirLease) {
   EXPECT_EQ(TryHello(std::move(hello)).code(), absl::StatusCode::kAborted);
 }
 
+// Clients that were killed lock nobody out.
+TEST_F(SessionTest, LostSessionsMakeRoom) {
+  options_.limits[LimitId::kSessionsPerPrincipal] = 4;
+  options_.limits[LimitId::kSessions] = 5;
+  Restart();
+  Client first = Hello(), second = Hello(), living = Hello(), named = Hello("named");
+  const auto alive = [&](const Client& c) {
+    fb::HelloT hello;
+    hello.token = c.token;
+    return TryHello(std::move(hello)).ok();
+  };
+  Lose(named);
+  Lose(second);
+  now_ += 100 * kMillisecond;
+  Lose(first);
+  EXPECT_EQ(TryHello({}).code(), absl::StatusCode::kResourceExhausted) << "their clients may come back";
+  now_ += kSecond;
+  Client fresh = Hello();
+  EXPECT_FALSE(alive(second)) << "lost longest";
+  EXPECT_TRUE(alive(first));
+  EXPECT_TRUE(Ask(fresh, fb::FlushT()).ok());
+  // Another principal's limit is its own; all sessions together have theirs.
+  Client other = Hello("", "uid:2");
+  EXPECT_TRUE(alive(first));
+  Client last = Hello("", "uid:3");
+  EXPECT_FALSE(alive(first));
+  EXPECT_EQ(TryHello({}, "uid:4").code(), absl::StatusCode::kResourceExhausted);
+  for (const Client& c : {living, named, fresh}) EXPECT_TRUE(alive(c));
+  for (Client* c : {&living, &fresh, &other, &last}) EXPECT_TRUE(Ask(*c, fb::FlushT()).ok());
+}
+
+TEST_F(SessionTest, ALostSessionThatAWorkerHasMakesRoomToo) {
+  options_.limits[LimitId::kSessionsPerPrincipal] = 1;
+  Restart();
+  Client lost = Hello();
+  Send(lost, fb::PutProgramT(), "bytes");
+  ASSERT_TRUE(WorkOnce());
+  ASSERT_EQ(shell_.jobs.size(), 1u);
+  Lose(lost);
+  now_ += kSecond;
+  Client fresh = Hello();
+  WorkAll();
+  core_->OnTick(now_);
+  EXPECT_EQ(Sessions(), 1u);
+  EXPECT_TRUE(Ask(fresh, fb::FlushT()).ok());
+  EXPECT_TRUE(core_->Idle());
+}
+
 // One that said Hello and never came to the run socket.
 TEST_F(SessionTest, SessionsNeverAttachedToExpire) {
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(TryHello({}).ok());
