@@ -117,6 +117,10 @@ StatusOr<std::string> Core::Hello(Nanos now, uint64_t seq, const std::string& pr
 StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, const fb::Hello& hello) {
   const std::string name = hello.session() ? hello.session()->str() : "";
   OPWIRE_RETURN_IF_ERROR(CheckName("session", name, kSessionNameBytes));
+  const int64_t longest = options_.limits[LimitId::kSessionTtlSeconds];
+  if (hello.ttl_s() > longest) {
+    return ResourceExhausted("session '{}': expected a time to live of at most {} s, got {}", name, longest, hello.ttl_s());
+  }
   int64_t of_principal = 0;
   for (const auto& [id, s] : sessions_) {
     if (s->principal != principal) continue;
@@ -140,7 +144,7 @@ StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, con
   s->id = next_session_++;
   s->principal = principal;
   s->name = name;
-  s->ttl = (hello.ttl_s() ? std::min<int64_t>(hello.ttl_s(), 30 * 86400) : options_.limits[LimitId::kSessionTtlSeconds]) * kSecond;
+  s->ttl = (hello.ttl_s() ? hello.ttl_s() : longest) * kSecond;
   s->empty_since = now;
   s->last_used = now;
   Session* made = s.get();

@@ -271,6 +271,20 @@ class LimitsTest : public CoreTest {
       {LimitId::kSessionTtlSeconds,
        [this] {
          Start(LimitId::kSessionTtlSeconds, 9);
+         const auto living = [this](uint32_t seconds) {
+           fb::HelloT hello;
+           hello.session = "asked";
+           hello.ttl_s = seconds;
+           return TryHello(std::move(hello));
+         };
+         Over([&] { return living(10); }, kExhausted, 9, 10);
+         EXPECT_EQ(core_->load().sessions.load(), 0u);
+         const Answer asked = living(9);
+         ASSERT_TRUE(asked.ok()) << asked.status;
+         fb::ByeT free;
+         free.token = asked.reply.body.AsHelloReply()->token;
+         free.free = true;
+         EXPECT_TRUE(Control(std::move(free)).ok());
          Client c = Hello("named");
          fb::ByeT bye;
          bye.token = c.token;
