@@ -44,6 +44,13 @@ void RaiseDescriptorLimit() {
   }
 }
 
+// The largest value of a limit that means something.
+int64_t MostOf(const ExecutorLimit& row) {
+  if (row.id == LimitId::kRank) return kMaxRank;
+  if (row.name.ends_with("-seconds")) return int64_t{1} << 32;
+  return int64_t{1} << 40;
+}
+
 void AddFlags(CLI::App& app, Flags& f) {
   app.add_option("--device", f.device, "cpu, or auto")->capture_default_str();
   app.add_option("--registry", f.registries, "A registry to register with; may be given again (default: OPWIRE_REGISTRY, else the user's own)");
@@ -63,7 +70,7 @@ void AddFlags(CLI::App& app, Flags& f) {
   app.add_option("--log-level", f.level, "debug, info, warning or error")->check(CLI::IsMember({"debug", "info", "warning", "error"}))->capture_default_str();
   for (const ExecutorLimit& row : kExecutorLimits) {
     app.add_option("--limit-" + std::string(row.name), f.limits[row.id], "Limit: " + std::string(row.doc))
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+        ->check(CLI::Range(int64_t{1}, MostOf(row)))
         ->capture_default_str()
         ->group("Limits");
   }

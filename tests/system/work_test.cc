@@ -122,6 +122,8 @@ TEST_F(SystemTest, CancelAndDeadlineReachARun) {
 TEST_F(SystemTest, ExitCodes) {
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--no-such-flag"})), 2);
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--limit-tensors", "0"})), 2);
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--limit-rank", "17"})), 2) << "no tensor has more than 16 dimensions";
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--limit-lease-seconds", "1000000000000"})), 2);
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--listen", "tcp://127.0.0.1:*"})), 2) << "tcp needs keys, or --insecure";
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "a/b"})), 2);
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--registry", "nonsense"})), 2);
