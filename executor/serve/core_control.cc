@@ -116,7 +116,7 @@ StatusOr<std::string> Core::Hello(Nanos now, uint64_t seq, const std::string& pr
 
 StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, const fb::Hello& hello) {
   const std::string name = hello.session() ? hello.session()->str() : "";
-  OPWIRE_RETURN_IF_ERROR(CheckName("session", name, kSessionNameBytes));
+  OPWIRE_RETURN_IF_ERROR(CheckName("a session", name, kSessionNameBytes));
   const int64_t longest = options_.limits[LimitId::kSessionTtlSeconds];
   if (hello.ttl_s() > longest) {
     return ResourceExhausted("session '{}': expected a time to live of at most {} s, got {}", name, longest, hello.ttl_s());

@@ -106,7 +106,7 @@ StatusOr<fb::ReplyT> Core::PutTensor(Session& s, const QueuedRequest& q, const f
   t.encoding = static_cast<Encoding>(type->encoding());
   t.shape = Extents(shape);
   t.name = body.name() ? body.name()->str() : "";
-  OPWIRE_RETURN_IF_ERROR(CheckName("tensor", t.name, kTensorNameBytes));
+  OPWIRE_RETURN_IF_ERROR(CheckName("a tensor", t.name, kTensorNameBytes));
   OPWIRE_RETURN_IF_ERROR(CheckUnused(*s.store, t.name, key));
   const auto bytes = TensorBytes(t.dtype, t.encoding, shape);
   if (!bytes) {
@@ -171,7 +171,7 @@ StatusOr<fb::ReplyT> Core::RenameTensor(Session& s, const fb::Rename& body) {
   const TensorKey key = KeyOf(body.id());
   OPWIRE_ASSIGN_OR_RETURN(Tensor* const t, s.store->Find(key));
   const std::string name = body.name() ? body.name()->str() : "";
-  OPWIRE_RETURN_IF_ERROR(CheckName("tensor", name, kTensorNameBytes));
+  OPWIRE_RETURN_IF_ERROR(CheckName("a tensor", name, kTensorNameBytes));
   OPWIRE_RETURN_IF_ERROR(CheckUnused(*s.store, name, key));
   t->name = name;
   return ReplyWith(fb::DoneT());

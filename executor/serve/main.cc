@@ -28,7 +28,8 @@ struct Flags {
   ExecutorLimits limits;
 };
 
-enum : int { kUsage = 2, kDeviceRefused = 3 };
+enum : int { kCannotStart = 1, kUsage = 2, kDeviceRefused = 3 };
+constexpr size_t kIdBytes = 128;
 
 int Fail(int code, const Status& status) {
   fmt::print(stderr, "opwire-executor: {}\n", MessageOf(status));
@@ -111,9 +112,15 @@ fb::ExecutorInfoT InfoOf(const Flags& f, const CoreOptions& core, const Device& 
   return info;
 }
 
+// A name is a part of paths in the runtime directory, whatever the executor listens on.
+Status CheckId(const std::string& name) {
+  if (name.find('/') != std::string::npos) return InvalidArgument("--name {}: expected no '/'", name);
+  return CheckName("an executor", name, kIdBytes);
+}
+
 int Serve(const Flags& f, TerminationSignals& signals) {
   auto directory = RuntimeDirectory();
-  if (!directory.ok()) return Fail(1, directory.status());
+  if (!directory.ok()) return Fail(kCannotStart, directory.status());
   std::vector<std::string> registries = f.registries;
   if (const char* env = std::getenv("OPWIRE_REGISTRY"); registries.empty() && env && *env) registries.push_back(env);
   if (registries.empty()) registries.push_back("ipc://" + *directory + "/registry");
@@ -122,17 +129,22 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   }
   const std::string name = f.name.empty() ? RandomName(f.device) : f.name;
   std::string control_at = fmt::format("ipc://{}/{}.ctl", *directory, name), run_at = fmt::format("ipc://{}/{}.run", *directory, name);
-  const bool tcp = !f.listen.empty() && !IsIpc(f.listen);
+  if (Status s = CheckId(name); !s.ok()) return Fail(kUsage, s);
+  const bool tcp = !f.listen.empty();
   if (tcp) {
+    if (IsIpc(f.listen)) {
+      return Fail(kUsage, InvalidArgument("--listen {}: expected tcp://HOST:PORT; over ipc executors always listen in the runtime directory, {}",
+                                          f.listen, *directory));
+    }
     if (Status s = CheckEndpoint(f.listen); !s.ok()) return Fail(kUsage, s);
     control_at = f.listen;
     run_at = f.listen.substr(0, f.listen.rfind(':')) + ":*";
-  } else if (Status s = CheckEndpoint(control_at); !s.ok() || name.find('/') != std::string::npos) {
-    return Fail(kUsage, s.ok() ? InvalidArgument("--name {}: expected no '/'", name) : s);
+  } else if (Status s = CheckEndpoint(control_at); !s.ok()) {
+    return Fail(kUsage, s);
   }
 
   auto device = OpenDevice(f.device, {.cores = f.cores});
-  if (!device.ok()) return Fail(kDeviceRefused, device.status());
+  if (!device.ok()) return Fail(absl::IsInvalidArgument(device.status()) ? kUsage : kDeviceRefused, device.status());
   const VariantTable variants = BuildVariantTable(**device);
 
   // Run and control have contexts of their own, so that bulk never delays a run.
@@ -146,9 +158,9 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     control = Router::Bind(control_context, control_at, *control_guard);
   }
-  if (!control.ok()) return Fail(1, control.status());
+  if (!control.ok()) return Fail(kCannotStart, control.status());
   auto run = Router::Bind(run_context, run_at, *run_guard);
-  if (!run.ok()) return Fail(1, run.status());
+  if (!run.ok()) return Fail(kCannotStart, run.status());
 
   CoreOptions core;
   core.executor_id = name;
@@ -164,14 +176,14 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (!tcp && !f.no_ring) {
     core.ring_path = fmt::format("{}/{}.ring", *directory, name);
     auto listener = ListenForRings(core.ring_path);
-    if (!listener.ok()) return Fail(1, listener.status());
+    if (!listener.ok()) return Fail(kCannotStart, listener.status());
     host.ring_listener = *listener;
   }
   std::string died;
   std::vector<std::string> labels;
   for (const Variant& v : variants.variants()) labels.push_back(v.op + "@" + v.name);
   auto crash = CrashRecord::Open(fmt::format("{}/{}.crash", *directory, name), core.incarnation, labels, died);
-  if (!crash.ok()) return Fail(1, crash.status());
+  if (!crash.ok()) return Fail(kCannotStart, crash.status());
   if (!died.empty()) Log(LogLevel::kWarning, "the previous incarnation died in a kernel", {{"kernel", died}});
 
   host.registries = registries;
@@ -203,8 +215,11 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   device_thread.Run();
   host_runner.join();
   Log(LogLevel::kInfo, "stopped", {{"code", std::to_string(code)}});
+  const auto remove = [&](const char* suffix) { unlink(fmt::format("{}/{}.{}", *directory, name, suffix).c_str()); };
+  // Where the registry knows another of this name, the record may be that one's: over tcp both can run.
+  if (!tcp || code == HostThread::kDrained) remove("crash");
   if (!tcp) {
-    for (const char* suffix : {"ctl", "run", "ring", "crash"}) unlink(fmt::format("{}/{}.{}", *directory, name, suffix).c_str());
+    for (const char* suffix : {"ctl", "run", "ring"}) remove(suffix);
   }
   return code;
 }
@@ -216,7 +231,7 @@ int main(int argc, char** argv) {
   using namespace opwire;
   TerminationSignals signals;
   CLI::App app("Binds one accelerator and runs programs on it, for the frontends that ask.\n\nExample:\n  opwire-executor --device cpu\n  "
-               "opwire-executor --device cpu --cores 0-3 --label fast --data ./tensors\n\nExit codes: 0 drained, 2 usage, 3 device refused, 4 "
+               "opwire-executor --device cpu --cores 0-3 --label fast --data ./tensors\n\nExit codes: 0 drained, 1 cannot start, 2 usage, 3 device refused, 4 "
                "device fault, 5 registry refused.",
                "opwire-executor");
   app.set_version_flag("--version", "opwire-executor " OPWIRE_VERSION);
@@ -227,7 +242,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : kUsage;
   }
-  if (sodium_init() < 0) return Fail(1, Internal("libsodium does not start"));
+  if (sodium_init() < 0) return Fail(kCannotStart, Internal("libsodium does not start"));
   SetLogLevel(flags.level);
   RaiseDescriptorLimit();
   return Serve(flags, signals);

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/system/processes.h"
@@ -125,7 +126,23 @@ TEST_F(SystemTest, ExitCodes) {
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--limit-rank", "17"})), 2) << "no tensor has more than 16 dimensions";
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--limit-lease-seconds", "1000000000000"})), 2);
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--listen", "tcp://127.0.0.1:*"})), 2) << "tcp needs keys, or --insecure";
+  const auto says = [&](pid_t pid, const std::string& what) {
+    std::ifstream in(LogOf(pid));
+    const std::string said{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_NE(said.find(what), std::string::npos) << said;
+  };
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "a/b"})), 2);
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "../e", "--listen", "tcp://127.0.0.1:*", "--insecure"})), 2);
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "a\nb", "--listen", "tcp://127.0.0.1:*", "--insecure"})), 2);
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/../e.crash"));
+  const pid_t ipc = Start({OPWIRE_EXECUTOR, "--listen", "ipc://" + directory_ + "/e"});
+  EXPECT_EQ(Wait(ipc), 2);
+  says(ipc, "expected tcp://HOST:PORT");
+  for (const char* cores : {"a", "1-0", "0,"}) EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--cores", cores})), 2) << cores;
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--cores", "1000"})), 3) << "a list of cores that are not there";
+  const pid_t help = Start({OPWIRE_EXECUTOR, "--help"});
+  EXPECT_EQ(Wait(help), 0);
+  says(help, "1 cannot start");
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--registry", "nonsense"})), 2);
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--device", "cuda:7"})), 3);
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--help"})), 0);
@@ -148,6 +165,17 @@ TEST_F(SystemTest, ARegistryThatRefusesEndsTheExecutor) {
   std::vector<std::string> argv = {OPWIRE_EXECUTOR, "--name", "many"};
   for (int i = 0; i < 65; ++i) argv.insert(argv.end(), {"--label", "l" + std::to_string(i)});
   EXPECT_EQ(Wait(Start(argv)), 5);
+}
+
+TEST_F(SystemTest, ACleanStopLeavesNoFiles) {
+  StartRegistry();
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{}, {"--listen", "tcp://127.0.0.1:*", "--insecure"}}) {
+    const pid_t executor = StartExecutor("e1", flags);
+    EXPECT_TRUE(std::filesystem::exists(directory_ + "/e1.crash"));
+    Signal(executor, SIGTERM);
+    EXPECT_EQ(Wait(executor), 0);
+    for (const char* suffix : {"crash", "ctl", "run", "ring"}) EXPECT_FALSE(std::filesystem::exists(directory_ + "/e1." + suffix)) << suffix;
+  }
 }
 
 TEST_F(SystemTest, DrainFinishesWhatRuns) {
