@@ -23,7 +23,7 @@ constexpr size_t kMostControlBytes = 64 << 10;
 HostThread::HostThread(HostOptions options, ZmqContext& context, std::unique_ptr<Router> control, CrashRecord* crash)
     : options_(std::move(options)), context_(context), control_(std::move(control)), crash_(crash),
       alarm_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
-  for (const std::string& registry : options_.registries) links_.push_back({registry, Announcer(options_.info), nullptr, 0, kSecond});
+  for (const std::string& registry : options_.registries) links_.push_back({registry, Announcer(options_.info), nullptr});
 }
 
 HostThread::~HostThread() { close(alarm_); }
@@ -157,7 +157,7 @@ void HostThread::Hear(Link& link, Nanos now) {
       return;
     }
     if (!before && link.announcer.registered()) Log(LogLevel::kInfo, "registered", {{"registry", link.registry}});
-    link.backoff = kSecond;
+    link.backoff = kFirstBackoff;
   }
 }
 

@@ -36,12 +36,14 @@ class HostThread {
   int Run(DeviceThread& device, int signal_fd);
 
  private:
+  // Soon at first: an executor and its registry are often started together.
+  static constexpr Nanos kFirstBackoff = 50 * kMillisecond;
   struct Link {
     std::string registry;
     Announcer announcer;
     std::unique_ptr<Dealer> dealer;
     Nanos retry_at = 0;
-    Nanos backoff = kSecond;
+    Nanos backoff = kFirstBackoff;
   };
 
   void OnControl(DeviceThread& device, const Incoming& message);

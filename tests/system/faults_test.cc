@@ -1,5 +1,6 @@
 // kill -9, stops and restarts of each of the three processes under load.
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 #include <nlohmann/json.hpp>
@@ -121,6 +122,17 @@ TEST_F(FaultsTest, SessionsGoOnWithoutARegistryAndTheNewOneIsFound) {
   EXPECT_FALSE(client.Executors().ok());
   Signal(registry, SIGCONT);
   EXPECT_TRUE(Eventually([&] { return Registered().contains("e1"); }, 60 * kSecond));
+}
+
+TEST_F(FaultsTest, ARegistryThatStartsLaterIsFoundSoon) {
+  const Nanos begun = MonotonicNow();
+  Start({OPWIRE_EXECUTOR, "--device", "cpu", "--name", "e1"});
+  ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(directory_ + "/e1.ctl"); }));
+  StartRegistry();
+  const Nanos up = MonotonicNow();
+  EXPECT_TRUE(Eventually([&] { return Registered().contains("e1"); }));
+  // It asks again after at most as long as it has asked.
+  EXPECT_LT(MonotonicNow() - up, up - begun + 300 * kMillisecond);
 }
 
 TEST_F(FaultsTest, AnUnnamedSessionOfADeadClientIsFreed) {
