@@ -43,7 +43,7 @@ struct ExecutorLimit {
 
 inline constexpr std::array<ExecutorLimit, kLimitCount> kExecutorLimits = {{
     {LimitId::kSessions, "sessions", 256, "sessions in all"},
-    {LimitId::kSessionsPerPrincipal, "sessions-per-principal", 64, "sessions of one principal"},
+    {LimitId::kSessionsPerPrincipal, "sessions-per-principal", 16, "sessions of one principal"},
     {LimitId::kAttachments, "attachments", 64, "clients attached to one session at once"},
     {LimitId::kTensors, "tensors", 65536, "tensors of one session"},
     {LimitId::kPrograms, "programs", 256, "program slots of one session; all sessions together may hold 16 times as many different programs"},
