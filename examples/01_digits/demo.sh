@@ -6,8 +6,10 @@ OPWIRE_RUNTIME_DIR=$(mktemp -d)
 export OPWIRE_RUNTIME_DIR
 started=""
 finish() {
-  for pid in $started; do kill "$pid" 2>/dev/null || true; done
-  for pid in $started; do wait "$pid" 2>/dev/null || true; done
+  for pid in $started; do  # the executor first, so that it can say goodbye
+    kill "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
   rm -rf "$OPWIRE_RUNTIME_DIR"
 }
 trap finish EXIT INT TERM
