@@ -130,8 +130,8 @@ StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) co
     }
   }
   if (candidates.empty()) {
-    return InvalidArgument("{} takes {}, not {}", row->Signature(), row->variables.empty() ? "no type variable" : row->variables[0].types.ToString(),
-                           DTypeName(dtype));
+    return InvalidArgument("{} {}, not {}", row->Signature(),
+                           row->variables.empty() ? "has one form for all" : "takes " + row->variables[0].types.ToString(), DTypeName(dtype));
   }
   return Dump({{"op", row->name}, {"signature", row->Signature()}, {"doc", row->doc}, {"candidates", candidates}});
 }

@@ -11,7 +11,12 @@ namespace ops {
 void AddReference(VariantTable& table, std::string_view op, const opw_kernel& kernel) {
   const OpRow* const row = Catalogue().Find(op);
   assert(row != nullptr);
-  const DTypeSet dtypes = row->variables.empty() ? kAll : row->variables[0].types;
+  // Without a type variable: the types that its operands name.
+  DTypeSet dtypes = row->variables.empty() ? DTypeSet() : row->variables[0].types;
+  if (row->variables.empty()) {
+    for (const OperandSpec& o : row->operands) dtypes = dtypes | row->TypesOf(o.type);
+  }
+  if (dtypes.Empty()) dtypes = kAll;
   table.Add({std::string(op), "reference", Tier::kReference, 0, dtypes, "", "builtin", kernel});
 }
 
