@@ -120,7 +120,7 @@ StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) co
   for (DType key : keys) {
     if (dtype != DType::kInvalid && key != dtype) continue;
     for (const Candidate& c : core_.variants_.Explain(row->name, key)) {
-      candidates.push_back({{"dtype", DTypeName(key)},
+      candidates.push_back({{"dtype", key == DType::kInvalid ? "-" : DTypeName(key)},
                             {"variant", c.variant->name},
                             {"tier", TierName(c.variant->tier)},
                             {"priority", c.variant->priority},
