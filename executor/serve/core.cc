@@ -124,7 +124,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
   budget_.in_use += a.replies.Acknowledge(std::min(q->request->acked(), seq));
   a.replies.Begin(seq);
   s.last_used = now;
-  if (const auto size = static_cast<int64_t>(q->bytes()); size > budget_.limit - budget_.in_use) {
+  if (const auto size = static_cast<int64_t>(q->bytes()); !budget_.Fits(size)) {
     q->refusal = ResourceExhausted("out of memory: a request of {} bytes, the executor holds {} of {}", size, budget_.in_use, budget_.limit);
     q->bulk = {};
   }

@@ -62,16 +62,6 @@ Status CheckPath(const std::string& path) {
   return absl::OkStatus();
 }
 
-Status WriteAll(int fd, Bytes bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FileError(path);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return absl::OkStatus();
-}
-
 Status ReadAt(const NpyFile& file, uint8_t* into, int64_t bytes, int64_t offset) {
   while (bytes > 0) {
     const ssize_t n = pread(file.fd.get(), into, static_cast<size_t>(bytes), offset);
@@ -104,11 +94,12 @@ Status SaveNpy(const std::string& directory, const std::string& principal, const
   const std::string temporary = fmt::format(".opwire.{}.{}.{}.part", getpid(), MonotonicNow(), ++saves);
   const OwnedFd file(OpenBeneath(parent.get(), temporary, O_WRONLY | O_CREAT | O_EXCL, 0600));
   if (file.get() < 0) return FileError(path);
-  Status status = WriteAll(file.get(), AsBytes(header), path);
-  if (status.ok()) status = WriteAll(file.get(), bytes, path);
-  if (status.ok() && fsync(file.get()) != 0) status = FileError(path);
-  if (status.ok() && renameat(parent.get(), temporary.c_str(), parent.get(), name.c_str()) != 0) status = FileError(path);
-  if (!status.ok()) unlinkat(parent.get(), temporary.c_str(), 0);
+  if (WriteNpy(file.get(), header, bytes) && fsync(file.get()) == 0 &&
+      renameat(parent.get(), temporary.c_str(), parent.get(), name.c_str()) == 0) {
+    return absl::OkStatus();
+  }
+  const Status status = FileError(path);
+  unlinkat(parent.get(), temporary.c_str(), 0);
   return status;
 }
 

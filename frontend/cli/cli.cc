@@ -74,10 +74,10 @@ Status CheckRegistry(const Common& common) {
   const std::vector<std::string> registries = RegistriesOf(common);
   if (registries.size() != 1 || !IsIpc(registries[0])) return absl::OkStatus();
   // One that was started just now is there in a moment.
-  for (const Nanos until = MonotonicNow() + kJustStarted; !SomebodyListens(registries[0]); PollReadable({}, 10 * kMillisecond)) {
-    if (MonotonicNow() >= until && !ComesBack(registries[0])) break;
-  }
-  if (SomebodyListens(registries[0])) return absl::OkStatus();
+  const Nanos until = MonotonicNow() + kJustStarted;
+  bool listens = SomebodyListens(registries[0]);
+  for (; !listens && MonotonicNow() < until; listens = SomebodyListens(registries[0])) PollReadable({}, 10 * kMillisecond);
+  if (listens || ComesBack(registries[0])) return absl::OkStatus();
   struct stat st;
   const std::string path = IpcPath(registries[0]);
   if (lstat(path.c_str(), &st) != 0) {
@@ -158,15 +158,19 @@ int Fail(const Common& common, const Status& status) {
 // ---- Output ------------------------------------------------------------------------------------------------------------------
 
 std::string Table::ToString() const {
+  std::vector<std::vector<std::string>> rows = rows_;
   std::vector<size_t> width;
-  for (const auto& row : rows_) {
+  for (auto& row : rows) {
     width.resize(std::max(width.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], Harmless(row[i], true).size());
+    for (size_t i = 0; i < row.size(); ++i) {
+      row[i] = Harmless(row[i], true);
+      width[i] = std::max(width[i], row[i].size());
+    }
   }
   std::string out;
-  for (const auto& row : rows_) {
+  for (const auto& row : rows) {
     std::string line;
-    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", Harmless(row[i], true), width[i]);
+    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", row[i], width[i]);
     while (!line.empty() && line.back() == ' ') line.pop_back();
     out += line + "\n";
   }

@@ -42,18 +42,6 @@ Status FileError(const std::string& path) {
   return FailedPrecondition("file {}: {}", path, std::strerror(error));
 }
 
-bool WriteAll(int fd, const void* bytes, size_t size) {
-  const auto* at = static_cast<const char*>(bytes);
-  while (size > 0) {
-    const ssize_t n = write(fd, at, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    at += n;
-    size -= static_cast<size_t>(n);
-  }
-  return true;
-}
-
 }  // namespace
 
 Status Array::WriteNpy(const std::string& path) const {
@@ -66,9 +54,7 @@ Status Array::WriteNpy(const std::string& path) const {
   const std::string to = replace ? fmt::format("{}.{}.part", path, getpid()) : path;
   const OwnedFd fd(open(to.c_str(), O_WRONLY | O_CLOEXEC | (replace ? O_CREAT | O_TRUNC : 0), 0666));
   if (fd.get() < 0) return FileError(path);
-  bool good = WriteAll(fd.get(), header.data(), header.size()) && WriteAll(fd.get(), bytes_.data(), bytes_.size());
-  good = good && (!replace || rename(to.c_str(), path.c_str()) == 0);
-  if (good) return absl::OkStatus();
+  if (opwire::WriteNpy(fd.get(), header, bytes_) && (!replace || rename(to.c_str(), path.c_str()) == 0)) return absl::OkStatus();
   const Status status = FileError(path);
   if (replace) unlink(to.c_str());
   return status;

@@ -1,7 +1,10 @@
-// Reading and writing .npy headers.
+// Reading and writing .npy files.
 #include "ir/base/npy.h"
 
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <string_view>
 
@@ -106,6 +109,19 @@ StatusOr<std::string> MakeNpyHeader(DType dtype, std::span<const int64_t> shape)
   out += static_cast<char>(header.size() & 0xff);
   out += static_cast<char>(header.size() >> 8);
   return out + header;
+}
+
+bool WriteNpy(int fd, std::string_view header, std::span<const uint8_t> elements) {
+  const std::span<const uint8_t> parts[] = {{reinterpret_cast<const uint8_t*>(header.data()), header.size()}, elements};
+  for (std::span<const uint8_t> part : parts) {
+    while (!part.empty()) {
+      const ssize_t n = write(fd, part.data(), part.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return false;
+      part = part.subspan(static_cast<size_t>(n));
+    }
+  }
+  return true;
 }
 
 }  // namespace opwire

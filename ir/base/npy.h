@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/base/dtype.h"
@@ -27,6 +28,9 @@ inline constexpr int64_t kNpyMaxHeader = 1 << 16;
 
 // UNIMPLEMENTED for 8-bit floats, which NumPy has no name for. bf16 is written as '<V2', as ml_dtypes does.
 StatusOr<std::string> MakeNpyHeader(DType dtype, std::span<const int64_t> shape);
+
+// Header and elements into an open file; false with errno where they are not all written.
+bool WriteNpy(int fd, std::string_view header, std::span<const uint8_t> elements);
 
 }  // namespace opwire
 

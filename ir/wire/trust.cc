@@ -16,6 +16,8 @@
 #include <optional>
 #include <sstream>
 
+#include "ir/base/owned_fd.h"
+
 namespace opwire {
 namespace {
 
@@ -37,22 +39,16 @@ bool IsName(std::string_view name) {
 
 // A file of this user's (or root's) that nobody else may touch as `forbidden` says.
 StatusOr<std::string> ReadOwn(const std::string& path, mode_t forbidden, std::string_view advice) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return NotFound("file {}: {}", path, std::strerror(errno));
+  const OwnedFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (fd.get() < 0) return NotFound("file {}: {}", path, std::strerror(errno));
   struct stat st;
-  std::string text;
-  Status status;
-  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > kMostBytes) {
-    status = InvalidArgument("file {}: expected a file of at most {} bytes", path, kMostBytes);
-  } else if ((st.st_uid != getuid() && st.st_uid != 0) || (st.st_mode & forbidden)) {
-    status = PermissionDenied("file {}: {}", path, advice);
-  } else {
-    text.resize(static_cast<size_t>(st.st_size));
-    const ssize_t n = read(fd, text.data(), text.size());
-    text.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  if (fstat(fd.get(), &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > kMostBytes) {
+    return InvalidArgument("file {}: expected a file of at most {} bytes", path, kMostBytes);
   }
-  close(fd);
-  if (!status.ok()) return status;
+  if ((st.st_uid != getuid() && st.st_uid != 0) || (st.st_mode & forbidden)) return PermissionDenied("file {}: {}", path, advice);
+  std::string text(static_cast<size_t>(st.st_size), '\0');
+  const ssize_t n = read(fd.get(), text.data(), text.size());
+  text.resize(n > 0 ? static_cast<size_t>(n) : 0);
   return text;
 }
 

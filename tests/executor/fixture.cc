@@ -175,6 +175,15 @@ Answer CoreTest::Load(Client& c, uint32_t slot, const std::string& text) {
   return Ask(c, std::move(put), Serialise(*module));
 }
 
+Answer CoreTest::Alloc(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape) {
+  fb::PutT put;
+  put.id = IdPtr(c, counter);
+  put.type = std::make_unique<fb::TensorTypeT>();
+  put.type->dtype = static_cast<uint8_t>(dtype);
+  put.type->shape = std::move(shape);
+  return Ask(c, std::move(put));
+}
+
 Answer CoreTest::PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape, const std::string& bytes) {
   fb::PutT put;
   put.id = IdPtr(c, counter);

@@ -142,6 +142,8 @@ class CoreTest : public ::testing::Test {
 
   Answer Load(Client& c, uint32_t slot, const std::string& text);
   Answer Put(Client& c, uint64_t counter, const std::vector<float>& values, std::vector<int64_t> shape = {-1});
+  // Memory that the client fills.
+  Answer Alloc(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape);
   Answer PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape, const std::string& bytes);
   Answer Get(Client& c, uint64_t counter);
   Answer Free(Client& c, std::vector<uint64_t> counters);

@@ -65,14 +65,7 @@ class LimitsTest : public CoreTest {
     return batch;
   }
   // Memory that the client would fill: counted, and never touched.
-  Answer Take(Client& c, uint64_t counter, int64_t bytes) {
-    fb::PutT put;
-    put.id = IdPtr(c, counter);
-    put.type = std::make_unique<fb::TensorTypeT>();
-    put.type->dtype = static_cast<uint8_t>(DType::kU8);
-    put.type->shape = {bytes};
-    return Ask(c, std::move(put));
-  }
+  Answer Take(Client& c, uint64_t counter, int64_t bytes) { return Alloc(c, counter, DType::kU8, {bytes}); }
   // Takes powers of two until nothing more fits; how much that was.
   int64_t Fill(Client& c) {
     int64_t total = 0;

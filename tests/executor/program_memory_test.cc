@@ -33,18 +33,9 @@ class ProgramMemoryTest : public CoreTest {
     m.functions.push_back({.name = "f", .nodes = {std::move(node)}, .results = {{"y", 0}}});
     return Serialise(m);
   }
-  // Memory that the client fills.
-  Answer Alloc(Client& c, uint64_t counter, int64_t bytes) {
-    fb::PutT put;
-    put.id = IdPtr(c, counter);
-    put.type = std::make_unique<fb::TensorTypeT>();
-    put.type->dtype = static_cast<uint8_t>(DType::kU8);
-    put.type->shape = {bytes};
-    return Ask(c, std::move(put));
-  }
   // By way of a tensor, as programs that no message holds; it is there still.
   fb::PutProgramT Sent(Client& c, uint32_t slot, const std::string& bytes) {
-    const Answer a = Alloc(c, kSource, static_cast<int64_t>(bytes.size()));
+    const Answer a = Alloc(c, kSource, DType::kU8, {static_cast<int64_t>(bytes.size())});
     EXPECT_TRUE(a.ok()) << a.status;
     for (size_t at = 0; a.ok() && at < bytes.size(); at += kChunkBytes) {
       EXPECT_TRUE(core_->transfers().Write(a.tensor().ticket, at, AsBytes(bytes).subspan(at, std::min(kChunkBytes, bytes.size() - at))).ok());
@@ -131,9 +122,9 @@ TEST_F(ProgramMemoryTest, EachSlotCountsAgainstItsSessionsQuota) {
   ExpectHeld(4 * kMiB);
   ASSERT_TRUE(Upload(other, 1, bytes).reply.body.AsProgramReply()->cached);
   ExpectHeld(4 * kMiB);
-  EXPECT_EQ(Alloc(c, 1, 5 * kMiB).code(), kExhausted) << "tensors and programs share it";
+  EXPECT_EQ(Alloc(c, 1, DType::kU8, {5 * kMiB}).code(), kExhausted) << "tensors and programs share it";
   ASSERT_TRUE(Drop(c, 1).ok());
-  EXPECT_TRUE(Alloc(c, 1, 5 * kMiB).ok());
+  EXPECT_TRUE(Alloc(c, 1, DType::kU8, {5 * kMiB}).ok());
   ASSERT_TRUE(Free(c, {1}).ok());
   ASSERT_TRUE(Bye(c).ok());
   ExpectHeld(4 * kMiB);

@@ -20,14 +20,7 @@ class TensorsTest : public CoreTest {
  protected:
   TensorsTest() : c_(Hello()) {}
   // Memory to be filled by a transfer.
-  Answer Alloc(uint64_t counter, int64_t floats) {
-    fb::PutT put;
-    put.id = IdPtr(c_, counter);
-    put.type = std::make_unique<fb::TensorTypeT>();
-    put.type->dtype = static_cast<uint8_t>(DType::kF32);
-    put.type->shape = {floats};
-    return Ask(c_, std::move(put));
-  }
+  Answer Alloc(uint64_t counter, int64_t floats) { return CoreTest::Alloc(c_, counter, DType::kF32, {floats}); }
   Answer Seal(uint64_t counter) {
     fb::SealT seal;
     seal.id = IdPtr(c_, counter);
