@@ -93,6 +93,7 @@ typedef struct opw_call {
   void* workspace;            /* 64-byte aligned, of the size that `prepare` asked for; contents undefined */
   int64_t workspace_bytes;
   opw_runtime* runtime;       /* null in supports; in prepare only its number of threads may be used */
+  const void* context;        /* the kernel's own */
 } opw_call;
 
 typedef struct opw_kernel {
@@ -105,7 +106,17 @@ typedef struct opw_kernel {
   int (*prepare)(const opw_call*, void** state, int64_t* workspace_bytes);
   void (*release)(void* state);
   int (*run)(const opw_call*);
+  const void* context;        /* handed to each call; for kernels that are data, such as programs */
 } opw_kernel;
+
+/* A shared library of one kernel exports it:
+ *
+ *   OPW_KERNEL = {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run}; */
+#ifdef __cplusplus
+#define OPW_KERNEL extern "C" __attribute__((visibility("default"))) const opw_kernel opwire_kernel
+#else
+#define OPW_KERNEL __attribute__((visibility("default"))) const opw_kernel opwire_kernel
+#endif
 
 #ifdef __cplusplus
 }
