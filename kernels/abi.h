@@ -6,7 +6,7 @@
  *     for (int64_t i = 0; i < c->results[0].elements; ++i) y[i] = 2 * x[i];
  *     return OPW_OK;
  *   }
- *   const opw_kernel kTwice = {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run};
+ *   const opw_kernel kTwice = {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run, 0};
  *
  * Rules. A kernel writes only its results and its workspace. Values that a client sent (indices, lengths, targets) are loaded
  * once each, compared unsigned, and where out of range the kernel reads 0, skips the write and calls out_of_range. No kernel
@@ -111,7 +111,7 @@ typedef struct opw_kernel {
 
 /* A shared library of one kernel exports it:
  *
- *   OPW_KERNEL = {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run}; */
+ *   OPW_KERNEL = {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run, 0}; */
 #ifdef __cplusplus
 #define OPW_KERNEL extern "C" __attribute__((visibility("default"))) const opw_kernel opwire_kernel
 #else
