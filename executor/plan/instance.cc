@@ -38,18 +38,18 @@ uint32_t EstimateNanos(const OpCost& cost) {
 
 }  // namespace
 
-std::string LabelOf(const Step& step, const VariantTable& variants) {
+const std::string& LabelOf(const Step& step, const VariantTable& variants) {
   const size_t i = step.mark >> 32;
-  if (i >= variants.variants().size()) return "copy@result";
-  return variants.variants()[i].op + "@" + variants.variants()[i].name;
+  static const std::string* const copy = new std::string("copy@result");
+  return i < variants.labels().size() ? variants.labels()[i] : *copy;
 }
 
 class Instance::Builder {
  public:
-  Builder(const Program& program, uint32_t function, std::vector<int64_t> symbols, const VariantTable& variants,
+  Builder(const Program& program, uint32_t function, std::vector<int64_t> symbols,
           const InstanceOptions& options)
       : p_(program), f_(program.module.functions[function]), plan_(program.plans[function]), types_(program.values[function]),
-        typing_(program.typing.functions[function]), dims_(program.module.dims, symbols), variants_(variants), options_(options),
+        typing_(program.typing.functions[function]), dims_(program.module.dims, symbols), variants_(program.kernels->variants), options_(options),
         out_(new Instance(program, function)) {
     out_->symbols_ = std::move(symbols);
   }
@@ -160,7 +160,7 @@ class Instance::Builder {
     size_t tensors = 2 * f_.results.size(), starts = 2, steps = f_.results.size();
     for (const Node& n : f_.nodes) {
       tensors += n.operands.size() + n.results.size();
-      starts += Catalogue().Find(n.op)->operands.size() + 1;
+      starts += typing_.nodes[static_cast<size_t>(&n - f_.nodes.data())].row->operands.size() + 1;
       ++steps;
     }
     out_->tensors_.reserve(tensors);
@@ -323,7 +323,7 @@ class Instance::Builder {
     OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, variants_.Choose(node.op, KeyDType(row, node, types_.types), call, node.pin));
     const opw_kernel& kernel = variant->kernel;
     step.run = kernel.run;
-    step.mark = CrashRecord::Mark(n, static_cast<uint32_t>(variant - variants_.variants().data()));
+    step.mark = CrashRecord::Mark(n, variant->label);
     step.cost_ns = EstimateNanos(CostOf(row, node, static_cast<uint32_t>(first)));
     for (const OperandSpec& o : row.operands) step.checks_values |= o.domain != Domain::kAny;
 
@@ -459,8 +459,8 @@ class Instance::Builder {
 };
 
 StatusOr<std::unique_ptr<Instance>> Instance::Build(const Program& program, uint32_t function, std::vector<int64_t> symbols,
-                                                    const VariantTable& variants, const InstanceOptions& options) {
-  return Builder(program, function, std::move(symbols), variants, options).Build();
+                                                    const InstanceOptions& options) {
+  return Builder(program, function, std::move(symbols), options).Build();
 }
 
 void Instance::FreeAligned::operator()(uint8_t* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }

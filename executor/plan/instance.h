@@ -25,7 +25,7 @@ struct Step {
   uint32_t node() const { return static_cast<uint32_t>(mark); }
 };
 // "matmul@onednn".
-std::string LabelOf(const Step& step, const VariantTable& variants);
+const std::string& LabelOf(const Step& step, const VariantTable& variants);
 
 struct InstanceOptions {
   opw_runtime* runtime = nullptr;
@@ -46,7 +46,7 @@ class Instance {
   // INVALID_ARGUMENT where the sizes break a constraint of the program, OUT_OF_RANGE where an extent is none, RESOURCE_EXHAUSTED where
   // bytes overflow, UNIMPLEMENTED where no variant takes a call; with the node's site. `symbols` were checked against their bounds.
   static StatusOr<std::unique_ptr<Instance>> Build(const Program& program, uint32_t function, std::vector<int64_t> symbols,
-                                                   const VariantTable& variants, const InstanceOptions& options);
+                                                   const InstanceOptions& options);
   ~Instance();
 
   const std::vector<int64_t>& symbols() const { return symbols_; }

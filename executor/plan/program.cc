@@ -80,8 +80,10 @@ DType KeyDType(const OpRow& row, const Node& node, const std::vector<const Tenso
   return DType::kInvalid;
 }
 
-StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, const VariantTable& variants, const ExecutorLimits& limits) {
+StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, std::shared_ptr<const KernelSet> kernels, const ExecutorLimits& limits) {
   auto program = std::make_shared<Program>();
+  const VariantTable& variants = kernels->variants;
+  program->kernels = std::move(kernels);
   const Bytes view{reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
   program->hash = HashProgram(view);
   OPWIRE_ASSIGN_OR_RETURN(program->module, Deserialise(view));
@@ -95,7 +97,7 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, const Varia
   program_limits.attribute_bytes = limits[LimitId::kAttributeBytes];
   program_limits.params = limits[LimitId::kParameters];
   program_limits.results = limits[LimitId::kParameters];
-  OPWIRE_ASSIGN_OR_RETURN(program->typing, VerifyModule(program->module, program_limits));
+  OPWIRE_ASSIGN_OR_RETURN(program->typing, VerifyModule(program->module, program_limits, program->kernels->catalogue()));
   for (size_t i = 0; i < program->module.functions.size(); ++i) {
     const Function& f = program->module.functions[i];
     program->values.emplace_back(f);

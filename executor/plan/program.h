@@ -35,6 +35,7 @@ struct FunctionPlan {
 };
 
 struct Program {
+  std::shared_ptr<const KernelSet> kernels;
   ProgramHash hash;
   std::string bytes;
   Module module;
@@ -59,7 +60,7 @@ struct Program {
 
 // Checks the bytes twice (as bytes, as a program), that every node has a variant here that takes its element types, and works out the
 // plans. Errors carry their site. Runs on a worker.
-StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, const VariantTable& variants, const ExecutorLimits& limits);
+StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, std::shared_ptr<const KernelSet> kernels, const ExecutorLimits& limits);
 
 // The element type by which a node's variant is chosen: that of the row's first type variable.
 DType KeyDType(const OpRow& row, const Node& node, const std::vector<const TensorType*>& values);

@@ -16,11 +16,13 @@ namespace opwire {
 
 class CrashRecord {
  public:
-  // Maps the file anew; `labels` are what steps refer to, "op@variant". What an earlier process left running there comes back in
-  // `died`: "matmul@onednn (node %3 of @mlp)"; empty when it ended in peace.
-  static StatusOr<std::unique_ptr<CrashRecord>> Open(const std::string& path, uint64_t incarnation, const std::vector<std::string>& labels,
-                                                     std::string& died);
+  // Maps the file anew. What an earlier process left running there comes back in `died`: "matmul@onednn (node %3 of @mlp)"; empty
+  // when it ended in peace.
+  static StatusOr<std::unique_ptr<CrashRecord>> Open(const std::string& path, uint64_t incarnation, std::string& died);
   ~CrashRecord();
+
+  // What steps refer to, "op@variant"; labels are only ever added. Beyond 8192 a step is noted without one.
+  void SetLabels(const std::vector<std::string>& labels);
 
   static uint64_t Mark(uint32_t node, uint32_t label) { return uint64_t{label} << 32 | node; }
 
@@ -34,10 +36,10 @@ class CrashRecord {
   void EndRun() { c_->running = 0; }
 
   // Any thread: the label of the step that began last.
-  std::string label() const { return LabelAt(*c_, bytes_, __atomic_load_n(&c_->mark, __ATOMIC_RELAXED)); }
+  std::string label() const { return LabelAt(*c_, __atomic_load_n(&c_->mark, __ATOMIC_RELAXED)); }
 
  private:
-  static constexpr size_t kLabelBytes = 48;
+  static constexpr size_t kLabelBytes = 112, kMaxLabels = 8192;
   struct Contents {
     uint64_t magic;
     uint64_t incarnation;
@@ -48,11 +50,11 @@ class CrashRecord {
     // Then `labels` names of kLabelBytes each.
   };
   CrashRecord() = default;
-  static std::string LabelAt(const Contents& c, size_t bytes, uint64_t mark);
+  static constexpr size_t kBytes = sizeof(Contents) + kMaxLabels * kLabelBytes;  // of which what no label fills takes no space
+  static std::string LabelAt(const Contents& c, uint64_t mark);
   static std::string Died(int fd);
 
   Contents* c_ = nullptr;
-  size_t bytes_ = 0;
 };
 
 }  // namespace opwire

@@ -181,7 +181,7 @@ Status Run::FindInstance(const RunEnvironment& env) {
     if (i > 0) std::rotate(ready.begin(), ready.begin() + static_cast<ptrdiff_t>(i), ready.begin() + static_cast<ptrdiff_t>(i) + 1);
     return absl::OkStatus();
   }
-  OPWIRE_ASSIGN_OR_RETURN(auto built, Instance::Build(*program_, message_->function(), symbols_, *env.variants,
+  OPWIRE_ASSIGN_OR_RETURN(auto built, Instance::Build(*program_, message_->function(), symbols_,
                                                       {env.device->runtime(), env.no_arena, env.lanes->capacity()}));
   instance_ = built.get();
   ready.insert(ready.begin(), std::move(built));
@@ -295,18 +295,18 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
     const int rc = s.run(&s.call);
     if (profile) step_ns_.push_back(static_cast<uint64_t>(env.clock() - step_begun));
     if (rc != OPW_OK) {
-      failure_ = WithSite(Internal("{} failed", LabelOf(s, *env.variants)), SiteOfStep(s.node()));
+      failure_ = WithSite(Internal("{} failed", LabelOf(s, program_->kernels->variants)), SiteOfStep(s.node()));
       break;
     }
     if (s.checks_values) {
       const RunFlags flags = env.device->TakeFlags();
       flags_ |= flags.raised;
       if (flags.out_of_range_operand >= 0 && failure_.ok()) {
-        const Function& f = program_->module.functions[message_->function()];
-        const OpRow& row = *Catalogue().Find(f.nodes[s.node()].op);
+        const OpRow& row = *program_->typing.functions[message_->function()].nodes[s.node()].row;
+        const auto operand = static_cast<size_t>(flags.out_of_range_operand);
         // The run goes on to its end; its status is that of the first such value.
         failure_ = WithSite(OutOfRange("{}: operand {} has a value outside its domain at position {}", row.name,
-                                       row.operands[static_cast<size_t>(flags.out_of_range_operand)].name, flags.out_of_range_position),
+                                       operand < row.operands.size() ? row.operands[operand].name : std::to_string(operand), flags.out_of_range_position),
                             SiteOfStep(s.node()));
       }
     }
@@ -373,7 +373,7 @@ int64_t Run::ReplyBytes() const {
   return bytes + (message_->profile() ? kProfileBytes : 0);
 }
 
-flatbuffers::Offset<fb::RunReply> Run::Reply(const RunEnvironment& env, flatbuffers::FlatBufferBuilder& b, Nanos queued) const {
+flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b, Nanos queued) const {
   const size_t results = instance_->results().size();
   fb::ResultInfo* infos;
   const auto* wanted = message_->results();
@@ -423,7 +423,7 @@ flatbuffers::Offset<fb::RunReply> Run::Reply(const RunEnvironment& env, flatbuff
     std::vector<flatbuffers::Offset<fb::StepCost>> costs;
     for (size_t i = 0; i < std::min(step_ns_.size(), kProfiledSteps); ++i) {
       const Step& s = instance_->steps()[i];
-      costs.push_back(fb::CreateStepCost(b, s.node(), b.CreateSharedString(LabelOf(s, *env.variants)), step_ns_[i]));
+      costs.push_back(fb::CreateStepCost(b, s.node(), b.CreateSharedString(LabelOf(s, program_->kernels->variants)), step_ns_[i]));
     }
     profile_at = b.CreateVector(costs);
   }

@@ -22,7 +22,6 @@ enum class StopReason : uint32_t { kNone = 0, kCancelled = 1, kDeadline = 2, kDr
 // What runs use; the device thread's.
 struct RunEnvironment {
   Device* device = nullptr;
-  const VariantTable* variants = nullptr;
   Lanes* lanes = nullptr;
   class CrashRecord* crash = nullptr;  // may be null
   int64_t max_instances = 64;
@@ -47,7 +46,7 @@ class Run {
   // Stores results, poisons what a failed run had begun to write, and gives back what it held. The status of the run; on success the
   // reply's body can be built with Reply until End.
   Status Finish(const RunEnvironment& env, Store& store);
-  flatbuffers::Offset<fb::RunReply> Reply(const RunEnvironment& env, flatbuffers::FlatBufferBuilder& b, Nanos queued) const;
+  flatbuffers::Offset<fb::RunReply> Reply(flatbuffers::FlatBufferBuilder& b, Nanos queued) const;
   // What Reply takes at the most. From Begin to End.
   int64_t ReplyBytes() const;
   void End(const RunEnvironment& env);

@@ -16,12 +16,18 @@ MemoryBudget BudgetOf(const Device& device, const ExecutorLimits& limits) {
 
 }  // namespace
 
-Core::Core(CoreOptions options, Device& device, const VariantTable& variants, CrashRecord* crash, Shell& shell)
-    : options_(std::move(options)), device_(device), variants_(variants), crash_(crash), shell_(shell),
+Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet> kernels, CrashRecord* crash, Shell& shell)
+    : options_(std::move(options)), device_(device), crash_(crash), shell_(shell),
       budget_(BudgetOf(device, options_.limits)), lanes_(std::max<int64_t>(budget_.limit, 4096), &budget_), gate_(device.stop()) {
-  environment_ = {&device_, &variants_, &lanes_, crash_, options_.limits[LimitId::kInstances], options_.no_arena,
+  environment_ = {&device_, &lanes_, crash_, options_.limits[LimitId::kInstances], options_.no_arena,
                   options_.clock};
   load_.free_memory = budget_.limit;
+  SetKernels(std::move(kernels));
+}
+
+void Core::SetKernels(std::shared_ptr<const KernelSet> kernels) {
+  if (crash_) crash_->SetLabels(kernels->variants.labels());
+  kernels_ = std::move(kernels);
 }
 
 Core::~Core() {

@@ -68,7 +68,7 @@ struct CoreLoad {
 
 class Core {
  public:
-  Core(CoreOptions options, Device& device, const VariantTable& variants, CrashRecord* crash, Shell& shell);
+  Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet> kernels, CrashRecord* crash, Shell& shell);
   ~Core();
 
   void OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk);
@@ -78,6 +78,8 @@ class Core {
   void OnJobDone(Nanos now, const std::function<void()>& done);
   // Leases, times to live, memory that nobody uses. About once a second.
   void OnTick(Nanos now);
+  // For the sessions that begin from here on; the others keep theirs.
+  void SetKernels(std::shared_ptr<const KernelSet> kernels);
   // No new sessions from here on.
   void Drain() { draining_ = true; }
 
@@ -182,7 +184,7 @@ class Core {
 
   const CoreOptions options_;
   Device& device_;
-  const VariantTable& variants_;
+  std::shared_ptr<const KernelSet> kernels_;
   CrashRecord* const crash_;
   Shell& shell_;
 

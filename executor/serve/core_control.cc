@@ -141,6 +141,7 @@ StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, con
   const int64_t quota = hello.memory_bytes() == 0 ? most : static_cast<int64_t>(std::min<uint64_t>(hello.memory_bytes(), static_cast<uint64_t>(most)));
   auto s = std::make_unique<Session>();
   OPWIRE_ASSIGN_OR_RETURN(s->store, Store::Create(quota, options_.limits[LimitId::kTensors], &budget_));
+  s->kernels = kernels_;
   s->id = next_session_++;
   s->principal = principal;
   s->name = name;

@@ -71,7 +71,7 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
   std::erase_if(programs_, [](const auto& p) { return p.expired(); });
   for (const auto& known : programs_) {
     const auto program = known.lock();
-    if (program->hash != hash || !std::ranges::equal(AsBytes(program->bytes), sent)) continue;
+    if (program->kernels != s.kernels || program->hash != hash || !std::ranges::equal(AsBytes(program->bytes), sent)) continue;
     if (const auto slot = s.slots.find(key); slot == s.slots.end() || slot->second.program != program) {
       if (Status room = CheckQuota(s, sent.size(), program->held.bytes()); !room.ok()) return finish(room);
       s.slots[key] = {program, Reservation(&s.store->quota_budget(), program->held.bytes())};
@@ -97,7 +97,9 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
   auto reserved = std::make_shared<Reserved>(Reserved{{&budget_, expected}, {&s.store->quota_budget(), expected}});
   auto result = std::make_shared<StatusOr<std::shared_ptr<Program>>>(Internal("not prepared"));
   SubmitFor(
-      s, [this, result, bytes = std::move(bytes)]() mutable { *result = PrepareProgram(std::move(bytes), variants_, options_.limits); },
+      s, [this, result, kernels = s.kernels, bytes = std::move(bytes)]() mutable {
+        *result = PrepareProgram(std::move(bytes), std::move(kernels), options_.limits);
+      },
       [this, result, reserved, key](Session& session, const QueuedRequest& request) {
         if (!result->ok()) return ReplyStatus(session, request, result->status());
         // Out of what the worker shares, so that the program ends on this thread too.

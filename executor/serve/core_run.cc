@@ -77,7 +77,7 @@ void Core::ContinueRun(Nanos now, Session& s) {
   if (RunSlice(now, s, q, q.deadline) == Run::Outcome::kMore) return;
   const Status status = s.run.Finish(environment_, *s.store);
   if (status.ok()) {
-    const auto body = s.run.Reply(environment_, builder_, now - q.arrival);
+    const auto body = s.run.Reply(builder_, now - q.arrival);
     Reply(s, q, status, fb::ReplyBody::RunReply, body.Union());
   } else {
     load_.failed.fetch_add(1, std::memory_order_relaxed);
@@ -114,7 +114,7 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
     if (!q.refusal.ok()) s.run.Abort(q.refusal);
     if (RunSlice(now, s, q, DeadlineOf(q.arrival, run)) == Run::Outcome::kMore) return;
     status = s.run.Finish(environment_, *s.store);
-    if (status.ok()) p.replies.push_back(s.run.Reply(environment_, p.builder, now - q.arrival));
+    if (status.ok()) p.replies.push_back(s.run.Reply(p.builder, now - q.arrival));
     s.run.End(environment_);
     ++p.next;
     ++s.runs;

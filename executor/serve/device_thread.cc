@@ -17,10 +17,10 @@ constexpr Nanos kRouterEvery = 10 * kMicrosecond;
 
 }  // namespace
 
-DeviceThread::DeviceThread(CoreOptions options, std::unique_ptr<Router> router, Device& device, const VariantTable& variants,
+DeviceThread::DeviceThread(CoreOptions options, std::unique_ptr<Router> router, Device& device, std::shared_ptr<const KernelSet> kernels,
                            CrashRecord* crash, std::function<void(PeerId, std::string)> send_control)
     : router_(std::move(router)), send_control_(std::move(send_control)), slice_(options.slice),
-      core_(std::move(options), device, variants, crash, *this), workers_(std::make_unique<Workers>(2)) {}
+      core_(std::move(options), device, std::move(kernels), crash, *this), workers_(std::make_unique<Workers>(2)) {}
 
 DeviceThread::~DeviceThread() {
   // What workers have done may hold sessions' memory: it is delivered before the core goes.

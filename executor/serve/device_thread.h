@@ -17,7 +17,7 @@ namespace opwire {
 class DeviceThread : private Shell {
  public:
   // `send_control` is called on this thread with a control peer's reply.
-  DeviceThread(CoreOptions options, std::unique_ptr<Router> router, Device& device, const VariantTable& variants, CrashRecord* crash,
+  DeviceThread(CoreOptions options, std::unique_ptr<Router> router, Device& device, std::shared_ptr<const KernelSet> kernels, CrashRecord* crash,
                std::function<void(PeerId, std::string)> send_control);
   ~DeviceThread() override;
 

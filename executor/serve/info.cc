@@ -32,13 +32,13 @@ std::string Dump(const json& j) { return j.dump(-1, ' ', false, json::error_hand
 
 }  // namespace
 
-std::vector<std::unique_ptr<fb::OpEntryT>> OpEntries(const VariantTable& variants) {
+std::vector<std::unique_ptr<fb::OpEntryT>> OpEntries(const KernelSet& kernels) {
   std::vector<std::unique_ptr<fb::OpEntryT>> out;
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpRow& row : kernels.catalogue().rows()) {
     auto entry = std::make_unique<fb::OpEntryT>();
     entry->name = row.name;
     entry->version = row.version;
-    for (const Variant& v : variants.Of(row.name)) {
+    for (const Variant& v : kernels.variants.Of(row.name)) {
       if (!v.unavailable.empty()) continue;
       auto variant = std::make_unique<fb::VariantEntryT>();
       variant->name = v.name;
@@ -47,6 +47,9 @@ std::vector<std::unique_ptr<fb::OpEntryT>> OpEntries(const VariantTable& variant
       variant->dtypes = Mask(v.dtypes);
       entry->dtypes |= variant->dtypes;
       entry->variants.push_back(std::move(variant));
+    }
+    for (const OpDeclaration& d : kernels.declarations) {
+      if (d.name == row.name) entry->declaration = ToJson({&d, 1});
     }
     if (!entry->variants.empty()) out.push_back(std::move(entry));
   }
@@ -60,7 +63,15 @@ StatusOr<std::string> InfoWriter::Write(const std::string& principal, const fb::
   if (topic == "explain") return Explain(info.argument() ? info.argument()->str().substr(0, 128) : "", static_cast<DType>(info.dtype()));
   if (topic == "sessions") return Sessions(principal);
   if (topic == "stats") return Stats();
-  return NotFound("info: expected report, ops, explain, sessions or stats, got '{}'", topic);
+  if (topic == "declarations") return Declarations(principal, info.token());
+  return NotFound("info: expected report, ops, explain, sessions, stats or declarations, got '{}'", topic);
+}
+
+StatusOr<std::string> InfoWriter::Declarations(const std::string& principal, const flatbuffers::Vector<uint8_t>* token) const {
+  OPWIRE_ASSIGN_OR_RETURN(const Core::Speaker speaker, core_.SpeakerOf(token));
+  const Session& session = *core_.sessions_.at(speaker.session);
+  if (session.principal != principal) return PermissionDenied("session: the token belongs to another principal");
+  return ToJson(session.kernels->declarations);
 }
 
 std::string InfoWriter::Report() const {
@@ -78,14 +89,14 @@ std::string InfoWriter::Report() const {
   for (const ExecutorLimit& row : kExecutorLimits) limits[std::string(row.name)] = core_.options_.limits[row.id];
   j["limits"] = limits;
   json ops = json::array();
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpRow& row : core_.kernels_->catalogue().rows()) {
     json variants = json::array();
-    for (const Variant& v : core_.variants_.Of(row.name)) {
+    for (const Variant& v : core_.kernels_->variants.Of(row.name)) {
       variants.push_back({{"name", v.name},
                           {"tier", TierName(v.tier)},
                           {"source", v.source},
                           {"dtypes", v.dtypes.ToString()},
-                          {"state", v.unavailable.empty() ? "prebuilt" : "unavailable"},
+                          {"state", v.unavailable.empty() ? OriginName(v.origin) : "unavailable"},
                           {"reason", v.unavailable}});
     }
     ops.push_back({{"op", row.name}, {"variants", variants}});
@@ -96,10 +107,10 @@ std::string InfoWriter::Report() const {
 
 std::string InfoWriter::Ops() const {
   json ops = json::array();
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpRow& row : core_.kernels_->catalogue().rows()) {
     DTypeSet dtypes;
     json names = json::array();
-    for (const Variant& v : core_.variants_.Of(row.name)) {
+    for (const Variant& v : core_.kernels_->variants.Of(row.name)) {
       if (!v.unavailable.empty()) continue;
       dtypes = dtypes | v.dtypes;
       names.push_back(v.name);
@@ -112,14 +123,15 @@ std::string InfoWriter::Ops() const {
 }
 
 StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) const {
-  const OpAlias* alias = Catalogue().FindAlias(op);
-  const OpRow* row = Catalogue().Find(alias ? alias->name : op);
-  if (!row) return NotFound("no op '{}'; the nearest are: {}", op, fmt::join(Catalogue().Nearest(op), ", "));
+  const OpCatalogue& ops = core_.kernels_->catalogue();
+  const OpAlias* alias = ops.FindAlias(op);
+  const OpRow* row = ops.Find(alias ? alias->name : op);
+  if (!row) return NotFound("no op '{}'; the nearest are: {}", op, fmt::join(ops.Nearest(op), ", "));
   const std::vector<DType> keys = KeyTypes(*row);
   json candidates = json::array();
   for (DType key : keys) {
     if (dtype != DType::kInvalid && key != dtype) continue;
-    for (const Candidate& c : core_.variants_.Explain(row->name, key)) {
+    for (const Candidate& c : core_.kernels_->variants.Explain(row->name, key)) {
       candidates.push_back({{"dtype", key == DType::kInvalid ? "-" : DTypeName(key)},
                             {"variant", c.variant->name},
                             {"tier", TierName(c.variant->tier)},

@@ -12,8 +12,8 @@ class InfoWriter {
  public:
   explicit InfoWriter(const Core& core) : core_(core) {}
 
-  // Topics: "report", "ops", "explain" (argument: an op, and an element type), "sessions" (the principal's own), "stats". NOT_FOUND for
-  // another topic or an op that the catalogue lacks, with the nearest names.
+  // Topics: "report", "ops", "explain" (argument: an op, and an element type), "sessions" (the principal's own), "stats", "declarations"
+  // (of the token's session). NOT_FOUND for another topic or an op that the catalogue lacks, with the nearest names.
   StatusOr<std::string> Write(const std::string& principal, const fb::Info& info) const;
 
  private:
@@ -22,12 +22,13 @@ class InfoWriter {
   StatusOr<std::string> Explain(const std::string& op, DType dtype) const;
   std::string Sessions(const std::string& principal) const;
   std::string Stats() const;
+  StatusOr<std::string> Declarations(const std::string& principal, const flatbuffers::Vector<uint8_t>* token) const;
 
   const Core& core_;
 };
 
 // The op list as registered with a registry: every row that some variant here can run, with the element types it takes.
-std::vector<std::unique_ptr<fb::OpEntryT>> OpEntries(const VariantTable& variants);
+std::vector<std::unique_ptr<fb::OpEntryT>> OpEntries(const KernelSet& kernels);
 
 }  // namespace opwire
 

@@ -87,7 +87,7 @@ std::string RandomName(const std::string& device) {
   return fmt::format("{}-{:06x}", kind, r & 0xffffff);
 }
 
-fb::ExecutorInfoT InfoOf(const Flags& f, const CoreOptions& core, const Device& device, const VariantTable& variants,
+fb::ExecutorInfoT InfoOf(const Flags& f, const CoreOptions& core, const Device& device, const KernelSet& kernels,
                          const std::string& control_endpoint) {
   const DeviceInfo& d = device.info();
   fb::ExecutorInfoT info;
@@ -106,7 +106,7 @@ fb::ExecutorInfoT InfoOf(const Flags& f, const CoreOptions& core, const Device& 
     fact->value = value;
     info.facts.push_back(std::move(fact));
   }
-  info.ops = OpEntries(variants);
+  info.ops = OpEntries(kernels);
   info.uid = getuid();
   info.insecure = f.insecure;
   return info;
@@ -145,7 +145,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
 
   auto device = OpenDevice(f.device, {.cores = f.cores});
   if (!device.ok()) return Fail(absl::IsInvalidArgument(device.status()) ? kUsage : kDeviceRefused, device.status());
-  const VariantTable variants = BuildVariantTable(**device);
+  const auto kernels = std::make_shared<const KernelSet>(KernelSet{.variants = BuildVariantTable(**device)});
 
   // Run and control have contexts of their own, so that bulk never delays a run.
   ZmqContext run_context, control_context;
@@ -180,14 +180,12 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     host.ring_listener = *listener;
   }
   std::string died;
-  std::vector<std::string> labels;
-  for (const Variant& v : variants.variants()) labels.push_back(v.op + "@" + v.name);
-  auto crash = CrashRecord::Open(fmt::format("{}/{}.crash", *directory, name), core.incarnation, labels, died);
+  auto crash = CrashRecord::Open(fmt::format("{}/{}.crash", *directory, name), core.incarnation, died);
   if (!crash.ok()) return Fail(kCannotStart, crash.status());
   if (!died.empty()) Log(LogLevel::kWarning, "the previous incarnation died in a kernel", {{"kernel", died}});
 
   host.registries = registries;
-  host.info = InfoOf(f, core, **device, variants, (*control)->endpoint());
+  host.info = InfoOf(f, core, **device, *kernels, (*control)->endpoint());
   if (!died.empty()) {
     auto fact = std::make_unique<fb::KeyValueT>();
     fact->key = "died";
@@ -207,7 +205,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   Log(LogLevel::kInfo, "serving", {{"device", (*device)->info().kind}, {"control", (*control)->endpoint()}, {"run", core.run_endpoint}});
 
   HostThread host_thread(std::move(host), control_context, *std::move(control), crash->get());
-  DeviceThread device_thread(core, *std::move(run), **device, variants, crash->get(),
+  DeviceThread device_thread(core, *std::move(run), **device, kernels, crash->get(),
                              [&](PeerId peer, std::string reply) { host_thread.SendControl(peer, std::move(reply)); });
   int code = 0;
   // The device was bound on this thread, so it stays the device thread.

@@ -70,6 +70,7 @@ struct Session {
   uint32_t next_attachment = 1;
   absl::flat_hash_map<uint32_t, std::unique_ptr<Attachment>> attachments;
   std::unique_ptr<Store> store;
+  std::shared_ptr<const KernelSet> kernels;
   // Each client numbers its own.
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, ProgramSlot> slots;  // by (attachment, slot)
 

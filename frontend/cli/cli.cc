@@ -273,7 +273,7 @@ StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic,
   return Internal("executor {} answered something else", executor.id);
 }
 
-StatusOr<Module> ReadProgram(const std::string& path) {
+StatusOr<ProgramFile> ReadProgram(const Common& common, const std::string& path) {
   struct stat st;
   std::ifstream file(path);
   if (!file || stat(path.c_str(), &st) != 0 || S_ISDIR(st.st_mode)) {
@@ -282,8 +282,14 @@ StatusOr<Module> ReadProgram(const std::string& path) {
   }
   std::stringstream text;
   text << file.rdbuf();
-  auto module = Parse(text.str(), path);
-  if (module.ok()) return module;
+  std::vector<ExecutorFacts> executors;
+  if (text.str().find(kUserPrefix) != std::string::npos) {
+    OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
+    OPWIRE_ASSIGN_OR_RETURN(executors, Executors(common, client, /*with_ops=*/true));
+  }
+  auto ops = CatalogueOf(executors);
+  auto module = Parse(text.str(), path, {.ops = *ops});
+  if (module.ok()) return ProgramFile{std::move(ops), *std::move(module)};
   return Status(module.status().code(), MessageOf(module.status()) + Excerpt(MessageOf(module.status()), path, text.str()));
 }
 

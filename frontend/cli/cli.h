@@ -103,8 +103,12 @@ StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic,
 // The id of the executor that holds this user's session of that name; empty: none does.
 StatusOr<std::string> HolderOf(const std::vector<ExecutorFacts>& executors, const std::string& session);
 
-// A program's file. Errors show the line that they name.
-StatusOr<Module> ReadProgram(const std::string& path);
+// A program's file, parsed with the ops of users that executors here offer, where it names such. Errors show the line that they name.
+struct ProgramFile {
+  std::shared_ptr<const OpCatalogue> ops;
+  Module module;
+};
+StatusOr<ProgramFile> ReadProgram(const Common& common, const std::string& path);
 
 }  // namespace opwire::cli
 

@@ -166,9 +166,10 @@ Status Explain(const Common& common, const ExplainArgs& args) {
     }
     dtype = *parsed;
   }
-  if (!Catalogue().Find(args.op) && !Catalogue().FindAlias(args.op)) return NoOp(args.op);
+  if (!Catalogue().Find(args.op) && !Catalogue().FindAlias(args.op) && !args.op.starts_with(kUserPrefix)) return NoOp(args.op);
   auto explained = AskBest(common, "explain", args.op, dtype);
   if (absl::IsInvalidArgument(explained.status())) return AsUsage(explained.status());
+  if (absl::IsNotFound(explained.status())) return WithNext(AsUsage(explained.status()), "list the ops: opwire ops");
   if (!explained.ok()) return explained.status();
   if (common.json) {
     PrintJson(*explained);
@@ -194,7 +195,8 @@ Status Explain(const Common& common, const ExplainArgs& args) {
 Status Placement(const Common& common, const std::string& file) {
   std::optional<Module> program;
   if (!file.empty()) {
-    OPWIRE_ASSIGN_OR_RETURN(program, ReadProgram(file));
+    OPWIRE_ASSIGN_OR_RETURN(ProgramFile read, ReadProgram(common, file));
+    program = std::move(read.module);
   }
   OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
   Common all = common;  // those that --on excludes are shown, with the reason

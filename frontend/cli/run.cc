@@ -311,8 +311,9 @@ StatusOr<RunResult> WaitFor(PendingRun& run, Session& session) {
 }  // namespace
 
 Status Run(const Common& common, const RunArgs& args) {
-  OPWIRE_ASSIGN_OR_RETURN(Module module, ReadProgram(args.file));
-  OPWIRE_RETURN_IF_ERROR(VerifyModule(module).status());
+  OPWIRE_ASSIGN_OR_RETURN(ProgramFile file, ReadProgram(common, args.file));
+  Module& module = file.module;
+  OPWIRE_RETURN_IF_ERROR(VerifyModule(module, {}, *file.ops).status());
   const Signature signature(module);
   const Function& f = signature.function;
   OPWIRE_ASSIGN_OR_RETURN(const Pairs in, PairsOf(args.in, "--in"));

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "frontend/cpp/array.h"
+#include "ir/ops/declaration.h"
 #include "ir/program/module.h"
 
 namespace opwire {
@@ -149,6 +150,10 @@ struct TensorFacts {
 class Session {
  public:
   Session() = default;
+
+  // The ops that its programs may name: the built-in ones and those of its executor's users. They stay the same as long as the session
+  // lives; for ModuleBuilder and Parse.
+  StatusOr<std::shared_ptr<const OpCatalogue>> Ops();
 
   StatusOr<Program> Load(std::string_view text, std::string_view filename = "program");
   StatusOr<Program> Load(Module module);

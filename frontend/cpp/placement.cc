@@ -2,6 +2,7 @@
 #include "frontend/cpp/placement.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace opwire {
 namespace {
@@ -24,6 +25,17 @@ std::string MissingOp(const ExecutorFacts& e, const Module& program) {
 bool Accelerated(const ExecutorFacts& e) { return e.device != "cpu"; }
 
 }  // namespace
+
+std::shared_ptr<const OpCatalogue> CatalogueOf(const std::vector<ExecutorFacts>& executors) {
+  std::vector<OpDeclaration> declarations;
+  for (const ExecutorFacts& e : executors) {
+    for (const OpFacts& op : e.ops) {
+      auto told = DeclarationsFromJson(op.declaration);
+      if (told.ok()) std::move(told->begin(), told->end(), std::back_inserter(declarations));
+    }
+  }
+  return CatalogueOf(declarations);
+}
 
 std::vector<PlacementCandidate> Place(const std::vector<ExecutorFacts>& executors, const SessionOptions& options) {
   std::vector<PlacementCandidate> out;

@@ -3,10 +3,12 @@
 #ifndef OPWIRE_FRONTEND_CPP_PLACEMENT_H_
 #define OPWIRE_FRONTEND_CPP_PLACEMENT_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "frontend/cpp/client.h"
+#include "ir/ops/declaration.h"
 
 namespace opwire {
 
@@ -15,6 +17,7 @@ struct OpFacts {
   int version = 1;
   DTypeSet dtypes;
   std::vector<std::string> variants;
+  std::string declaration;  // of an op that is not built in, as a JSON list of one
 };
 
 struct ExecutorFacts {
@@ -39,6 +42,9 @@ struct PlacementCandidate {
   std::string reason;  // why it is chosen, comes later, or cannot take it
   absl::StatusCode code = absl::StatusCode::kUnavailable;  // of that reason
 };
+
+// The built-in ops and those that the executors offer; of two with one name the first executor's. Executors need their ops.
+std::shared_ptr<const OpCatalogue> CatalogueOf(const std::vector<ExecutorFacts>& executors);
 
 // Best first; those that cannot take the session last, with the reason. Executors need their ops where a program is given.
 std::vector<PlacementCandidate> Place(const std::vector<ExecutorFacts>& executors, const SessionOptions& options);

@@ -27,11 +27,12 @@ ExecutorFacts FactsOf(const fb::ExecutorInfoT& i) {
   f.insecure = i.insecure;
   for (const auto& fact : i.facts) f.facts.emplace_back(fact->key, fact->value);
   for (const auto& op : i.ops) {
-    OpFacts o{op->name, op->version, {}, {}};
+    OpFacts o{.name = op->name, .version = op->version};
     for (int t = 1; t < kDTypeCount; ++t) {
       if ((op->dtypes >> t) & 1u) o.dtypes = o.dtypes | DTypeSet{static_cast<DType>(t)};
     }
     for (const auto& v : op->variants) o.variants.push_back(v->name);
+    o.declaration = op->declaration;
     f.ops.push_back(std::move(o));
   }
   if (i.load) {
@@ -230,16 +231,21 @@ const std::string& Session::executor() const { return state_->executor_id; }
 bool Session::on_ring() const { return state_->connection && state_->connection->on_ring(); }
 
 StatusOr<std::string> Session::Info(std::string_view topic, std::string_view argument, DType dtype) {
-  OPWIRE_RETURN_IF_ERROR(state_->Ensure());
+  return state_->Info(topic, argument, dtype);
+}
+
+StatusOr<std::string> SessionState::Info(std::string_view topic, std::string_view argument, DType dtype) {
+  OPWIRE_RETURN_IF_ERROR(Ensure());
   fb::InfoT info;
   info.topic = topic;
   info.argument = argument;
   info.dtype = static_cast<uint8_t>(dtype);
-  OPWIRE_ASSIGN_OR_RETURN(const ClientChannel::Message message, state_->connection->Control(std::move(info)));
+  info.token = connection->hello().token;
+  OPWIRE_ASSIGN_OR_RETURN(const ClientChannel::Message message, connection->Control(std::move(info)));
   AlignedBytes memory;
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, DecodeReply(AsBytes(message.head), memory));
   const fb::InfoReply* body = reply->body_as_InfoReply();
-  if (!body || !body->json()) return Internal("executor {} answered something else", state_->executor_id);
+  if (!body || !body->json()) return Internal("executor {} answered something else", executor_id);
   return body->json()->str();
 }
 

@@ -1,4 +1,6 @@
 // Programs and runs, from the client's side.
+#include <algorithm>
+
 #include "frontend/cpp/session_state.h"
 #include "ir/base/element.h"
 #include "ir/program/serialise.h"
@@ -17,8 +19,25 @@ const std::vector<int64_t>* ShapeOf(const Arg& arg) {
 
 // ---- Loading -----------------------------------------------------------------------------------------------------------------
 
+StatusOr<std::shared_ptr<const OpCatalogue>> SessionState::Ops() {
+  OPWIRE_RETURN_IF_ERROR(Ensure());
+  if (ops && ops_generation == generation) return ops;
+  OPWIRE_ASSIGN_OR_RETURN(const std::string json, Info("declarations"));
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<OpDeclaration> declarations, DeclarationsFromJson(json));
+  ops = CatalogueOf(declarations);
+  ops_generation = generation;
+  return ops;
+}
+
+StatusOr<std::shared_ptr<const OpCatalogue>> Session::Ops() { return state_->Ops(); }
+
 StatusOr<Program> Session::Load(std::string_view text, std::string_view filename) {
-  OPWIRE_ASSIGN_OR_RETURN(Module module, Parse(text, filename));
+  if (text.find(kUserPrefix) == text.npos) {
+    OPWIRE_ASSIGN_OR_RETURN(Module module, Parse(text, filename));
+    return Load(std::move(module));
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const auto ops, state_->Ops());
+  OPWIRE_ASSIGN_OR_RETURN(Module module, Parse(text, filename, {.ops = *ops}));
   return Load(std::move(module));
 }
 
@@ -27,7 +46,11 @@ StatusOr<Program> Session::Load(Module module) {
   p.state_ = std::make_shared<Program::State>();
   Program::State& s = *p.state_;
   s.session = state_;
-  OPWIRE_ASSIGN_OR_RETURN(s.typing, VerifyModule(module));
+  const auto is_user = [](const Node& n) { return n.op.starts_with(kUserPrefix); };
+  if (std::ranges::any_of(module.functions, [&](const Function& f) { return std::ranges::any_of(f.nodes, is_user); })) {
+    OPWIRE_ASSIGN_OR_RETURN(s.ops, state_->Ops());
+  }
+  OPWIRE_ASSIGN_OR_RETURN(s.typing, VerifyModule(module, {}, s.ops ? *s.ops : Catalogue()));
   s.module = std::move(module);
   s.bytes = Serialise(s.module);
   s.slot = state_->next_slot++;

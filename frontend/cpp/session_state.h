@@ -26,6 +26,7 @@ struct Client::State {
 
 struct Program::State {
   std::shared_ptr<SessionState> session;
+  std::shared_ptr<const OpCatalogue> ops;  // whose rows the typing names; null: the built-in ones
   Module module;
   Typing typing;
   std::string bytes;
@@ -68,6 +69,8 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Nanos retry_at = 0;                 // no new session before
   Nanos backoff = 0;
   Status lost;                        // why there is no connection
+  std::shared_ptr<const OpCatalogue> ops;  // null: not asked for
+  uint64_t ops_generation = 0;        // whose they are
 
   ~SessionState();
 
@@ -79,6 +82,8 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   void OnLost(const Status& why);
   Status SendAgain();
   Status ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token);
+  // Facts as JSON, from the control socket.
+  StatusOr<std::string> Info(std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid);
 
   // ---- requests (session_requests.cc)
   // Sends a request that `builder` is ready to hold: `body` writes it and returns its offset. The ticket.
@@ -115,6 +120,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Status FetchInto(const Tensor::State& t, std::span<uint8_t> into);
 
   // ---- programs (session_programs.cc)
+  StatusOr<std::shared_ptr<const OpCatalogue>> Ops();
   Status EnsureUploaded(Program::State& p);
   StatusOr<flatbuffers::Offset<fb::Run>> BuildRun(Program::State& p, const std::vector<Arg>& args, const RunOptions& options,
                                                   std::vector<Tensor>& kept, std::vector<Tensor>& moved);

@@ -12,6 +12,7 @@ namespace opwire {
 
 struct FunctionBuilder::State {
   Module* module;
+  const OpCatalogue* ops;
   Status* status;  // the module's first error
   Function f;
   std::vector<TensorType> types;  // by ValueId: parameters, then results
@@ -22,6 +23,7 @@ struct FunctionBuilder::State {
 };
 
 struct ModuleBuilder::State {
+  const OpCatalogue& ops;
   Module module;  // its functions stay empty until Finish
   Status status;
   std::deque<FunctionBuilder::State> functions;
@@ -37,12 +39,12 @@ const TensorType& NoType() {
 
 }  // namespace
 
-ModuleBuilder::ModuleBuilder() : s_(std::make_unique<State>()) {}
+ModuleBuilder::ModuleBuilder(const OpCatalogue& ops) : s_(new State{.ops = ops}) {}
 ModuleBuilder::~ModuleBuilder() = default;
 ModuleBuilder::ModuleBuilder(ModuleBuilder&&) noexcept = default;
 
 FunctionBuilder ModuleBuilder::Function(std::string_view name) {
-  s_->functions.push_back({&s_->module, &s_->status, {.name = std::string(name)}, {}});
+  s_->functions.push_back({&s_->module, &s_->ops, &s_->status, {.name = std::string(name)}, {}});
   return FunctionBuilder(&s_->functions.back());
 }
 
@@ -50,7 +52,7 @@ StatusOr<Module> ModuleBuilder::Finish() {
   OPWIRE_RETURN_IF_ERROR(s_->status);
   Module out = s_->module;
   for (const FunctionBuilder::State& f : s_->functions) out.functions.push_back(f.f);
-  OPWIRE_RETURN_IF_ERROR(VerifyModule(out).status());
+  OPWIRE_RETURN_IF_ERROR(VerifyModule(out, {}, s_->ops).status());
   return out;
 }
 
@@ -91,9 +93,9 @@ Dim FunctionBuilder::DimParam(std::string_view name, Dim symbol) {
 
 std::vector<Value> FunctionBuilder::Append(std::string_view op, std::vector<ValueId> operands, std::vector<uint32_t> segments,
                                            const std::vector<AttrArg>& attrs) {
-  const OpRow* row = Catalogue().Find(op);
+  const OpRow* row = s_->ops->Find(op);
   if (row == nullptr) {
-    s_->Fail(Unimplemented("unknown op {}{}", Clip(op), DidYouMean(Catalogue().Nearest(op))));
+    s_->Fail(Unimplemented("unknown op {}{}", Clip(op), DidYouMean(s_->ops->Nearest(op))));
     return {};
   }
   // On an error the op still has as many results, which carry it.
@@ -134,7 +136,7 @@ std::vector<Value> FunctionBuilder::Ops(std::string_view op, const std::vector<V
   std::vector<ValueId> ids;
   for (Value v : operands) ids.push_back(v.id);
   // Optional operands at the end may be left out.
-  if (const OpRow* row = Catalogue().Find(op)) {
+  if (const OpRow* row = s_->ops->Find(op)) {
     while (ids.size() < row->operands.size() && row->operands[ids.size()].optional) ids.push_back(kAbsent);
   }
   return Append(op, std::move(ids), {}, attrs);

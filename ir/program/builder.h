@@ -90,7 +90,8 @@ class FunctionBuilder {
 
 class ModuleBuilder {
  public:
-  ModuleBuilder();
+  // `ops` outlives it.
+  explicit ModuleBuilder(const OpCatalogue& ops = Catalogue());
   ~ModuleBuilder();
   ModuleBuilder(ModuleBuilder&&) noexcept;
 

@@ -11,11 +11,14 @@
 
 namespace opwire {
 
-StatusOr<Module> Parse(std::string_view text, std::string_view filename) { return text::Parser(text, filename).ParseModule(); }
+StatusOr<Module> Parse(std::string_view text, std::string_view filename, const ParseOptions& options) {
+  return text::Parser(text, filename, options).ParseModule();
+}
 
 namespace text {
 
-Parser::Parser(std::string_view text, std::string_view filename) : text_(text), filename_(filename), token_(NextToken(text, 0)) {}
+Parser::Parser(std::string_view text, std::string_view filename, const ParseOptions& options)
+    : text_(text), filename_(filename), options_(options), token_(NextToken(text, 0)) {}
 
 Token Parser::Take() {
   const Token taken = token_;
@@ -223,13 +226,13 @@ Status Parser::ParseNode() {
 
 StatusOr<const OpRow*> Parser::FindOp(const Token& name, bool* swap) const {
   std::string_view op = name.text;
-  if (const OpAlias* alias = Catalogue().FindAlias(op)) {
+  if (const OpAlias* alias = options_.ops.FindAlias(op)) {
     op = alias->name;
     *swap = alias->swap;
   }
-  const OpRow* row = Catalogue().Find(op);
+  const OpRow* row = options_.ops.Find(op);
   if (row == nullptr) {
-    return ErrorAt(name.offset, Unimplemented("unknown op {}{}", Clip(op), DidYouMean(Catalogue().Nearest(op))));
+    return ErrorAt(name.offset, Unimplemented("unknown op {}{}", Clip(op), DidYouMean(options_.ops.Nearest(op))));
   }
   return row;
 }

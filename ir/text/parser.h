@@ -10,6 +10,7 @@
 
 #include "ir/program/module.h"
 #include "ir/text/lexer.h"
+#include "ir/text/text.h"
 
 namespace opwire::text {
 
@@ -18,7 +19,7 @@ bool HexToBytes(std::string_view digits, std::string* bytes);
 
 class Parser {
  public:
-  Parser(std::string_view text, std::string_view filename);
+  Parser(std::string_view text, std::string_view filename, const ParseOptions& options);
   StatusOr<Module> ParseModule();
 
  private:
@@ -86,6 +87,7 @@ class Parser {
 
   std::string_view text_;
   std::string_view filename_;
+  const ParseOptions& options_;
   Token token_;
   Module module_;
   std::map<std::string_view, Dim> symbols_;  // by name without '?'

@@ -45,7 +45,7 @@ std::string FloatText(double v) {
 
 class Printer {
  public:
-  explicit Printer(const Module& m) : m_(m) {}
+  Printer(const Module& m, const OpCatalogue& ops) : m_(m), ops_(ops) {}
 
   std::string Print() {
     std::string functions;
@@ -102,7 +102,7 @@ class Printer {
     for (size_t i = 0; i < n.results.size(); ++i) out += (i ? ", " : "") + ValueName(f, first + static_cast<ValueId>(i));
     if (!n.results.empty()) out += " = ";
     out += n.op;
-    const OpRow* row = Catalogue().Find(n.op);
+    const OpRow* row = ops_.Find(n.op);
     if (row == nullptr || row->version != n.version) out += fmt::format(":v{}", n.version);
     if (!n.pin.empty()) out += "@" + n.pin;
     out += "(" + OperandsText(f, n, row) + ")";
@@ -221,11 +221,12 @@ class Printer {
   }
 
   const Module& m_;
+  const OpCatalogue& ops_;
   std::set<int64_t> printed_symbols_;
 };
 
 }  // namespace
 
-std::string Print(const Module& module) { return Printer(module).Print(); }
+std::string Print(const Module& module, const OpCatalogue& ops) { return Printer(module, ops).Print(); }
 
 }  // namespace opwire

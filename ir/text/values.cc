@@ -149,6 +149,12 @@ StatusOr<std::string> Parser::ParseString() {
 }
 
 StatusOr<DType> Parser::ParseElementType() {
+  for (const auto& [name, type] : options_.types) {
+    if (Peek().Is(name)) {
+      Take();
+      return type;
+    }
+  }
   const auto dtype = Peek().kind == TokenKind::kName ? ParseDType(Peek().text) : std::nullopt;
   if (!dtype) {
     std::vector<std::string_view> names;

@@ -20,7 +20,7 @@ Status CheckLimit(int64_t count, int64_t limit, std::string_view what);
 // function that saw it last: so that all walks together are linear.
 class FunctionVerifier {
  public:
-  FunctionVerifier(Module& module, uint32_t function, const Limits& limits, std::vector<uint32_t>& stamps);
+  FunctionVerifier(Module& module, uint32_t function, const Limits& limits, const OpCatalogue& ops, std::vector<uint32_t>& stamps);
   StatusOr<FunctionTyping> Verify();
 
  private:
@@ -47,6 +47,7 @@ class FunctionVerifier {
   const uint32_t number_;
   const Function& f_;
   const Limits& limits_;
+  const OpCatalogue& ops_;
   std::vector<uint32_t>& stamps_;
   const ValueTypes values_;
   std::vector<int64_t> last_read_;    // by parameter: the last node that reads it, -1 for none

@@ -21,11 +21,13 @@ Status Annotate(const Status& s, const std::string& where) {
 
 }  // namespace
 
-FunctionVerifier::FunctionVerifier(Module& module, uint32_t function, const Limits& limits, std::vector<uint32_t>& stamps)
+FunctionVerifier::FunctionVerifier(Module& module, uint32_t function, const Limits& limits, const OpCatalogue& ops,
+                                   std::vector<uint32_t>& stamps)
     : module_(module),
       number_(function),
       f_(module.functions[function]),
       limits_(limits),
+      ops_(ops),
       stamps_(stamps),
       values_(f_),
       last_read_(f_.params.size(), -1) {}
@@ -83,12 +85,12 @@ Status FunctionVerifier::CheckParams() {
 
 Status FunctionVerifier::CheckNode(uint32_t index) {
   const Node& n = f_.nodes[index];
-  const OpRow* row = Catalogue().Find(n.op);
+  const OpRow* row = ops_.Find(n.op);
   if (row == nullptr) {
-    if (const OpAlias* alias = Catalogue().FindAlias(n.op)) {
+    if (const OpAlias* alias = ops_.FindAlias(n.op)) {
       return InvalidArgument("{} is an alias that only the text form takes; the op is {}", alias->alias, alias->name);
     }
-    return Unimplemented("unknown op {}{}", Clip(n.op), DidYouMean(Catalogue().Nearest(n.op)));
+    return Unimplemented("unknown op {}{}", Clip(n.op), DidYouMean(ops_.Nearest(n.op)));
   }
   if (n.version != row->version) {
     return Unimplemented("{}: expected version {}, got {}", n.op, row->version, n.version);

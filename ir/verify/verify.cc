@@ -121,7 +121,7 @@ Status CheckNames(const Module& m, const Limits& limits) {
 }  // namespace
 }  // namespace verify
 
-StatusOr<Typing> VerifyModule(Module& module, const Limits& limits) {
+StatusOr<Typing> VerifyModule(Module& module, const Limits& limits, const OpCatalogue& ops) {
   if (!module.features.empty()) {
     return Unimplemented("program: feature \"{}\" is unknown; this verifier knows none", Clip(module.features[0]));
   }
@@ -131,7 +131,7 @@ StatusOr<Typing> VerifyModule(Module& module, const Limits& limits) {
   Typing typing;
   std::vector<uint32_t> stamps;
   for (uint32_t i = 0; i < module.functions.size(); ++i) {
-    OPWIRE_ASSIGN_OR_RETURN(FunctionTyping function, verify::FunctionVerifier(module, i, limits, stamps).Verify());
+    OPWIRE_ASSIGN_OR_RETURN(FunctionTyping function, verify::FunctionVerifier(module, i, limits, ops, stamps).Verify());
     typing.functions.push_back(std::move(function));
   }
   return typing;

@@ -85,8 +85,9 @@ struct Typing {
 };
 
 // INVALID_ARGUMENT, RESOURCE_EXHAUSTED beyond a limit, UNIMPLEMENTED for unknown features, ops and versions. Messages name
-// the function, node, op and source location and are at most about 1.5 KiB. Adds to module.dims what shape rules make.
-StatusOr<Typing> VerifyModule(Module& module, const Limits& limits = {});
+// the function, node, op and source location and are at most about 1.5 KiB. Adds to module.dims what shape rules make. The typing's
+// rows are those of `ops`, which outlives it.
+StatusOr<Typing> VerifyModule(Module& module, const Limits& limits = {}, const OpCatalogue& ops = Catalogue());
 
 }  // namespace opwire
 

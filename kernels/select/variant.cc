@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "ir/ops/catalogue.h"
 
 namespace opwire {
 namespace {
@@ -51,13 +50,29 @@ std::string_view TierName(Tier tier) {
   return "invalid";
 }
 
+std::string_view OriginName(Origin origin) {
+  switch (origin) {
+    case Origin::kPrebuilt:
+      return "prebuilt";
+    case Origin::kCached:
+      return "cached";
+    case Origin::kBuilt:
+      return "built";
+  }
+  return "invalid";
+}
+
 void VariantTable::Add(Variant v) {
   const std::span<const Variant> others = Of(v.op);
   const bool known = std::any_of(others.begin(), others.end(), [&](const Variant& o) { return o.name == v.name; });
-  if (known || Catalogue().Find(v.op) == nullptr) {
+  if (known || ops_->Find(v.op) == nullptr) {
     fmt::print(stderr, "variant {}@{}: {}\n", v.op, v.name, known ? "added twice" : "no such row in the catalogue");
     std::abort();
   }
+  const std::string label = v.op + "@" + v.name;
+  const auto at = std::find(labels_.begin(), labels_.end(), label);
+  v.label = static_cast<uint32_t>(at - labels_.begin());
+  if (at == labels_.end()) labels_.push_back(label);
   variants_.insert(std::upper_bound(variants_.begin(), variants_.end(), v, Before), std::move(v));
 }
 

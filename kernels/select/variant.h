@@ -6,13 +6,16 @@
 #ifndef OPWIRE_KERNELS_SELECT_VARIANT_H_
 #define OPWIRE_KERNELS_SELECT_VARIANT_H_
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ir/base/status.h"
 #include "ir/base/type.h"
+#include "ir/ops/declaration.h"
 #include "kernels/abi.h"
 
 namespace opwire {
@@ -23,6 +26,10 @@ class Device;
 enum class Tier : uint8_t { kReference = 0, kLibtorch = 1, kProduction = 2, kPinned = 3 };
 std::string_view TierName(Tier tier);
 
+// Where a variant's code comes from.
+enum class Origin : uint8_t { kPrebuilt = 0, kCached = 1, kBuilt = 2 };
+std::string_view OriginName(Origin origin);
+
 struct Variant {
   std::string op;          // a row of the catalogue
   std::string name;        // unique within the op: "reference", "avx512", "onednn"
@@ -30,8 +37,11 @@ struct Variant {
   int priority = 0;        // within the tier, higher first
   DTypeSet dtypes;         // of the row's first type variable; all of the row's where it has none
   std::string unavailable; // why this machine cannot run it ("needs avx512bf16"); empty: it can
-  std::string source;      // "builtin" or where it came from
+  std::string source;      // "builtin", or the folder of a user's op
   opw_kernel kernel{};
+  Origin origin = Origin::kPrebuilt;
+  std::shared_ptr<const void> holds;  // what the kernel's code or context lies in; null: this program
+  uint32_t label = 0;      // its number among the table's labels
 };
 
 struct Candidate {
@@ -42,6 +52,9 @@ struct Candidate {
 
 class VariantTable {
  public:
+  // `ops` outlives the table. `labels` are those of the table before this one, whose numbers stay.
+  explicit VariantTable(const OpCatalogue& ops = Catalogue(), std::vector<std::string> labels = {}) : ops_(&ops), labels_(std::move(labels)) {}
+
   // REQUIRES: op names a row and (op, name) is new.
   void Add(Variant v);
 
@@ -59,11 +72,25 @@ class VariantTable {
   // In order of op, then preference.
   std::span<const Variant> variants() const { return variants_; }
   std::span<const Variant> Of(std::string_view op) const;
+  // "matmul@onednn", by Variant::label; of variants that were there once, too.
+  const std::vector<std::string>& labels() const { return labels_; }
 
  private:
   StatusOr<const Variant*> Pick(std::string_view op, DType dtype, const opw_call* call, std::string_view pin) const;
 
+  const OpCatalogue* ops_;
   std::vector<Variant> variants_;
+  std::vector<std::string> labels_;
+};
+
+// What an executor can run at one time. It never changes once it is in force: a session keeps the one that it began with.
+struct KernelSet {
+  uint64_t epoch = 1;
+  std::shared_ptr<const OpCatalogue> ops;  // null: the built-in ones
+  std::vector<OpDeclaration> declarations; // of those that are not built in
+  VariantTable variants;
+
+  const OpCatalogue& catalogue() const { return ops ? *ops : Catalogue(); }
 };
 
 // All variants built into this program for the device; unavailable ones are in it with their reason.

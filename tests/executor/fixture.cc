@@ -74,7 +74,7 @@ CoreTest::~CoreTest() { core_.reset(); }
 void CoreTest::Restart() {
   core_.reset();
   shell_ = FakeShell();
-  core_ = std::make_unique<Core>(options_, *device_, variants_, nullptr, shell_);
+  core_ = std::make_unique<Core>(options_, *device_, std::make_shared<KernelSet>(KernelSet{.variants = variants_}), nullptr, shell_);
 }
 
 Answer CoreTest::TryHello(fb::HelloT hello, const std::string& principal) {

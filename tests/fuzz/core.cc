@@ -139,7 +139,7 @@ class World : public Shell {
     for (const auto& [id, value] : limits) options_.limits[id] = value;
     now = 0;
     step = in_.ConsumeBool() ? kMicrosecond : kMillisecond;
-    core_ = std::make_unique<Core>(options_, f_.device, f_.variants, nullptr, *this);
+    core_ = std::make_unique<Core>(options_, f_.device, std::make_shared<KernelSet>(KernelSet{.variants = f_.variants}), nullptr, *this);
     free_before_ = core_->load().free_memory;
   }
 

@@ -69,7 +69,7 @@ class ExecutorNode : public Shell {
     options.clock = time_;
     options.limits[LimitId::kCreditRequests] = 8;
     options.limits[LimitId::kLeaseSeconds] = 5;
-    core_ = std::make_unique<Core>(options, device_, variants_, nullptr, *this);
+    core_ = std::make_unique<Core>(options, device_, std::make_shared<KernelSet>(KernelSet{.variants = variants_}), nullptr, *this);
     fb::ExecutorInfoT info;
     info.id = id();
     info.incarnation = incarnation_;

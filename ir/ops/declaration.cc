@@ -1,0 +1,425 @@
+// Reads signatures with shapes into rows whose shape rule follows them.
+#include "ir/ops/declaration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+
+#include "ir/ops/names.h"
+#include "ir/ops/rows.h"
+
+namespace opwire {
+namespace {
+
+constexpr size_t kMaxSignatureBytes = 4096;
+constexpr size_t kMaxOperands = 64;
+constexpr size_t kMaxTerms = 32;  // of one extent
+
+// An extent in postfix order.
+struct Term {
+  enum Kind : uint8_t { kNumber, kName, kAdd, kMul, kDiv, kMod, kMin, kMax } kind;
+  int64_t number = 0;
+  std::string name = {};
+};
+using ExtentExpr = std::vector<Term>;
+
+struct Pattern {
+  std::string type;
+  bool leading = false;  // begins with "..."
+  std::vector<ExtentExpr> extents;
+};
+
+struct Parameter {
+  std::string name;
+  bool optional = false, variadic = false;
+  Pattern pattern;
+};
+
+struct Signature {
+  std::vector<Parameter> operands, results;
+};
+
+class SignatureParser {
+ public:
+  explicit SignatureParser(std::string_view text) : text_(text) {}
+
+  StatusOr<Signature> Parse() {
+    Signature s;
+    OPWIRE_RETURN_IF_ERROR(Parameters(/*results=*/false, s.operands));
+    if (!TakeIf("->")) return Expected("',' or '->'");
+    OPWIRE_RETURN_IF_ERROR(Parameters(/*results=*/true, s.results));
+    if (!Rest().empty()) return Expected("',' or the end");
+    return s;
+  }
+
+ private:
+  std::string_view Rest() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    return text_.substr(at_);
+  }
+  bool TakeIf(std::string_view mark) {
+    if (!Rest().starts_with(mark)) return false;
+    at_ += mark.size();
+    return true;
+  }
+  Status Expected(std::string_view what) {
+    const std::string_view rest = Rest();
+    return InvalidArgument("signature: column {}: expected {}, got {}", at_ + 1, what, rest.empty() ? "the end" : Clip(rest, 16));
+  }
+  StatusOr<std::string> Name(std::string_view what) {
+    const std::string_view rest = Rest();
+    size_t n = 0;
+    while (n < rest.size() && (std::isalnum(static_cast<unsigned char>(rest[n])) || rest[n] == '_')) ++n;
+    if (!IsIdentifier(rest.substr(0, n))) return Expected(what);
+    at_ += n;
+    return std::string(rest.substr(0, n));
+  }
+
+  Status Parameters(bool results, std::vector<Parameter>& out) {
+    if (Rest().starts_with("->")) return absl::OkStatus();
+    do {
+      Parameter p;
+      OPWIRE_ASSIGN_OR_RETURN(p.name, Name(results ? "a result's name" : "an operand's name"));
+      if (!results && TakeIf("...")) p.variadic = true;
+      if (!results && TakeIf("?")) p.optional = true;
+      if (!TakeIf(":")) return Expected("':'");
+      OPWIRE_ASSIGN_OR_RETURN(p.pattern.type, Name("a type"));
+      OPWIRE_RETURN_IF_ERROR(Shape(p.pattern));
+      out.push_back(std::move(p));
+      if (out.size() > kMaxOperands) return InvalidArgument("signature: expected at most {} operands and results", kMaxOperands);
+    } while (TakeIf(","));
+    return absl::OkStatus();
+  }
+
+  Status Shape(Pattern& pattern) {
+    if (!TakeIf("[")) return Expected("'[' and the extents");
+    if (TakeIf("]")) return absl::OkStatus();
+    if (TakeIf("...")) {
+      pattern.leading = true;
+      if (TakeIf("]")) return absl::OkStatus();
+      if (!TakeIf(",")) return Expected("',' or ']'");
+    }
+    do {
+      ExtentExpr extent;
+      OPWIRE_RETURN_IF_ERROR(Sum(extent));
+      if (extent.size() > kMaxTerms) return InvalidArgument("signature: column {}: expected an extent of at most {} terms", at_ + 1, kMaxTerms);
+      pattern.extents.push_back(std::move(extent));
+      if (pattern.extents.size() > static_cast<size_t>(kMaxRank)) return InvalidArgument("signature: column {}: expected at most rank {}", at_ + 1, kMaxRank);
+    } while (TakeIf(","));
+    if (!TakeIf("]")) return Expected("',', an operator or ']'");
+    return absl::OkStatus();
+  }
+
+  Status Sum(ExtentExpr& out) {
+    OPWIRE_RETURN_IF_ERROR(Product(out));
+    while (TakeIf("+")) {
+      OPWIRE_RETURN_IF_ERROR(Product(out));
+      out.push_back({Term::kAdd});
+    }
+    return absl::OkStatus();
+  }
+  Status Product(ExtentExpr& out) {
+    OPWIRE_RETURN_IF_ERROR(Atom(out));
+    while (true) {
+      const auto kind = TakeIf("*") ? Term::kMul : TakeIf("/") ? Term::kDiv : TakeIf("%") ? Term::kMod : Term::kNumber;
+      if (kind == Term::kNumber) return absl::OkStatus();
+      OPWIRE_RETURN_IF_ERROR(Atom(out));
+      out.push_back({kind});
+    }
+  }
+  Status Atom(ExtentExpr& out) {
+    const std::string_view rest = Rest();
+    if (TakeIf("(")) {
+      if (++depth_ > static_cast<int>(kMaxTerms)) return Expected("less nesting");
+      OPWIRE_RETURN_IF_ERROR(Sum(out));
+      --depth_;
+      return TakeIf(")") ? absl::OkStatus() : Expected("')'");
+    }
+    if (!rest.empty() && std::isdigit(static_cast<unsigned char>(rest[0]))) {
+      int64_t number = 0;
+      const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+      if (error != std::errc() || number > kMaxExtent) return Expected(fmt::format("a number of at most {}", kMaxExtent));
+      at_ += static_cast<size_t>(end - rest.data());
+      out.push_back({Term::kNumber, number});
+      return absl::OkStatus();
+    }
+    OPWIRE_ASSIGN_OR_RETURN(std::string name, Name("an extent"));
+    if ((name != "min" && name != "max") || !TakeIf("(")) {
+      out.push_back({Term::kName, 0, std::move(name)});
+      return absl::OkStatus();
+    }
+    if (++depth_ > static_cast<int>(kMaxTerms)) return Expected("less nesting");
+    OPWIRE_RETURN_IF_ERROR(Sum(out));
+    if (!TakeIf(",")) return Expected("','");
+    OPWIRE_RETURN_IF_ERROR(Sum(out));
+    --depth_;
+    out.push_back({name == "min" ? Term::kMin : Term::kMax});
+    return TakeIf(")") ? absl::OkStatus() : Expected("')'");
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  int depth_ = 0;
+};
+
+bool IsName(const ExtentExpr& e) { return e.size() == 1 && e[0].kind == Term::kName; }
+
+// The shape rule that a signature stands for.
+class ShapeRule {
+ public:
+  ShapeRule(Signature signature, const OpRow& row) : signature_(std::move(signature)) {
+    for (size_t i = 0; i < row.attrs.size(); ++i) {
+      if (row.attrs[i].kind == AttrKind::kInt) attrs_.emplace(row.attrs[i].name, static_cast<int>(i));
+      if (row.attrs[i].kind == AttrKind::kDType) type_attrs_.emplace(row.attrs[i].name, static_cast<int>(i));
+    }
+  }
+
+  // Every name is an extent that some operand binds, or an attribute of kind int.
+  Status Check(const OpRow& row) const {
+    std::map<std::string, bool, std::less<>> bound;
+    bool leading = false;
+    for (const Parameter& p : signature_.operands) {
+      leading |= p.pattern.leading && !p.optional;
+      for (const ExtentExpr& e : p.pattern.extents) {
+        if (IsName(e) && !p.optional) bound[e[0].name] = true;
+      }
+    }
+    const auto check = [&](const Parameter& p, bool result) -> Status {
+      if (p.pattern.leading && !leading) return InvalidArgument("signature: {}: '...' stands for the leading extents of an operand that is always there", p.name);
+      for (const ExtentExpr& e : p.pattern.extents) {
+        for (const Term& t : e) {
+          if (t.kind != Term::kName || bound.contains(t.name) || attrs_.contains(t.name)) continue;
+          if (!result && IsName(e)) continue;  // first bound by an optional operand, for whoever else names it there
+          return InvalidArgument("signature: {}: expected an extent of an operand that is always there, or an attribute of kind int, got {}", p.name, t.name);
+        }
+      }
+      return absl::OkStatus();
+    };
+    for (const Parameter& p : signature_.operands) OPWIRE_RETURN_IF_ERROR(check(p, false));
+    for (const Parameter& p : signature_.results) OPWIRE_RETURN_IF_ERROR(check(p, true));
+    for (const ResultSpec& r : row.results) {
+      if (!row.Variable(r.type) || type_attrs_.contains(r.type)) continue;
+      const bool named = std::ranges::any_of(row.operands, [&](const OperandSpec& o) { return o.type == r.type && !o.optional; });
+      if (!named) return InvalidArgument("signature: {}: expected the type of an operand that is always there, or an attribute of kind dtype, got {}", r.name, r.type);
+    }
+    return absl::OkStatus();
+  }
+
+  bool Binds(std::string_view extent) const {
+    return std::ranges::any_of(signature_.operands, [&](const Parameter& p) {
+      return std::ranges::any_of(p.pattern.extents, [&](const ExtentExpr& e) { return IsName(e) && e[0].name == extent; });
+    });
+  }
+
+  Status operator()(InferContext& c) const {
+    Names names;
+    // Names first, so that an expression may stand before what binds it.
+    for (const bool binding : {true, false}) {
+      for (size_t i = 0; i < signature_.operands.size(); ++i) {
+        const Parameter& p = signature_.operands[i];
+        if (p.variadic) {
+          for (const TensorType* t : c.List(static_cast<int>(i))) OPWIRE_RETURN_IF_ERROR(Match(c, p, *t, names, binding));
+        } else if (const TensorType* t = c.Operand(static_cast<int>(i))) {
+          OPWIRE_RETURN_IF_ERROR(Match(c, p, *t, names, binding));
+        }
+      }
+    }
+    for (size_t r = 0; r < signature_.results.size(); ++r) {
+      const Parameter& p = signature_.results[r];
+      TensorType& t = c.Result(static_cast<int>(r));
+      if (const auto attr = type_attrs_.find(p.pattern.type); attr != type_attrs_.end()) t.dtype = c.Attr<DType>(attr->second);
+      if (p.pattern.leading && !names.leading) return c.Error(fmt::format("the leading extents of {} are not known, for a list is empty", p.name));
+      if (p.pattern.leading) t.shape = *names.leading;
+      for (const ExtentExpr& e : p.pattern.extents) {
+        OPWIRE_ASSIGN_OR_RETURN(const Dim d, Evaluate(c, e, names));
+        t.shape.push_back(d);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Names {
+    std::map<std::string, Dim, std::less<>> extents;
+    std::optional<std::vector<Dim>> leading;
+  };
+
+  Status Match(InferContext& c, const Parameter& p, const TensorType& t, Names& names, bool binding) const {
+    const size_t own = p.pattern.extents.size(), rank = t.shape.size();
+    if (p.pattern.leading ? rank < own : rank != own) {
+      return c.Error(fmt::format("operand {}: expected rank {}{}, got {}", p.name, own, p.pattern.leading ? " or more" : "", c.Print(t)));
+    }
+    const size_t shift = rank - own;
+    if (p.pattern.leading && binding) {
+      const std::vector<Dim> leading(t.shape.begin(), t.shape.begin() + static_cast<ptrdiff_t>(shift));
+      if (!names.leading) names.leading = leading;
+      OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(*names.leading, leading, fmt::format("leading extents of {}", p.name)));
+    }
+    for (size_t i = 0; i < own; ++i) {
+      const ExtentExpr& e = p.pattern.extents[i];
+      const Dim have = t.shape[shift + i];
+      const bool name = IsName(e) && !attrs_.contains(e[0].name);
+      if (name != binding) continue;
+      Dim expected = have;
+      if (name) {
+        expected = names.extents.emplace(e[0].name, have).first->second;
+      } else {
+        OPWIRE_ASSIGN_OR_RETURN(expected, Evaluate(c, e, names));
+      }
+      OPWIRE_RETURN_IF_ERROR(c.RequireEqual(expected, have, fmt::format("extents {} of {}", name ? e[0].name : fmt::format("{}", i), p.name)));
+    }
+    return absl::OkStatus();
+  }
+
+  StatusOr<Dim> Evaluate(InferContext& c, const ExtentExpr& e, const Names& names) const {
+    std::vector<Dim> stack;
+    const auto pop = [&] {
+      const Dim d = stack.back();
+      stack.pop_back();
+      return d;
+    };
+    for (const Term& t : e) {
+      if (t.kind == Term::kNumber) {
+        stack.push_back(c.dims().Constant(t.number));
+        continue;
+      }
+      if (t.kind == Term::kName) {
+        if (const auto it = names.extents.find(t.name); it != names.extents.end()) {
+          stack.push_back(it->second);
+          continue;
+        }
+        const auto attr = attrs_.find(t.name);
+        if (attr == attrs_.end()) return c.Error(fmt::format("extent {} is not known, for the operand that has it is absent or an empty list", t.name));
+        const int64_t value = c.Attr<int64_t>(attr->second);
+        if (value < 0 || value > kMaxExtent) return c.Error(fmt::format("{}: expected 0 to {}, for it is an extent, got {}", t.name, kMaxExtent, value));
+        stack.push_back(c.dims().Constant(value));
+        continue;
+      }
+      const Dim b = pop(), a = pop();
+      switch (t.kind) {
+        case Term::kAdd: stack.push_back(c.dims().Add(a, b)); break;
+        case Term::kMul: stack.push_back(c.dims().Mul(a, b)); break;
+        case Term::kDiv: stack.push_back(c.dims().FloorDiv(a, b)); break;
+        case Term::kMod: stack.push_back(c.dims().Mod(a, b)); break;
+        case Term::kMin: stack.push_back(c.dims().Min(a, b)); break;
+        default: stack.push_back(c.dims().Max(a, b)); break;
+      }
+      if (c.dims().TreeSize(stack.back()) > kMaxTreeSize) return c.Error(fmt::format("an extent is an expression of more than {} terms", kMaxTreeSize));
+    }
+    return stack.back();
+  }
+
+  Signature signature_;
+  std::map<std::string, int, std::less<>> attrs_, type_attrs_;
+};
+
+Status CheckLine(std::string_view doc, std::string_view what) {
+  if (doc.size() <= 512 && doc.find('\n') == doc.npos) return absl::OkStatus();
+  return InvalidArgument("{}: expected one line of at most 512 bytes", what);
+}
+
+Status CheckAttrs(const std::vector<AttrSpec>& attrs) {
+  for (size_t i = 0; i < attrs.size(); ++i) {
+    const AttrSpec& a = attrs[i];
+    if (!IsIdentifier(a.name)) return InvalidArgument("attribute '{}': expected an identifier", Clip(a.name));
+    if (a.doc.empty()) return InvalidArgument("attribute {}: expected a line of documentation", a.name);
+    OPWIRE_RETURN_IF_ERROR(CheckLine(a.doc, "attribute " + a.name));
+    for (size_t j = 0; j < i; ++j) {
+      if (attrs[j].name == a.name) return InvalidArgument("attribute {} is declared twice", a.name);
+    }
+    switch (a.kind) {
+      case AttrKind::kInt: case AttrKind::kFloat: case AttrKind::kBool: case AttrKind::kString: case AttrKind::kDType: case AttrKind::kInts:
+      case AttrKind::kFloats: break;
+      default: return InvalidArgument("attribute {}: expected int, float, bool, string, dtype, ints or floats, got {}", a.name, AttrKindName(a.kind));
+    }
+    if (a.fallback && KindOf(*a.fallback) != a.kind) return InvalidArgument("attribute {}: expected a default of its kind, {}", a.name, AttrKindName(a.kind));
+  }
+  return absl::OkStatus();
+}
+
+Status CheckType(const OpDeclaration& d, const Parameter& p) {
+  const std::string& type = p.pattern.type;
+  const bool known = ParseDType(type) || std::ranges::any_of(d.types, [&](const TypeVariable& v) { return v.name == type; });
+  if (known) return absl::OkStatus();
+  return InvalidArgument("signature: {}: expected an element type or a name in \"types\", got {}", p.name, type);
+}
+
+}  // namespace
+
+StatusOr<OpRow> RowOf(const OpDeclaration& d) {
+  const std::string_view own = std::string_view(d.name).substr(std::min(d.name.size(), kUserPrefix.size()));
+  if (!d.name.starts_with(kUserPrefix) || !IsIdentifier(own) || own.find('.') != own.npos || d.name.size() > 64) {
+    return InvalidArgument("name '{}': expected {} and letters, digits and '_', at most 64 in all", Clip(d.name), kUserPrefix);
+  }
+  if (d.version == 0) return InvalidArgument("version: expected 1 to 65535, got 0");
+  if (d.signature.size() > kMaxSignatureBytes) return InvalidArgument("signature: expected at most {} bytes, got {}", kMaxSignatureBytes, d.signature.size());
+  OPWIRE_ASSIGN_OR_RETURN(Signature signature, SignatureParser(d.signature).Parse());
+  if (signature.results.empty()) return InvalidArgument("signature: expected a result");
+  for (const TypeVariable& v : d.types) {
+    if (!IsIdentifier(v.name) || ParseDType(v.name)) return InvalidArgument("types: '{}': expected a name that is no element type", Clip(v.name));
+    if (v.types.Empty()) return InvalidArgument("types: {}: expected at least one element type", v.name);
+  }
+  OPWIRE_RETURN_IF_ERROR(CheckAttrs(d.attrs));
+  OPWIRE_RETURN_IF_ERROR(CheckLine(d.doc, "doc"));
+
+  OpRow row{.name = d.name, .version = d.version, .attrs = d.attrs, .cost = rows::PerResult(1), .family = "user", .doc = d.doc.empty() ? "An op of a user's." : d.doc};
+  const auto note = [&](const std::string& type) {
+    for (const TypeVariable& v : d.types) {
+      if (v.name == type && !row.Variable(type)) row.variables.push_back(v);
+    }
+  };
+  std::vector<std::string_view> seen;
+  for (const AttrSpec& a : d.attrs) seen.push_back(a.name);
+  const auto check = [&](const Parameter& p) -> Status {
+    if (std::ranges::find(seen, p.name) != seen.end()) return InvalidArgument("signature: {} stands twice", p.name);
+    seen.push_back(p.name);
+    note(p.pattern.type);
+    return CheckType(d, p);
+  };
+  for (const Parameter& p : signature.operands) {
+    OPWIRE_RETURN_IF_ERROR(check(p));
+    row.operands.push_back({p.name, p.pattern.type, p.optional, p.variadic, Domain::kAny});
+  }
+  for (const Parameter& p : signature.results) {
+    OPWIRE_RETURN_IF_ERROR(check(p));
+    row.results.push_back({p.name, p.pattern.type});
+  }
+  for (const TypeVariable& v : d.types) {
+    if (!row.Variable(v.name)) return InvalidArgument("types: {} is not in the signature", v.name);
+  }
+  ShapeRule rule(std::move(signature), row);
+  OPWIRE_RETURN_IF_ERROR(rule.Check(row));
+  for (const auto& [operand, extent] : d.indices) {
+    const int i = row.FindOperand(operand);
+    if (i < 0) return InvalidArgument("indices: the signature has no operand {}", Clip(operand));
+    if ((row.TypesOf(row.operands[i].type) - kIndex) != DTypeSet()) return InvalidArgument("indices: {}: expected i32 or i64, got {}", operand, row.operands[i].type);
+    if (!rule.Binds(extent)) return InvalidArgument("indices: {}: the signature has no extent {}", operand, Clip(extent));
+    row.operands[i].domain = Domain::kIndex;
+  }
+  row.infer = std::move(rule);
+  return row;
+}
+
+StatusOr<std::shared_ptr<const OpCatalogue>> ExtendCatalogue(std::vector<OpRow> more) {
+  std::vector<OpRow> rows = Catalogue().rows();
+  for (OpRow& row : more) {
+    if (std::ranges::any_of(rows, [&](const OpRow& r) { return r.name == row.name; })) return AlreadyExists("two ops are called {}", row.name);
+    rows.push_back(std::move(row));
+  }
+  return std::make_shared<const OpCatalogue>(std::move(rows), Catalogue().aliases());
+}
+
+std::shared_ptr<const OpCatalogue> CatalogueOf(std::span<const OpDeclaration> declarations) {
+  std::vector<OpRow> rows;
+  for (const OpDeclaration& d : declarations) {
+    StatusOr<OpRow> row = RowOf(d);
+    const bool known = std::ranges::any_of(rows, [&](const OpRow& r) { return r.name == d.name; });
+    if (row.ok() && !known) rows.push_back(*std::move(row));
+  }
+  return *ExtendCatalogue(std::move(rows));
+}
+
+}  // namespace opwire
