@@ -329,6 +329,7 @@ class Instance::Builder {
 
     int64_t workspace = 0;
     call.runtime = options_.runtime;  // its number of threads is part of what is prepared
+    call.context = kernel.context;
     if (kernel.prepare) {
       if (kernel.prepare(&call, &call.state, &workspace) != OPW_OK) return Internal("{}@{} could not be prepared", node.op, variant->name);
       if (kernel.release) out_->prepared_.push_back({kernel.release, call.state});

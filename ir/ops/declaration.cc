@@ -165,6 +165,21 @@ class SignatureParser {
   int depth_ = 0;
 };
 
+// Applies an operator to the last two extents.
+void Combine(DimTable& dims, const Term& term, std::vector<Dim>& stack) {
+  const Dim b = stack.back();
+  stack.pop_back();
+  Dim& a = stack.back();
+  switch (term.kind) {
+    case Term::kAdd: a = dims.Add(a, b); break;
+    case Term::kMul: a = dims.Mul(a, b); break;
+    case Term::kDiv: a = dims.FloorDiv(a, b); break;
+    case Term::kMod: a = dims.Mod(a, b); break;
+    case Term::kMin: a = dims.Min(a, b); break;
+    default: a = dims.Max(a, b); break;
+  }
+}
+
 bool IsName(const ExtentExpr& e) { return e.size() == 1 && e[0].kind == Term::kName; }
 
 // The shape rule that a signature stands for.
@@ -276,11 +291,6 @@ class ShapeRule {
 
   StatusOr<Dim> Evaluate(InferContext& c, const ExtentExpr& e, const Names& names) const {
     std::vector<Dim> stack;
-    const auto pop = [&] {
-      const Dim d = stack.back();
-      stack.pop_back();
-      return d;
-    };
     for (const Term& t : e) {
       if (t.kind == Term::kNumber) {
         stack.push_back(c.dims().Constant(t.number));
@@ -298,15 +308,7 @@ class ShapeRule {
         stack.push_back(c.dims().Constant(value));
         continue;
       }
-      const Dim b = pop(), a = pop();
-      switch (t.kind) {
-        case Term::kAdd: stack.push_back(c.dims().Add(a, b)); break;
-        case Term::kMul: stack.push_back(c.dims().Mul(a, b)); break;
-        case Term::kDiv: stack.push_back(c.dims().FloorDiv(a, b)); break;
-        case Term::kMod: stack.push_back(c.dims().Mod(a, b)); break;
-        case Term::kMin: stack.push_back(c.dims().Min(a, b)); break;
-        default: stack.push_back(c.dims().Max(a, b)); break;
-      }
+      Combine(c.dims(), t, stack);
       if (c.dims().TreeSize(stack.back()) > kMaxTreeSize) return c.Error(fmt::format("an extent is an expression of more than {} terms", kMaxTreeSize));
     }
     return stack.back();
@@ -401,6 +403,71 @@ StatusOr<OpRow> RowOf(const OpDeclaration& d) {
   }
   row.infer = std::move(rule);
   return row;
+}
+
+StatusOr<std::vector<OperandPattern>> OperandPatterns(const OpDeclaration& d) {
+  OPWIRE_ASSIGN_OR_RETURN(const Signature signature, SignatureParser(d.signature).Parse());
+  std::vector<OperandPattern> out;
+  for (const Parameter& p : signature.operands) out.push_back({p.pattern.leading, static_cast<int>(p.pattern.extents.size())});
+  return out;
+}
+
+StatusOr<std::vector<std::string>> ExtentNames(const OpDeclaration& d) {
+  OPWIRE_ASSIGN_OR_RETURN(const Signature signature, SignatureParser(d.signature).Parse());
+  std::vector<std::string> names;
+  const auto note = [&](const std::string& name) {
+    const bool attr = std::ranges::any_of(d.attrs, [&](const AttrSpec& a) { return a.name == name; });
+    if (!attr && std::ranges::find(names, name) == names.end()) names.push_back(name);
+  };
+  for (const Parameter& p : signature.operands) {
+    if (p.pattern.leading) note("...");
+    for (const ExtentExpr& e : p.pattern.extents) {
+      for (const Term& t : e) {
+        if (t.kind == Term::kName) note(t.name);
+      }
+    }
+  }
+  return names;
+}
+
+StatusOr<std::vector<Shape>> OperandShapes(const OpDeclaration& d, const std::map<std::string, int64_t>& extents, std::span<const int64_t> leading,
+                                           std::span<const NamedAttr> attrs) {
+  OPWIRE_ASSIGN_OR_RETURN(const Signature signature, SignatureParser(d.signature).Parse());
+  const auto value = [&](const std::string& name) -> StatusOr<int64_t> {
+    if (const auto it = extents.find(name); it != extents.end()) return it->second;
+    for (const NamedAttr& a : attrs) {
+      if (const auto* i = std::get_if<int64_t>(&a.value); i && a.name == name) return *i;
+    }
+    for (const AttrSpec& a : d.attrs) {
+      if (a.name == name && a.fallback && a.kind == AttrKind::kInt) return std::get<int64_t>(*a.fallback);
+    }
+    return InvalidArgument("{}: extent {} has no value", d.name, name);
+  };
+  std::vector<Shape> shapes;
+  for (const Parameter& p : signature.operands) {
+    Shape shape;
+    if (p.pattern.leading) shape.assign(leading.begin(), leading.end());
+    for (const ExtentExpr& e : p.pattern.extents) {
+      // By the same arithmetic as programs: an expression over constants folds.
+      DimTable dims;
+      std::vector<Dim> stack;
+      for (const Term& t : e) {
+        if (t.kind == Term::kNumber || t.kind == Term::kName) {
+          int64_t n = t.number;
+          if (t.kind == Term::kName) {
+            OPWIRE_ASSIGN_OR_RETURN(n, value(t.name));
+          }
+          stack.push_back(dims.Constant(n));
+        } else {
+          Combine(dims, t, stack);
+        }
+      }
+      OPWIRE_ASSIGN_OR_RETURN(const int64_t extent, DimValues(dims, {}).Get(stack.back()));
+      shape.push_back(extent);
+    }
+    shapes.push_back(std::move(shape));
+  }
+  return shapes;
 }
 
 StatusOr<std::shared_ptr<const OpCatalogue>> ExtendCatalogue(std::vector<OpRow> more) {

@@ -31,7 +31,10 @@ std::string ReasonAgainst(const Variant& v, DType dtype) {
 
 // Null too where there is no call to ask about.
 const char* ReasonAgainstCall(const Variant& v, const opw_call* call) {
-  return call == nullptr || v.kernel.supports == nullptr ? nullptr : v.kernel.supports(call);
+  if (call == nullptr || v.kernel.supports == nullptr) return nullptr;
+  opw_call asked = *call;
+  asked.context = v.kernel.context;
+  return v.kernel.supports(&asked);
 }
 
 }  // namespace

@@ -1,0 +1,47 @@
+// Runs a user's kernel against its op's reference, between guard pages. A kernel may do anything, so this belongs into a process of its
+// own (trial.h).
+#ifndef OPWIRE_EXECUTOR_OPS_CHECK_H_
+#define OPWIRE_EXECUTOR_OPS_CHECK_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/base/status.h"
+#include "kernels/device/device.h"
+#include "kernels/jit/manifest.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::ops {
+
+struct CheckOptions {
+  bool thorough = false;  // every type and many sizes; else a small case of each type
+  bool measure = false;
+  uint64_t seed = 1;      // of the inputs
+};
+
+struct Measurement {
+  std::string what;              // "f32 M=1024 N=1024"
+  double seconds = 0;            // of the kernel, the median,
+  double reference_seconds = 0;  // of the reference program with the same types,
+  double copy_seconds = 0;       // and of copying half as many bytes as it reads and writes
+  int64_t bytes = 0;             // that it reads and writes
+};
+
+struct CheckReport {
+  int cases = 0;
+  int refused = 0;                      // by the kernel's own `supports`
+  std::vector<std::string> worst;       // by type: "f32: 3.1e-07 of 1e-04 allowed"
+  std::vector<Measurement> measurements;
+};
+
+// The kernel does what the reference does: equal types and shapes, results within the manifest's tolerance of the reference computed in
+// f64 (exact for integers), nothing read or written outside its tensors, equal bits twice where it says so, no crash for indices out of
+// their domain and a word about them. FAILED_PRECONDITION with the first case that fails, its sizes, element and values.
+StatusOr<CheckReport> CheckKernel(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, Device& device,
+                                  std::shared_ptr<const KernelSet> builtin, const CheckOptions& options);
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_EXECUTOR_OPS_CHECK_H_

@@ -1,0 +1,85 @@
+// Both sides of a trial.
+#include "executor/ops/trial.h"
+
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "ir/ops/names.h"
+#include "kernels/jit/library.h"
+#include "kernels/jit/process.h"
+
+namespace opwire::ops {
+namespace {
+
+using nlohmann::json;
+
+std::string Dump(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+json Report(const CheckReport& r) {
+  json measurements = json::array();
+  for (const Measurement& m : r.measurements) {
+    measurements.push_back({{"what", m.what}, {"seconds", m.seconds}, {"reference", m.reference_seconds}, {"copy", m.copy_seconds}, {"bytes", m.bytes}});
+  }
+  return {{"cases", r.cases}, {"refused", r.refused}, {"worst", r.worst}, {"measurements", measurements}};
+}
+
+StatusOr<CheckReport> ReadReport(const std::string& text) {
+  const json j = json::parse(text, nullptr, false);
+  if (!j.is_object()) return FailedPrecondition("it ended without a word");
+  if (j.contains("failure")) return FailedPrecondition("{}", j.value("failure", ""));
+  CheckReport r;
+  r.cases = j.value("cases", 0);
+  r.refused = j.value("refused", 0);
+  r.worst = j.value("worst", std::vector<std::string>());
+  for (const json& m : j.value("measurements", json::array())) {
+    r.measurements.push_back({m.value("what", ""), m.value("seconds", 0.0), m.value("reference", 0.0), m.value("copy", 0.0), m.value("bytes", int64_t{0})});
+  }
+  return r;
+}
+
+StatusOr<CheckReport> Try(const json& request) {
+  OPWIRE_ASSIGN_OR_RETURN(const jit::OpManifest op, jit::ReadManifest(request.value("folder", "")));
+  const std::string name = request.value("variant", "");
+  const auto variant = std::ranges::find_if(op.variants, [&](const jit::OpVariantSpec& v) { return v.name == name; });
+  if (variant == op.variants.end()) return NotFound("{} has no variant {}", op.name(), name);
+  OPWIRE_ASSIGN_OR_RETURN(const auto device, OpenDevice("cpu", {}));
+  const auto builtin = std::make_shared<const KernelSet>(KernelSet{.variants = BuildVariantTable(*device)});
+  OPWIRE_ASSIGN_OR_RETURN(const auto library, jit::Library::Open(request.value("object", "")));
+  const CheckOptions options{request.value("thorough", false), request.value("measure", false), request.value("seed", uint64_t{1})};
+  return CheckKernel(op, *variant, library->kernel(), *device, builtin, options);
+}
+
+}  // namespace
+
+StatusOr<CheckReport> TryKernel(const std::string& folder, const std::string& variant, const std::string& object, const TrialOptions& options) {
+  const json request{{"folder", folder},
+                     {"variant", variant},
+                     {"object", object},
+                     {"thorough", options.check.thorough},
+                     {"measure", options.check.measure},
+                     {"seed", options.check.seed}};
+  jit::ProcessOptions process{.argv = {options.worker, "--try-op"}, .input = Dump(request), .seconds = options.seconds};
+  // What libraries it needs is the user's affair.
+  if (const char* path = std::getenv("LD_LIBRARY_PATH")) process.environment.push_back(fmt::format("LD_LIBRARY_PATH={}", path));
+  OPWIRE_ASSIGN_OR_RETURN(const jit::ProcessResult result, jit::RunProcess(process));
+  if (result.timed_out) return FailedPrecondition("{} did not return within {} s", variant, options.seconds);
+  // The last line: a kernel may have printed others.
+  std::string text = result.output;
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  if (const size_t line = text.rfind('\n'); line != std::string::npos) text.erase(0, line + 1);
+  StatusOr<CheckReport> report = ReadReport(text);
+  if (report.ok() || !text.empty()) return report;
+  return FailedPrecondition("its process ended with {}{}", result.Describe(), result.errors.empty() ? "" : ": " + Clip(result.errors, 256));
+}
+
+int TrialMain() {
+  const std::string input{std::istreambuf_iterator<char>(std::cin), {}};
+  const json request = json::parse(input, nullptr, false);
+  if (!request.is_object()) return 2;
+  const StatusOr<CheckReport> report = Try(request);
+  std::cout << "\n" << (report.ok() ? Dump(Report(*report)) : Dump({{"failure", MessageOf(report.status())}})) << std::endl;
+  return report.ok() ? 0 : 1;
+}
+
+}  // namespace opwire::ops

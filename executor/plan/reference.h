@@ -1,0 +1,79 @@
+// A program as a kernel: what a user's op means, which answers before its own code is built, and judges that code.
+//
+// The program takes the op's operands by name and order, then those attributes that it needs: an int as a dimension parameter, a float or
+// bool as a 0-d tensor of f64 or bool. Leading extents ('...' of the signature) come as one. It may name the op's type variables.
+//
+//   program @reference(%x: T[?M, ?N], %bias: T[?N]) -> (y: T[?M, ?N]) {
+//     %0 = add(%x, %bias)
+//     %1 = gelu(%0)
+//     return %1
+//   }
+#ifndef OPWIRE_EXECUTOR_PLAN_REFERENCE_H_
+#define OPWIRE_EXECUTOR_PLAN_REFERENCE_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executor/plan/program.h"
+#include "ir/ops/declaration.h"
+#include "kernels/abi.h"
+
+namespace opwire {
+
+// What the type variables of a row stand for.
+using TypeBinding = std::vector<std::pair<std::string, DType>>;
+
+// Every combination of the variables' types; RESOURCE_EXHAUSTED beyond 256.
+StatusOr<std::vector<TypeBinding>> TypeBindings(const OpRow& row);
+
+class ReferenceProgram {
+ public:
+  // Plans `text` for every combination of types. With `wide`, variables of floating types only stand for f64 instead. INVALID_ARGUMENT
+  // with the first error where it serves none of them; those that it does not serve are refused by the kernel's `supports`.
+  static StatusOr<std::shared_ptr<const ReferenceProgram>> Make(const OpDeclaration& declaration, const OpRow& row, const std::string& text,
+                                                                const std::string& filename, std::shared_ptr<const KernelSet> builtin,
+                                                                bool wide = false);
+
+  // Whose context is this object, which outlives every call.
+  opw_kernel kernel() const;
+  // The element types of the row's first variable that it serves.
+  DTypeSet dtypes() const;
+
+ private:
+  struct Form {
+    TypeBinding types;
+    std::shared_ptr<const Program> program;  // null: why not stands in `error`
+    std::string error;
+  };
+  struct State;
+  struct Param {
+    int operand = -1;  // or an attribute
+    int attr = -1;
+  };
+
+  Status Plan(const std::string& text, const std::string& filename, std::shared_ptr<const KernelSet> builtin, Form& form);
+  Status CheckTypes(const Form& form, const Function& f) const;
+  Status MatchParams(const Function& f);
+  const Form* FormOf(const opw_call* call) const;
+  // The values of the program's symbols; INVALID_ARGUMENT where the call's extents contradict each other.
+  StatusOr<std::vector<int64_t>> SymbolsOf(const Program& program, const opw_call* call) const;
+  Shape FlatShape(const opw_tensor& t, int operand) const;
+
+  static const char* Supports(const opw_call* call);
+  static int Prepare(const opw_call* call, void** state, int64_t* workspace_bytes);
+  static void Release(void* state);
+  static int RunCall(const opw_call* call);
+
+  OpRow row_;
+  bool wide_ = false;
+  std::vector<OperandPattern> patterns_;
+  int index_operand_ = -1;         // which operand a value out of its domain is told of
+  std::vector<Param> params_;
+  std::vector<Form> forms_;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_EXECUTOR_PLAN_REFERENCE_H_

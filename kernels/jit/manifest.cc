@@ -1,0 +1,334 @@
+// Reads manifests, and trusts no file that somebody else may change.
+#include "kernels/jit/manifest.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "ir/ops/names.h"
+
+namespace opwire::jit {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uintmax_t kMaxManifestBytes = 256 << 10, kMaxSourceBytes = 16 << 20;
+constexpr std::string_view kDeclarationKeys[] = {"version", "signature", "types", "attributes", "indices", "doc"};
+constexpr std::string_view kKeys[] = {"name",  "version",  "signature", "types", "attributes", "indices",
+                                      "doc",   "reference", "variants",  "tests", "bench",      "tolerance"};
+constexpr std::string_view kVariantKeys[] = {"backend",   "sources",  "headers",  "flags",        "arch_flags",
+                                             "libraries", "min_arch", "priority", "deterministic"};
+constexpr std::string_view kBackends[] = {"cpu", "cuda", "hip"};
+constexpr size_t kMaxVariants = 16, kMaxTests = 256, kMaxList = 64;
+constexpr int64_t kMaxCaseExtent = int64_t{1} << 26;
+
+Status Wrong(std::string_view key, std::string_view expected, const Json& got) {
+  return InvalidArgument("{}: expected {}, got {}", key, expected, Clip(got.dump(-1, ' ', true, Json::error_handler_t::replace)));
+}
+
+Status Prefix(std::string_view where, const Status& s) { return Status(s.code(), fmt::format("{}: {}", where, MessageOf(s))); }
+
+template <size_t n>
+Status UnknownKey(std::string_view where, std::string_view key, const std::string_view (&keys)[n]) {
+  return InvalidArgument("{}unknown key '{}'{}", where, Clip(key), DidYouMean(NearestNames(key, {std::begin(keys), std::end(keys)})));
+}
+
+// Owned by this user or root, and writable by nobody else.
+Status CheckOwner(const std::string& path, bool folder) {
+  struct stat st;
+  if (lstat(path.c_str(), &st) != 0) return NotFound("{}: {}", path, std::strerror(errno));
+  if (S_ISLNK(st.st_mode)) return PermissionDenied("{}: expected a {}, got a symbolic link", path, folder ? "folder" : "file");
+  if (folder ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode)) return InvalidArgument("{}: expected a {}", path, folder ? "folder" : "file");
+  if (st.st_uid != geteuid() && st.st_uid != 0) {
+    return PermissionDenied("{}: belongs to user {}; an executor of user {} takes ops of its own user only", path, st.st_uid, geteuid());
+  }
+  if (st.st_mode & (S_IWGRP | S_IWOTH)) return PermissionDenied("{}: others may write it; chmod go-w it", path);
+  return absl::OkStatus();
+}
+
+// The path of a file of the folder, which no part of the name leads out of.
+StatusOr<std::string> FileOf(const std::string& folder, const std::string& name) {
+  const auto allowed = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.' || c == '/'; };
+  const bool plain = !name.empty() && name.size() <= 255 && std::ranges::all_of(name, allowed) && name[0] != '/' && name[0] != '-';
+  if (!plain) return InvalidArgument("'{}': expected a file of the folder, its name of letters, digits, '_', '-', '.' and '/'", Clip(name));
+  std::string path = folder;
+  std::stringstream parts(name);
+  for (std::string part; std::getline(parts, part, '/');) {
+    if (part.empty() || part == "." || part == "..") return InvalidArgument("'{}': expected a file of the folder, got a way out of it", Clip(name));
+    path += "/" + part;
+    OPWIRE_RETURN_IF_ERROR(CheckOwner(path, path.size() < folder.size() + 1 + name.size()));
+  }
+  return path;
+}
+
+StatusOr<std::string> ReadFile(const std::string& path, uintmax_t most) {
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (error) return NotFound("{}: {}", path, error.message());
+  if (bytes > most) return InvalidArgument("{}: expected at most {} bytes, got {}", path, most, bytes);
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return Unavailable("{}: cannot be read", path);
+  return text.str();
+}
+
+StatusOr<std::vector<std::string>> Strings(const Json& value, std::string_view key) {
+  if (!value.is_array() || value.size() > kMaxList) return Wrong(key, fmt::format("a list of at most {} strings", kMaxList), value);
+  std::vector<std::string> out;
+  for (const Json& v : value) {
+    if (!v.is_string()) return Wrong(key, "strings", v);
+    out.push_back(v.get<std::string>());
+  }
+  return out;
+}
+
+// Files that exist and that only their owner may change.
+StatusOr<std::vector<std::string>> Files(const std::string& folder, const Json& value, std::string_view key) {
+  OPWIRE_ASSIGN_OR_RETURN(std::vector<std::string> names, Strings(value, key));
+  for (const std::string& name : names) {
+    const auto path = FileOf(folder, name);
+    if (!path.ok()) return Prefix(key, path.status());
+  }
+  return names;
+}
+
+// Options of the compiler, none of which names its output or a file of further options.
+StatusOr<std::vector<std::string>> Flags(const Json& value, std::string_view key) {
+  OPWIRE_ASSIGN_OR_RETURN(std::vector<std::string> flags, Strings(value, key));
+  for (const std::string& f : flags) {
+    const bool control = std::ranges::any_of(f, [](char c) { return static_cast<unsigned char>(c) < ' '; });
+    if (f.size() < 2 || f[0] != '-' || f.starts_with("-o") || control) return InvalidArgument("{}: '{}': expected an option such as -funroll-loops", key, Clip(f));
+  }
+  return flags;
+}
+
+bool IsWord(std::string_view s) {
+  return !s.empty() && std::ranges::all_of(s, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '+' || c == '.'; }) && s[0] != '-';
+}
+
+StatusOr<std::vector<std::string>> Backends(const Json& value, const std::string& key) {
+  std::vector<std::string> backends;
+  if (value.is_string()) {
+    backends.push_back(value.get<std::string>());
+  } else {
+    OPWIRE_ASSIGN_OR_RETURN(backends, Strings(value, key));
+  }
+  for (const std::string& b : backends) {
+    if (std::ranges::find(kBackends, b) == std::end(kBackends)) return InvalidArgument("{}: expected cpu, cuda or hip, got '{}'", key, Clip(b));
+  }
+  if (backends.empty()) return InvalidArgument("{}: expected at least one", key);
+  return backends;
+}
+
+StatusOr<OpVariantSpec> ReadVariant(const std::string& folder, const std::string& name, const Json& j) {
+  const std::string where = fmt::format("variants.{}", Clip(name));
+  if (!IsIdentifier(name) || name == "reference") return InvalidArgument("{}: expected an identifier other than reference", where);
+  if (!j.is_object()) return Wrong(where, "an object", j);
+  OpVariantSpec v{.name = name, .backends = {"cpu"}};
+  for (const auto& [field, value] : j.items()) {
+    const std::string key = where + "." + field;
+    if (field == "backend") {
+      OPWIRE_ASSIGN_OR_RETURN(v.backends, Backends(value, key));
+    } else if (field == "sources") {
+      OPWIRE_ASSIGN_OR_RETURN(v.sources, Files(folder, value, key));
+    } else if (field == "headers") {
+      OPWIRE_ASSIGN_OR_RETURN(v.headers, Files(folder, value, key));
+    } else if (field == "flags") {
+      OPWIRE_ASSIGN_OR_RETURN(v.flags, Flags(value, key));
+    } else if (field == "libraries") {
+      OPWIRE_ASSIGN_OR_RETURN(v.libraries, Strings(value, key));
+      for (const std::string& l : v.libraries) {
+        if (!IsWord(l)) return InvalidArgument("{}: '{}': expected a library's name, such as openblas", key, Clip(l));
+      }
+    } else if (field == "arch_flags" || field == "min_arch") {
+      if (!value.is_object()) return Wrong(key, "an object", value);
+      for (const auto& [of, what] : value.items()) {
+        if (field == "arch_flags") {
+          OPWIRE_ASSIGN_OR_RETURN(v.arch_flags[of], Flags(what, key + "." + of));
+        } else {
+          if (!what.is_string() || !IsWord(what.get<std::string>())) return Wrong(key + "." + of, "an architecture, such as x86-64-v3 or sm_90a", what);
+          if (std::ranges::find(kBackends, of) == std::end(kBackends)) return InvalidArgument("{}: expected cpu, cuda or hip, got '{}'", key, Clip(of));
+          v.min_arch[of] = what.get<std::string>();
+        }
+      }
+    } else if (field == "priority") {
+      if (!value.is_number_integer() || value < -1000 || value > 1000) return Wrong(key, "-1000 to 1000", value);
+      v.priority = value.get<int>();
+    } else if (field == "deterministic") {
+      if (!value.is_boolean()) return Wrong(key, "true or false", value);
+      v.deterministic = value.get<bool>();
+    } else {
+      return UnknownKey(where + ": ", field, kVariantKeys);
+    }
+  }
+  if (v.sources.empty()) return InvalidArgument("{}: \"sources\" is missing", where);
+  const bool gpu = v.Serves("cuda") || v.Serves("hip");
+  if (gpu && v.sources.size() != 1) return InvalidArgument("{}.sources: expected one file for cuda and hip, got {}", where, v.sources.size());
+  return v;
+}
+
+StatusOr<OpCase> ReadCase(const OpRow& row, const Json& j, const std::string& where) {
+  if (!j.is_object()) return Wrong(where, "an object", j);
+  OpCase c;
+  for (const auto& [key, value] : j.items()) {
+    if (key == "attributes") {
+      if (!value.is_object()) return Wrong(where + ".attributes", "an object", value);
+      for (const auto& [name, v] : value.items()) {
+        const int i = row.FindAttr(name);
+        if (i < 0) return InvalidArgument("{}.attributes: the op has no attribute {}", where, Clip(name));
+        // As a declaration reads its default.
+        const Json probe = {{"name", "user.x"}, {"signature", "-> y: f32[]"}, {"attributes", {{name, {{"type", AttrKindName(row.attrs[static_cast<size_t>(i)].kind)}, {"default", v}}}}}};
+        auto read = DeclarationFromJson(probe.dump());
+        if (!read.ok()) return Prefix(where, read.status());
+        c.attrs.push_back({name, *read->attrs[0].fallback});
+      }
+      continue;
+    }
+    const auto extent = [](const Json& v) { return v.is_number_integer() && v >= 0 && v <= kMaxCaseExtent; };
+    const std::string wanted = fmt::format("0 to {}", kMaxCaseExtent);
+    if (key == "...") {
+      if (!value.is_array() || value.size() > static_cast<size_t>(kMaxRank) || !std::ranges::all_of(value, extent)) return Wrong(where + "....", "a list of extents", value);
+      c.leading = value.get<std::vector<int64_t>>();
+    } else if (!IsIdentifier(key)) {
+      return InvalidArgument("{}: '{}': expected an extent's name, '...' or attributes", where, Clip(key));
+    } else if (!extent(value)) {
+      return Wrong(where + "." + key, wanted, value);
+    } else {
+      c.extents[key] = value.get<int64_t>();
+    }
+  }
+  return c;
+}
+
+StatusOr<OpManifest> Read(const std::string& folder, const Json& j) {
+  if (!j.is_object()) return Wrong("manifest", "an object", j);
+  OpManifest m{.folder = folder};
+  for (const auto& [key, value] : j.items()) {
+    if (std::ranges::find(kKeys, key) == std::end(kKeys)) return UnknownKey("", key, kKeys);
+  }
+  const auto at = [&](std::string_view key) { return j.find(std::string(key)); };
+  if (at("name") == j.end() || !at("name")->is_string()) return InvalidArgument("\"name\": expected the op's name");
+  Json declared{{"name", std::string(kUserPrefix) + at("name")->get<std::string>()}};
+  for (std::string_view key : kDeclarationKeys) {
+    if (const auto it = at(key); it != j.end()) declared[std::string(key)] = *it;
+  }
+  OPWIRE_ASSIGN_OR_RETURN(m.declaration, DeclarationFromJson(declared.dump(-1, ' ', false, Json::error_handler_t::replace)));
+  OPWIRE_ASSIGN_OR_RETURN(m.row, RowOf(m.declaration));
+
+  const auto reference = at("reference");
+  if (reference == j.end() || !reference->is_string()) return InvalidArgument("\"reference\": expected the file of a program, which says what the op computes");
+  OPWIRE_ASSIGN_OR_RETURN(const std::string path, FileOf(folder, reference->get<std::string>()));
+  OPWIRE_ASSIGN_OR_RETURN(m.reference, ReadFile(path, kMaxSourceBytes));
+
+  const auto variants = at("variants");
+  if (variants == j.end() || !variants->is_object() || variants->empty() || variants->size() > kMaxVariants) {
+    return InvalidArgument("\"variants\": expected an object of one to {} variants by name", kMaxVariants);
+  }
+  for (const auto& [name, value] : variants->items()) {
+    OPWIRE_ASSIGN_OR_RETURN(m.variants.emplace_back(), ReadVariant(folder, name, value));
+  }
+  if (const auto tests = at("tests"); tests != j.end()) {
+    if (!tests->is_array() || tests->size() > kMaxTests) return Wrong("tests", fmt::format("a list of at most {} cases", kMaxTests), *tests);
+    for (size_t i = 0; i < tests->size(); ++i) {
+      OPWIRE_ASSIGN_OR_RETURN(m.tests.emplace_back(), ReadCase(m.row, (*tests)[i], fmt::format("tests[{}]", i)));
+    }
+  }
+  if (const auto bench = at("bench"); bench != j.end()) {
+    OPWIRE_ASSIGN_OR_RETURN(m.bench, ReadCase(m.row, *bench, "bench"));
+  }
+  if (const auto tolerance = at("tolerance"); tolerance != j.end()) {
+    if (!tolerance->is_object()) return Wrong("tolerance", "an object", *tolerance);
+    for (const auto& [name, value] : tolerance->items()) {
+      const auto dtype = ParseDType(name);
+      if (!dtype) return InvalidArgument("tolerance: '{}': expected an element type", Clip(name));
+      if (!value.is_number() || value < 0) return Wrong("tolerance." + name, "a number of at least 0", value);
+      m.tolerance[*dtype] = value.get<double>();
+    }
+  }
+  return m;
+}
+
+// "x86-64-v3" as 3, "sm_90a" as 90, "gfx90a" as 0x90a: an order within a family of names.
+std::pair<std::string, int64_t> Level(const std::string& arch) {
+  size_t digits = arch.size();
+  while (digits > 0 && std::isxdigit(static_cast<unsigned char>(arch[digits - 1]))) --digits;
+  const bool hex = arch.starts_with("gfx");
+  return {arch.substr(0, digits), std::strtoll(arch.c_str() + digits, nullptr, hex ? 16 : 10)};
+}
+
+}  // namespace
+
+bool OpVariantSpec::Serves(std::string_view backend) const { return std::ranges::find(backends, backend) != backends.end(); }
+
+StatusOr<OpManifest> ReadManifest(const std::string& folder) {
+  std::error_code error;
+  const std::string absolute = std::filesystem::canonical(folder, error).string();
+  if (error) return NotFound("{}: {}", folder, error.message());
+  const std::string path = fmt::format("{}/{}", absolute, kManifestName);
+  OPWIRE_RETURN_IF_ERROR(CheckOwner(absolute, true));
+  OPWIRE_RETURN_IF_ERROR(CheckOwner(path, false));
+  OPWIRE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxManifestBytes));
+  const Json j = Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
+  if (j.is_discarded()) {
+    std::string why = "no JSON";
+    try {
+      why = Json::parse(text, nullptr, true, true).type_name();
+    } catch (const std::exception& e) {
+      why = e.what();
+    }
+    return InvalidArgument("{}: {}", path, Clip(why, 256));
+  }
+  StatusOr<OpManifest> manifest = Read(absolute, j);
+  if (manifest.ok()) return manifest;
+  return Prefix(path, manifest.status());
+}
+
+StatusOr<std::vector<std::string>> OpFolders(const std::string& directory) {
+  std::error_code error;
+  const std::string absolute = std::filesystem::canonical(directory, error).string();
+  if (error) return NotFound("{}: {}", directory, error.message());
+  const auto is_op = [&](const std::filesystem::path& p) { return std::filesystem::exists(p / kManifestName, error); };
+  if (is_op(absolute)) return std::vector{absolute};
+  OPWIRE_RETURN_IF_ERROR(CheckOwner(absolute, true));
+  std::vector<std::string> folders;
+  for (std::filesystem::directory_iterator it(absolute, error), end; !error && it != end; it.increment(error)) {
+    if (is_op(it->path())) folders.push_back(it->path().string());
+  }
+  if (error) return NotFound("{}: {}", absolute, error.message());
+  if (folders.empty()) return NotFound("{}: expected {} there or in its folders; opwire new-op NAME makes one", absolute, kManifestName);
+  std::ranges::sort(folders);
+  return folders;
+}
+
+StatusOr<CompileRequest> RequestFor(const OpManifest& op, const OpVariantSpec& variant, std::string_view backend, const std::string& arch) {
+  CompileRequest r{.name = fmt::format("{}@{}", op.name(), variant.name), .directory = op.folder, .flags = variant.flags, .arch = arch};
+  if (const auto more = variant.arch_flags.find(arch); more != variant.arch_flags.end()) r.flags.insert(r.flags.end(), more->second.begin(), more->second.end());
+  // Looked at again: much may have happened since the manifest was read.
+  for (const std::vector<std::string>* files : {&variant.sources, &variant.headers}) {
+    for (const std::string& name : *files) OPWIRE_RETURN_IF_ERROR(FileOf(op.folder, name).status());
+  }
+  if (backend == "cpu") {
+    r.sources = variant.sources;
+    r.libraries = variant.libraries;
+    return r;
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const std::string path, FileOf(op.folder, variant.sources[0]));
+  OPWIRE_ASSIGN_OR_RETURN(r.text, ReadFile(path, kMaxSourceBytes));
+  return r;
+}
+
+std::string BelowArch(const std::string& arch, const std::string& least) {
+  if (least.empty()) return "";
+  const auto have = Level(arch), need = Level(least);
+  return have.first == need.first && have.second >= need.second ? "" : fmt::format("needs {}, this is {}", least, arch);
+}
+
+}  // namespace opwire::jit

@@ -1,0 +1,91 @@
+// A folder that is an op: op.json and the files that it names, read and checked before anything of it is compiled.
+//
+//   {
+//     "name": "gelu_bias",                                 // programs call it user.gelu_bias
+//     "doc": "gelu of x + bias.",
+//     "signature": "x: T[M, N], bias: T[N] -> y: T[M, N]", // ir/ops/declaration.h
+//     "types": {"T": ["f32", "f64"]},
+//     "attributes": {"approximate": {"type": "bool", "default": false, "doc": "By tanh."}},
+//     "indices": {},                                       // operand: the extent that its values are positions in
+//     "reference": "reference.opw",                        // a program of the same parameters; it may name T
+//     "variants": {
+//       "simd": {
+//         "backend": "cpu",                                // or a list of cpu, cuda, hip
+//         "sources": ["gelu_bias.cc"], "headers": [],
+//         "flags": ["-funroll-loops"],
+//         "arch_flags": {"x86-64-v4": ["-mprefer-vector-width=512"]},
+//         "libraries": [], "min_arch": {"cuda": "sm_80"},
+//         "priority": 0, "deterministic": true
+//       }
+//     },
+//     "tests": [{"M": 3, "N": 17, "attributes": {"approximate": true}}],  // beside those that `opwire build` makes up
+//     "bench": {"M": 1024, "N": 1024},
+//     "tolerance": {"f32": 1e-5}                           // of an element, relative to max(1, |reference|)
+//   }
+#ifndef OPWIRE_KERNELS_JIT_MANIFEST_H_
+#define OPWIRE_KERNELS_JIT_MANIFEST_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/base/status.h"
+#include "ir/ops/declaration.h"
+#include "kernels/jit/toolchain.h"
+
+namespace opwire::jit {
+
+inline constexpr std::string_view kManifestName = "op.json";
+
+struct OpVariantSpec {
+  std::string name;
+  std::vector<std::string> backends;
+  std::vector<std::string> sources, headers;  // files of the folder; of cuda and hip one source
+  std::vector<std::string> flags;
+  std::map<std::string, std::vector<std::string>> arch_flags;  // by architecture
+  std::vector<std::string> libraries;
+  std::map<std::string, std::string> min_arch;                 // by backend
+  int priority = 0;
+  bool deterministic = true;
+
+  bool Serves(std::string_view backend) const;
+};
+
+// Extents by name, and attributes that are not at their defaults. "..." stands for leading extents.
+struct OpCase {
+  std::map<std::string, int64_t> extents;
+  std::vector<int64_t> leading;
+  std::vector<NamedAttr> attrs;
+};
+
+struct OpManifest {
+  std::string folder;  // absolute
+  OpDeclaration declaration;
+  OpRow row;
+  std::string reference;  // the program's text
+  std::vector<OpVariantSpec> variants;
+  std::vector<OpCase> tests;
+  OpCase bench;
+  std::map<DType, double> tolerance;
+
+  const std::string& name() const { return declaration.name; }
+};
+
+// INVALID_ARGUMENT says what in the manifest is wrong, NOT_FOUND which file is missing, PERMISSION_DENIED whose a file is, or who may
+// write it: nothing of a folder that another user may change is used. Messages begin with the file's path.
+StatusOr<OpManifest> ReadManifest(const std::string& folder);
+
+// `directory` itself where it holds a manifest, else the folders in it that do, by name. NOT_FOUND where there is none.
+StatusOr<std::vector<std::string>> OpFolders(const std::string& directory);
+
+// What is compiled for a backend and architecture. REQUIRES: the variant serves the backend.
+StatusOr<CompileRequest> RequestFor(const OpManifest& op, const OpVariantSpec& variant, std::string_view backend, const std::string& arch);
+
+// Why an architecture is below another of the same backend ("needs x86-64-v4"); empty: it is not.
+std::string BelowArch(const std::string& arch, const std::string& least);
+
+}  // namespace opwire::jit
+
+#endif  // OPWIRE_KERNELS_JIT_MANIFEST_H_
