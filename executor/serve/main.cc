@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <string_view>
 #include <thread>
 
 #include "executor/serve/device_thread.h"
@@ -15,6 +16,7 @@
 #include "ir/wire/endpoint.h"
 #include "ir/wire/log.h"
 #include "ir/wire/signals.h"
+#include "kernels/jit/worker.h"
 
 namespace opwire {
 namespace {
@@ -227,6 +229,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
 
 int main(int argc, char** argv) {
   using namespace opwire;
+  if (argc > 1 && std::string_view(argv[1]) == "--jit-worker") return jit::WorkerMain(argc, argv);
   TerminationSignals signals;
   CLI::App app("Binds one accelerator and runs programs on it, for the frontends that ask.\n\nExample:\n  opwire-executor --device cpu\n  "
                "opwire-executor --device cpu --cores 0-3 --label fast --data ./tensors\n\nExit codes: 0 drained, 1 cannot start, 2 usage, 3 device refused, 4 "

@@ -22,6 +22,7 @@ struct ToolchainFacts {
   std::string path;      // of the program or library
   std::string version;   // "g++ 12.2.0", "NVRTC 13.0"
   std::string identity;  // SHA-256, hex, over all that decides what it makes of equal sources: a part of every cache key
+  std::vector<std::string> architectures;  // "sm_90"; empty where it does not tell
   bool available() const { return reason.empty(); }
 };
 
@@ -70,7 +71,8 @@ std::unique_ptr<Toolchain> HostCompiler(ToolchainOptions options);
 std::unique_ptr<Toolchain> Nvrtc(ToolchainOptions options);
 std::unique_ptr<Toolchain> Hiprtc(ToolchainOptions options);
 
-// What the host compiler is asked for on this processor: "x86-64-v2", "x86-64-v3" or "x86-64-v4", by CPUID.
+// What the host compiler is asked for on this processor: "x86-64-v2", "x86-64-v3" or "x86-64-v4", by CPUID and by what the system lets
+// programs use; elsewhere "armv8-a".
 std::string HostArch();
 
 }  // namespace opwire::jit

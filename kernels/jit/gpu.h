@@ -1,0 +1,197 @@
+// What GPU code is written to, one source for CUDA and HIP. The RTC compilers see this header and no other, as <opwire/gpu.h>.
+//
+//   OPW_GLOBAL(256) twice(const opw::f16* x, opw::f16* y, opw::i64 n) {
+//     for (opw::i64 i = opw::Index(); i < n; i += opw::Stride()) y[i] = opw::ToF16(2 * opw::ToFloat(x[i]));
+//   }
+//
+// Sums and products are not contracted to fma (Fma says where one is meant), so equal sources round alike everywhere.
+#ifndef OPWIRE_GPU_H_
+#define OPWIRE_GPU_H_
+
+#if defined(__HIP__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
+#define OPW_HIP 1
+#else
+#define OPW_CUDA 1
+#endif
+
+// Lanes of a warp: 32, or 64 on AMD's GCN and CDNA.
+#if defined(OPW_CUDA)
+#define OPW_WARP 32
+#elif defined(__AMDGCN_WAVEFRONT_SIZE)
+#define OPW_WARP __AMDGCN_WAVEFRONT_SIZE
+#elif defined(__AMDGCN_WAVEFRONT_SIZE__)
+#define OPW_WARP __AMDGCN_WAVEFRONT_SIZE__
+#else
+#define OPW_WARP 64
+#endif
+
+#define OPW_DEVICE __device__ __forceinline__
+// A kernel under its plain name, launched with up to `threads` a block.
+#define OPW_GLOBAL(threads) extern "C" __global__ void __launch_bounds__(threads)
+
+namespace opw {
+
+using i8 = signed char;
+using i16 = short;
+using i32 = int;
+using i64 = long long;
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+// ---- 16 bytes at once
+
+template <typename T>
+struct alignas(16) Pack {
+  static constexpr int kSize = 16 / sizeof(T);
+  T v[kSize];
+};
+struct alignas(16) Quad {
+  u32 x, y, z, w;
+};
+
+// One access of 16 bytes. `p` is aligned to 16.
+template <typename T>
+OPW_DEVICE Pack<T> Load16(const T* p) {
+  const Quad q = *reinterpret_cast<const Quad*>(p);
+  Pack<T> out;
+  __builtin_memcpy(&out, &q, 16);
+  return out;
+}
+template <typename T>
+OPW_DEVICE void Store16(T* p, const Pack<T>& pack) {
+  Quad q;
+  __builtin_memcpy(&q, &pack, 16);
+  *reinterpret_cast<Quad*>(p) = q;
+}
+
+// ---- 16-bit floats: storage only, arithmetic is in float
+
+struct f16 { u16 bits; };
+struct bf16 { u16 bits; };
+
+OPW_DEVICE u32 BitsOf(float v) {
+  u32 bits;
+  __builtin_memcpy(&bits, &v, 4);
+  return bits;
+}
+OPW_DEVICE float FloatOf(u32 bits) {
+  float v;
+  __builtin_memcpy(&v, &bits, 4);
+  return v;
+}
+
+// Exact.
+OPW_DEVICE float ToFloat(float v) { return v; }
+OPW_DEVICE float ToFloat(bf16 v) { return FloatOf(static_cast<u32>(v.bits) << 16); }
+OPW_DEVICE float ToFloat(f16 v) {
+#ifdef OPW_CUDA
+  float out;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(v.bits));
+  return out;
+#else
+  _Float16 half;
+  __builtin_memcpy(&half, &v.bits, 2);
+  return static_cast<float>(half);
+#endif
+}
+
+// To nearest, ties to even; what is too large becomes an infinity, a NaN stays one.
+OPW_DEVICE bf16 ToBF16(float v) {
+  const u32 bits = BitsOf(v);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<u16>(bits >> 16 | 0x40)};
+  return {static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
+OPW_DEVICE f16 ToF16(float v) {
+  f16 out;
+#ifdef OPW_CUDA
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(v));
+#else
+  const _Float16 half = static_cast<_Float16>(v);
+  __builtin_memcpy(&out.bits, &half, 2);
+#endif
+  return out;
+}
+// For code over any of the three.
+OPW_DEVICE void FromFloat(float v, float& out) { out = v; }
+OPW_DEVICE void FromFloat(float v, f16& out) { out = ToF16(v); }
+OPW_DEVICE void FromFloat(float v, bf16& out) { out = ToBF16(v); }
+
+// ---- Where a thread is, along x, in 64 bits
+
+OPW_DEVICE i64 Index() { return static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; }
+OPW_DEVICE i64 Stride() { return static_cast<i64>(gridDim.x) * blockDim.x; }
+OPW_DEVICE int Lane() { return static_cast<int>(threadIdx.x) & (OPW_WARP - 1); }
+OPW_DEVICE int Warp() { return static_cast<int>(threadIdx.x) / OPW_WARP; }
+
+// ---- Shuffles and reductions, of 4- and 8-byte numbers. All lanes of the warp take part; a block is a line of whole warps.
+
+template <typename T>
+OPW_DEVICE T ShuffleXor(T v, int mask) {
+#ifdef OPW_CUDA
+  return __shfl_xor_sync(0xffffffffu, v, mask);
+#else
+  return __shfl_xor(v, mask, OPW_WARP);
+#endif
+}
+template <typename T>
+OPW_DEVICE T ShuffleFrom(T v, int lane) {
+#ifdef OPW_CUDA
+  return __shfl_sync(0xffffffffu, v, lane);
+#else
+  return __shfl(v, lane, OPW_WARP);
+#endif
+}
+
+struct Sum {
+  template <typename T>
+  __device__ T operator()(T a, T b) const { return a + b; }
+};
+// Of floats the NaN, where there is one.
+struct Max {
+  template <typename T>
+  __device__ T operator()(T a, T b) const { return a > b || a != a ? a : b; }
+};
+struct Min {
+  template <typename T>
+  __device__ T operator()(T a, T b) const { return a < b || a != a ? a : b; }
+};
+
+// Every lane gets the same bits, and each run does: the order is fixed.
+template <typename T, typename Op>
+OPW_DEVICE T WarpReduce(T v, Op op) {
+  for (int mask = OPW_WARP / 2; mask > 0; mask /= 2) v = op(v, ShuffleXor(v, mask));
+  return ShuffleFrom(v, 0);
+}
+// Every thread of the block gets it. `identity` leaves the other operand of `op` as it is.
+template <typename T, typename Op>
+OPW_DEVICE T BlockReduce(T v, Op op, T identity) {
+  __shared__ T warps[1024 / OPW_WARP];
+  v = WarpReduce(v, op);
+  __syncthreads();  // a reduction before this one may still be read
+  if (Lane() == 0) warps[Warp()] = v;
+  __syncthreads();
+  return WarpReduce(Lane() < static_cast<int>(blockDim.x) / OPW_WARP ? warps[Lane()] : identity, op);
+}
+
+// ---- Functions, by the compiler's own; float here, double by the same names
+
+#define OPW_UNARY(NAME, FLOAT, DOUBLE)                  \
+  OPW_DEVICE float NAME(float x) { return FLOAT(x); }   \
+  OPW_DEVICE double NAME(double x) { return DOUBLE(x); }
+OPW_UNARY(Exp, expf, exp)
+OPW_UNARY(Log, logf, log)
+OPW_UNARY(Log1p, log1pf, log1p)
+OPW_UNARY(Sqrt, sqrtf, sqrt)
+OPW_UNARY(Tanh, tanhf, tanh)
+OPW_UNARY(Erf, erff, erf)
+OPW_UNARY(Floor, floorf, floor)
+OPW_UNARY(Abs, fabsf, fabs)
+#undef OPW_UNARY
+OPW_DEVICE float Fma(float a, float b, float c) { return fmaf(a, b, c); }
+OPW_DEVICE double Fma(double a, double b, double c) { return fma(a, b, c); }
+
+}  // namespace opw
+
+#endif  // OPWIRE_GPU_H_
