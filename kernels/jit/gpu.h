@@ -56,13 +56,13 @@ template <typename T>
 OPW_DEVICE Pack<T> Load16(const T* p) {
   const Quad q = *reinterpret_cast<const Quad*>(p);
   Pack<T> out;
-  __builtin_memcpy(&out, &q, 16);
+  memcpy(&out, &q, 16);
   return out;
 }
 template <typename T>
 OPW_DEVICE void Store16(T* p, const Pack<T>& pack) {
   Quad q;
-  __builtin_memcpy(&q, &pack, 16);
+  memcpy(&q, &pack, 16);
   *reinterpret_cast<Quad*>(p) = q;
 }
 
@@ -71,16 +71,8 @@ OPW_DEVICE void Store16(T* p, const Pack<T>& pack) {
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 
-OPW_DEVICE u32 BitsOf(float v) {
-  u32 bits;
-  __builtin_memcpy(&bits, &v, 4);
-  return bits;
-}
-OPW_DEVICE float FloatOf(u32 bits) {
-  float v;
-  __builtin_memcpy(&v, &bits, 4);
-  return v;
-}
+OPW_DEVICE u32 BitsOf(float v) { return __float_as_uint(v); }
+OPW_DEVICE float FloatOf(u32 bits) { return __uint_as_float(bits); }
 
 // Exact.
 OPW_DEVICE float ToFloat(float v) { return v; }
@@ -92,7 +84,7 @@ OPW_DEVICE float ToFloat(f16 v) {
   return out;
 #else
   _Float16 half;
-  __builtin_memcpy(&half, &v.bits, 2);
+  memcpy(&half, &v.bits, 2);
   return static_cast<float>(half);
 #endif
 }
@@ -109,7 +101,7 @@ OPW_DEVICE f16 ToF16(float v) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(v));
 #else
   const _Float16 half = static_cast<_Float16>(v);
-  __builtin_memcpy(&out.bits, &half, 2);
+  memcpy(&out.bits, &half, 2);
 #endif
   return out;
 }
