@@ -90,7 +90,7 @@ class Checker {
     const bool says = (kernel_.flags & OPW_DETERMINISTIC) != 0;
     if (variant_.deterministic && !says) return FailedPrecondition("{}@{}: the manifest calls it deterministic, its flags lack OPW_DETERMINISTIC", op_.name(), variant_.name);
     OPWIRE_ASSIGN_OR_RETURN(reference_, ReferenceProgram::Make(op_.declaration, op_.row, op_.reference, "reference", builtin));
-    auto wide = ReferenceProgram::Make(op_.declaration, op_.row, op_.reference, "reference", builtin, /*wide=*/true);
+    auto wide = ReferenceProgram::Make(op_.declaration, op_.row, op_.reference, "reference", builtin, ReferenceProgram::When::kNow, /*wide=*/true);
     if (wide.ok()) wide_ = *std::move(wide);  // else judged by the program as it is: it may insist on its types
     OPWIRE_ASSIGN_OR_RETURN(auto ops, ExtendCatalogue({op_.row}));
     auto set = std::make_shared<KernelSet>();
@@ -98,7 +98,7 @@ class Checker {
     set->ops = std::move(ops);
     DTypeSet all = op_.row.variables.empty() ? kAll : op_.row.variables[0].types;
     set->variants.Add({op_.name(), variant_.name, Tier::kProduction, 0, all, "", op_.folder, kernel_});
-    set->variants.Add({op_.name(), "reference", Tier::kReference, 0, reference_->dtypes(), "", op_.folder, reference_->kernel()});
+    set->variants.Add({op_.name(), "reference", Tier::kReference, 0, all, "", op_.folder, reference_->kernel()});
     set_ = std::move(set);
     return absl::OkStatus();
   }

@@ -82,59 +82,68 @@ StatusOr<std::vector<TypeBinding>> TypeBindings(const OpRow& row) {
   return out;
 }
 
-StatusOr<std::shared_ptr<const ReferenceProgram>> ReferenceProgram::Make(const OpDeclaration& declaration, const OpRow& row,
-                                                                         const std::string& text, const std::string& filename,
-                                                                         std::shared_ptr<const KernelSet> builtin, bool wide) {
-  auto reference = std::make_shared<ReferenceProgram>();
-  reference->row_ = row;
-  reference->wide_ = wide;
+StatusOr<std::shared_ptr<const ReferenceProgram>> ReferenceProgram::Make(const OpDeclaration& declaration, const OpRow& row, std::string text,
+                                                                         std::string filename, std::shared_ptr<const KernelSet> builtin,
+                                                                         When when, bool wide) {
   for (const OperandSpec& o : row.operands) {
     if (o.optional || o.variadic) {
       return InvalidArgument("{}: a reference program takes every operand, and {} of {} may be absent or a list", filename, o.name, row.name);
     }
   }
+  auto reference = std::make_shared<ReferenceProgram>();
+  reference->row_ = row;
+  reference->text_ = std::move(text);
+  reference->filename_ = std::move(filename);
+  reference->builtin_ = std::move(builtin);
   for (size_t i = 0; i < row.operands.size(); ++i) {
     if (row.operands[i].domain != Domain::kAny && reference->index_operand_ < 0) reference->index_operand_ = static_cast<int>(i);
   }
   OPWIRE_ASSIGN_OR_RETURN(reference->patterns_, OperandPatterns(declaration));
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<TypeBinding> all, TypeBindings(row));
+  for (const TypeBinding& types : all) {
+    Form& form = reference->forms_.emplace_back(Form{.declared = types, .types = types});
+    for (auto& [name, dtype] : form.types) {
+      if (wide && (*row.Variable(name) - kFloats).Empty()) dtype = DType::kF64;
+    }
+  }
+  if (when == When::kAsked) return std::shared_ptr<const ReferenceProgram>(std::move(reference));
   Status first;
   bool some = false;
-  for (const TypeBinding& types : all) {
-    Form form{.types = types};
-    const Status status = reference->Plan(text, filename, builtin, form);
-    if (!status.ok()) {
-      if (first.ok()) first = status;
-      form.error = fmt::format("its program does not serve {}: {}", Describe(types), MessageOf(status));
-    }
+  for (Form& form : reference->forms_) {
+    const Status status = reference->Plan(form);
+    if (!status.ok() && first.ok()) first = status;
     some |= status.ok();
-    reference->forms_.push_back(std::move(form));
   }
   if (!some) return first;
   return std::shared_ptr<const ReferenceProgram>(std::move(reference));
 }
 
-Status ReferenceProgram::Plan(const std::string& text, const std::string& filename, std::shared_ptr<const KernelSet> builtin, Form& form) {
-  ParseOptions options{.types = form.types};
-  for (auto& [name, dtype] : options.types) {
-    if (wide_ && (*row_.Variable(name) - kFloats).Empty()) dtype = DType::kF64;
+Status ReferenceProgram::Plan(Form& form) const {
+  form.planned = true;
+  auto program = Parsed(form);
+  if (program.ok()) {
+    form.program = *std::move(program);
+    return absl::OkStatus();
   }
-  OPWIRE_ASSIGN_OR_RETURN(Module module, Parse(text, filename, options));
-  auto program = PrepareProgram(Serialise(module), std::move(builtin), ExecutorLimits());
-  if (!program.ok()) return Status(program.status().code(), fmt::format("{}: {}", filename, MessageOf(program.status())));
+  form.error = fmt::format("its program does not serve {}: {}", Describe(form.declared), MessageOf(program.status()));
+  return program.status();
+}
+
+StatusOr<std::shared_ptr<Program>> ReferenceProgram::Parsed(const Form& form) const {
+  OPWIRE_ASSIGN_OR_RETURN(const Module module, Parse(text_, filename_, {.types = form.types}));
+  const auto in_file = [&](const Status& s) { return Status(s.code(), fmt::format("{}: {}", filename_, MessageOf(s))); };
+  auto program = PrepareProgram(Serialise(module), builtin_, ExecutorLimits());
+  if (!program.ok()) return in_file(program.status());
   const Function& f = (*program)->module.functions[0];
-  if (params_.empty()) {
-    if (Status s = MatchParams(f); !s.ok()) return Status(s.code(), fmt::format("{}: {}", filename, MessageOf(s)));
-  }
-  Form typed = form;
-  typed.types = options.types;
-  if (Status s = CheckTypes(typed, f); !s.ok()) return Status(s.code(), fmt::format("{}: {}", filename, MessageOf(s)));
-  form.program = *std::move(program);
-  return absl::OkStatus();
+  auto params = MatchParams(f);
+  if (!params.ok()) return in_file(params.status());
+  params_ = *std::move(params);
+  if (Status s = CheckTypes(form, f); !s.ok()) return in_file(s);
+  return program;
 }
 
 // Which operand or attribute each parameter of the program is.
-Status ReferenceProgram::MatchParams(const Function& f) {
+StatusOr<std::vector<ReferenceProgram::Param>> ReferenceProgram::MatchParams(const Function& f) const {
   std::vector<Param> params;
   for (size_t i = 0; i < f.params.size(); ++i) {
     const std::string& name = f.params[i].name;
@@ -158,8 +167,7 @@ Status ReferenceProgram::MatchParams(const Function& f) {
   }
   if (f.params.size() < row_.operands.size()) return InvalidArgument("expected a parameter for each operand of {}, got {}", row_.Signature(), f.params.size());
   if (f.results.size() != row_.results.size()) return InvalidArgument("expected {} results, as in {}, got {}", row_.results.size(), row_.Signature(), f.results.size());
-  params_ = std::move(params);
-  return absl::OkStatus();
+  return params;
 }
 
 Status ReferenceProgram::CheckTypes(const Form& form, const Function& f) const {
@@ -183,25 +191,15 @@ opw_kernel ReferenceProgram::kernel() const {
   return {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, Supports, Prepare, Release, RunCall, this};
 }
 
-DTypeSet ReferenceProgram::dtypes() const {
-  DTypeSet out;
-  for (const Form& f : forms_) {
-    if (f.program && !f.types.empty()) out = out | DTypeSet{f.types[0].second};
-  }
-  return row_.variables.empty() ? kAll : out;
-}
-
 const ReferenceProgram::Form* ReferenceProgram::FormOf(const opw_call* call) const {
-  for (const Form& form : forms_) {
-    const auto is = [&](const std::string& type, const opw_tensor& t) {
-      DType expected = TypeIn(form.types, type);
-      if (wide_ && row_.Variable(type) && (*row_.Variable(type) - kFloats).Empty()) expected = DType::kF64;
-      return static_cast<DType>(t.dtype) == expected;
-    };
+  for (Form& form : forms_) {
     bool matches = true;
-    for (size_t i = 0; i < row_.operands.size(); ++i) matches = matches && is(row_.operands[i].type, call->operands[call->starts[i]]);
-    for (size_t r = 0; r < row_.results.size(); ++r) matches = matches && is(row_.results[r].type, call->results[r]);
-    if (matches) return &form;
+    const auto check = [&](const std::string& type, const opw_tensor& t) { matches = matches && static_cast<DType>(t.dtype) == TypeIn(form.types, type); };
+    for (size_t i = 0; i < row_.operands.size(); ++i) check(row_.operands[i].type, call->operands[call->starts[i]]);
+    for (size_t r = 0; r < row_.results.size(); ++r) check(row_.results[r].type, call->results[r]);
+    if (!matches) continue;
+    if (!form.planned) (void)Plan(form);  // why not stands in the form
+    return &form;
   }
   return nullptr;
 }

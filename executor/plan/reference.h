@@ -30,20 +30,22 @@ StatusOr<std::vector<TypeBinding>> TypeBindings(const OpRow& row);
 
 class ReferenceProgram {
  public:
-  // Plans `text` for every combination of types. With `wide`, variables of floating types only stand for f64 instead. INVALID_ARGUMENT
-  // with the first error where it serves none of them; those that it does not serve are refused by the kernel's `supports`.
-  static StatusOr<std::shared_ptr<const ReferenceProgram>> Make(const OpDeclaration& declaration, const OpRow& row, const std::string& text,
-                                                                const std::string& filename, std::shared_ptr<const KernelSet> builtin,
-                                                                bool wide = false);
+  // For every combination of types. kNow: INVALID_ARGUMENT with the first error where the text serves none of them; kAsked plans for a
+  // combination when a call has it. The kernel's `supports` refuses those that it does not serve. With `wide`, variables of floating types
+  // only stand for f64 instead.
+  enum class When : uint8_t { kNow, kAsked };
+  static StatusOr<std::shared_ptr<const ReferenceProgram>> Make(const OpDeclaration& declaration, const OpRow& row, std::string text,
+                                                                std::string filename, std::shared_ptr<const KernelSet> builtin,
+                                                                When when = When::kNow, bool wide = false);
 
-  // Whose context is this object, which outlives every call.
+  // Whose context is this object, which outlives every call. One thread at a time.
   opw_kernel kernel() const;
-  // The element types of the row's first variable that it serves.
-  DTypeSet dtypes() const;
 
  private:
   struct Form {
-    TypeBinding types;
+    TypeBinding declared;  // what the row's variables stand for
+    TypeBinding types;     // and what the text has for them: wider, perhaps
+    bool planned = false;
     std::shared_ptr<const Program> program;  // null: why not stands in `error`
     std::string error;
   };
@@ -53,9 +55,10 @@ class ReferenceProgram {
     int attr = -1;
   };
 
-  Status Plan(const std::string& text, const std::string& filename, std::shared_ptr<const KernelSet> builtin, Form& form);
+  Status Plan(Form& form) const;
+  StatusOr<std::shared_ptr<Program>> Parsed(const Form& form) const;
   Status CheckTypes(const Form& form, const Function& f) const;
-  Status MatchParams(const Function& f);
+  StatusOr<std::vector<Param>> MatchParams(const Function& f) const;
   const Form* FormOf(const opw_call* call) const;
   // The values of the program's symbols; INVALID_ARGUMENT where the call's extents contradict each other.
   StatusOr<std::vector<int64_t>> SymbolsOf(const Program& program, const opw_call* call) const;
@@ -67,11 +70,12 @@ class ReferenceProgram {
   static int RunCall(const opw_call* call);
 
   OpRow row_;
-  bool wide_ = false;
+  std::string text_, filename_;
+  std::shared_ptr<const KernelSet> builtin_;
   std::vector<OperandPattern> patterns_;
   int index_operand_ = -1;         // which operand a value out of its domain is told of
-  std::vector<Param> params_;
-  std::vector<Form> forms_;
+  mutable std::vector<Param> params_;  // known when the first form is planned
+  mutable std::vector<Form> forms_;
 };
 
 }  // namespace opwire

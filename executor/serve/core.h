@@ -39,6 +39,7 @@ struct CoreOptions {
   Nanos slice = 500 * kMicrosecond;
   uint64_t token_seed = 0;        // 0: tokens from the system's random source; else a simulation's
   Nanos (*clock)() = &MonotonicNow;  // measures work
+  std::function<std::string()> toolchains;  // what kernels are built with, as JSON, on any thread; empty: nothing is
 };
 
 // What the core asks of its shell.
@@ -170,6 +171,7 @@ class Core {
   void CloseFilling(Session& s, const Tensor& t);
 
   // core_control.cc
+  void SendToolchains(PeerId peer, uint64_t seq);
   StatusOr<std::string> Hello(Nanos now, uint64_t seq, const std::string& principal, const fb::Hello& hello);
   Status Bye(Nanos now, const fb::Bye& bye);
   Status CancelQueued(const fb::Cancel& cancel);

@@ -72,6 +72,7 @@ void Core::OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes
       return done(absl::OkStatus());
     }
     case fb::Body::Info: {
+      if (r.body_as_Info()->topic() && r.body_as_Info()->topic()->string_view() == "toolchains") return SendToolchains(peer, r.seq());
       fb::InfoReplyT reply;
       auto json = InfoWriter(*this).Write(principal, *r.body_as_Info());
       if (!json.ok()) return done(json.status());
@@ -80,6 +81,18 @@ void Core::OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes
     }
     default: return done(InvalidArgument("wire: {} is no request of the control socket", BodyName(r.body_type())));
   }
+}
+
+// Looking for compilers takes a while, so a worker does.
+void Core::SendToolchains(PeerId peer, uint64_t seq) {
+  auto json = std::make_shared<std::string>("{}");
+  ++jobs_;
+  shell_.Submit([json, ask = options_.toolchains] { if (ask) *json = ask(); },
+                [this, json, peer, seq] {
+                  fb::InfoReplyT reply;
+                  reply.json = std::move(*json);
+                  shell_.SendControl(peer, EncodeReply(seq, std::move(reply)));
+                });
 }
 
 StatusOr<std::string> Core::Hello(Nanos now, uint64_t seq, const std::string& principal, const fb::Hello& hello) {

@@ -5,6 +5,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "executor/serve/info.h"
 #include "executor/serve/ring_door.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/log.h"
@@ -33,6 +34,13 @@ void HostThread::SendControl(PeerId peer, std::string reply) {
   mailbox_.Post([this, peer, reply = std::move(reply)] {
     if (const auto it = peers_.find(peer); it != peers_.end()) --it->second.unanswered;
     (void)control_->Send(peer, AsBytes(reply));
+  });
+}
+
+void HostThread::SetOps(std::shared_ptr<const KernelSet> kernels) {
+  mailbox_.Post([this, kernels = std::move(kernels)] {
+    for (Link& link : links_) link.announcer.SetOps(OpEntries(*kernels));
+    options_.info.ops = OpEntries(*kernels);
   });
 }
 

@@ -32,6 +32,8 @@ class HostThread {
 
   // Device thread: the reply of a control peer.
   void SendControl(PeerId peer, std::string reply);
+  // Any thread: what the registries are told from here on.
+  void SetOps(std::shared_ptr<const KernelSet> kernels);
   // Runs on the calling thread until a signal has drained the executor; then the device thread was told to stop.
   int Run(DeviceThread& device, int signal_fd);
 

@@ -64,7 +64,7 @@ StatusOr<std::string> InfoWriter::Write(const std::string& principal, const fb::
   if (topic == "sessions") return Sessions(principal);
   if (topic == "stats") return Stats();
   if (topic == "declarations") return Declarations(principal, info.token());
-  return NotFound("info: expected report, ops, explain, sessions, stats or declarations, got '{}'", topic);
+  return NotFound("info: expected report, ops, explain, sessions, stats, declarations or toolchains, got '{}'", topic);
 }
 
 StatusOr<std::string> InfoWriter::Declarations(const std::string& principal, const flatbuffers::Vector<uint8_t>* token) const {

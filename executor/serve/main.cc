@@ -6,9 +6,15 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <string_view>
 #include <thread>
 
+#include "executor/ops/command.h"
+#include "executor/ops/trial.h"
+#include "executor/ops/user_ops.h"
 #include "executor/serve/device_thread.h"
 #include "executor/serve/host_thread.h"
 #include "executor/serve/info.h"
@@ -28,6 +34,7 @@ struct Flags {
   double drain_timeout = 10, kernel_timeout = 0;
   int64_t slice_us = 500;
   ExecutorLimits limits;
+  ops::UserOpsOptions ops;
 };
 
 enum : int { kCannotStart = 1, kUsage = 2, kDeviceRefused = 3 };
@@ -65,6 +72,11 @@ void AddFlags(CLI::App& app, Flags& f) {
   app.add_option("--label", f.labels, "A label that clients may ask for; may be given again");
   app.add_option("--cores", f.cores, "Cores to bind, as 0-3,6 (default: all that this process may use)");
   app.add_option("--data", f.data, "Directory for save and load (default: none, both are refused)")->check(CLI::ExistingDirectory);
+  app.add_option("--ops", f.ops.directories, "Folder of a user's op, or of such folders; may be given again (default: none)")->check(CLI::ExistingDirectory);
+  app.add_option("--prefer", f.ops.steering.prefer, "A variant that comes first where it can run: OP@VARIANT, or VARIANT for all ops; may be given again");
+  app.add_option("--forbid", f.ops.steering.forbid, "A variant that is never run, as --prefer; may be given again");
+  app.add_flag("--deterministic", f.ops.steering.deterministic, "Only variants that give equal bits every time, in their fixed order");
+  app.add_option("--cache", f.ops.cache.directory, "Directory of what was built (default: OPWIRE_CACHE, else opwire in the user's cache directory)");
   app.add_option("--drain-timeout", f.drain_timeout, "Seconds that running work may take after SIGTERM")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
   app.add_option("--kernel-timeout", f.kernel_timeout, "Seconds after which a kernel is a device fault; 0: never")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
   app.add_option("--slice-us", f.slice_us, "Microseconds that one session runs while others wait")->check(CLI::Range(10, 10000))->capture_default_str();
@@ -114,6 +126,28 @@ fb::ExecutorInfoT InfoOf(const Flags& f, const CoreOptions& core, const Device& 
   return info;
 }
 
+// Where sets of kernels wait until somebody takes them.
+class Inbox {
+ public:
+  using Take = std::function<void(const std::shared_ptr<const KernelSet>&)>;
+  void Deliver(std::shared_ptr<const KernelSet> set) {
+    std::lock_guard lock(mutex_);
+    if (take_) take_(set);
+    else waiting_ = std::move(set);
+  }
+  void Open(Take take) {
+    std::lock_guard lock(mutex_);
+    take_ = std::move(take);
+    if (take_ && waiting_) take_(std::exchange(waiting_, nullptr));
+  }
+  void Close() { Open(nullptr); }
+
+ private:
+  std::mutex mutex_;
+  Take take_;
+  std::shared_ptr<const KernelSet> waiting_;
+};
+
 // A name is a part of paths in the runtime directory, whatever the executor listens on.
 Status CheckId(const std::string& name) {
   if (name.find('/') != std::string::npos) return InvalidArgument("--name {}: expected no '/'", name);
@@ -147,7 +181,6 @@ int Serve(const Flags& f, TerminationSignals& signals) {
 
   auto device = OpenDevice(f.device, {.cores = f.cores});
   if (!device.ok()) return Fail(absl::IsInvalidArgument(device.status()) ? kUsage : kDeviceRefused, device.status());
-  const auto kernels = std::make_shared<const KernelSet>(KernelSet{.variants = BuildVariantTable(**device)});
 
   // Run and control have contexts of their own, so that bulk never delays a run.
   ZmqContext run_context, control_context;
@@ -187,6 +220,15 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (!died.empty()) Log(LogLevel::kWarning, "the previous incarnation died in a kernel", {{"kernel", died}});
 
   host.registries = registries;
+  // Threads that come before the two that they hand their sets to, and end after them.
+  ops::UserOpsOptions ops_options = f.ops;
+  ops_options.died = died.substr(0, died.find(' '));
+  Inbox inbox;
+  auto user_ops = ops::UserOps::Start(std::move(ops_options), BuildVariantTable(**device), [&](auto set) { inbox.Deliver(std::move(set)); });
+  if (!user_ops.ok()) return Fail(kUsage, user_ops.status());
+  core.toolchains = [&ops = **user_ops] { return ops.Facts(); };
+  const std::shared_ptr<const KernelSet> kernels = (*user_ops)->current();
+
   host.info = InfoOf(f, core, **device, *kernels, (*control)->endpoint());
   if (!died.empty()) {
     auto fact = std::make_unique<fb::KeyValueT>();
@@ -209,11 +251,16 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   HostThread host_thread(std::move(host), control_context, *std::move(control), crash->get());
   DeviceThread device_thread(core, *std::move(run), **device, kernels, crash->get(),
                              [&](PeerId peer, std::string reply) { host_thread.SendControl(peer, std::move(reply)); });
+  inbox.Open([&](const std::shared_ptr<const KernelSet>& set) {
+    device_thread.Post([&, set] { device_thread.core().SetKernels(set); });
+    host_thread.SetOps(set);
+  });
   int code = 0;
   // The device was bound on this thread, so it stays the device thread.
   std::thread host_runner([&] { code = host_thread.Run(device_thread, signals.fd()); });
   device_thread.Run();
   host_runner.join();
+  inbox.Close();
   Log(LogLevel::kInfo, "stopped", {{"code", std::to_string(code)}});
   const auto remove = [&](const char* suffix) { unlink(fmt::format("{}/{}.{}", *directory, name, suffix).c_str()); };
   // Where the registry knows another of this name, the record may be that one's: over tcp both can run.
@@ -229,7 +276,10 @@ int Serve(const Flags& f, TerminationSignals& signals) {
 
 int main(int argc, char** argv) {
   using namespace opwire;
-  if (argc > 1 && std::string_view(argv[1]) == "--jit-worker") return jit::WorkerMain(argc, argv);
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  if (first == "--jit-worker") return jit::WorkerMain(argc, argv);
+  if (first == "--try-op") return ops::TrialMain();
+  if (first == "build" || first == "cache") return ops::CommandMain(argc, argv);
   TerminationSignals signals;
   CLI::App app("Binds one accelerator and runs programs on it, for the frontends that ask.\n\nExample:\n  opwire-executor --device cpu\n  "
                "opwire-executor --device cpu --cores 0-3 --label fast --data ./tensors\n\nExit codes: 0 drained, 1 cannot start, 2 usage, 3 device refused, 4 "

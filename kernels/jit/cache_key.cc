@@ -63,7 +63,7 @@ int64_t RealTimeNs() {
 
 StatusOr<UnitKey> UnitOf(const ToolchainFacts& facts, const CompileRequest& request) {
   Digest content;
-  content.Add(kKeyVersion).Add(std::string_view(OurHeaders())).Add(std::string_view(facts.identity)).Add(std::string_view(request.arch));
+  content.Add(kKeyVersion).Add(std::string_view(OurHeaders())).Add(std::string_view(facts.identity)).Add(std::string_view(request.arch)).Add(std::string_view(request.judged_by));
   content.Add(request.flags).Add(request.libraries).Add(std::string_view(request.text)).Add(request.sources);
   for (const std::string& source : request.sources) {
     auto bytes = ReadFile(request.directory + "/" + source);

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "ir/ops/names.h"
+#include "kernels/jit/digest.h"
 
 namespace opwire::jit {
 namespace {
@@ -287,7 +288,10 @@ StatusOr<OpManifest> ReadManifest(const std::string& folder) {
     return InvalidArgument("{}: {}", path, Clip(why, 256));
   }
   StatusOr<OpManifest> manifest = Read(absolute, j);
-  if (manifest.ok()) return manifest;
+  if (manifest.ok()) {
+    manifest->digest = Digest().Add(std::string_view(text)).Add(std::string_view(manifest->reference)).Hex();
+    return manifest;
+  }
   return Prefix(path, manifest.status());
 }
 
@@ -309,7 +313,7 @@ StatusOr<std::vector<std::string>> OpFolders(const std::string& directory) {
 }
 
 StatusOr<CompileRequest> RequestFor(const OpManifest& op, const OpVariantSpec& variant, std::string_view backend, const std::string& arch) {
-  CompileRequest r{.name = fmt::format("{}@{}", op.name(), variant.name), .directory = op.folder, .flags = variant.flags, .arch = arch};
+  CompileRequest r{.name = fmt::format("{}@{}", op.name(), variant.name), .directory = op.folder, .flags = variant.flags, .arch = arch, .judged_by = op.digest};
   if (const auto more = variant.arch_flags.find(arch); more != variant.arch_flags.end()) r.flags.insert(r.flags.end(), more->second.begin(), more->second.end());
   // Looked at again: much may have happened since the manifest was read.
   for (const std::vector<std::string>* files : {&variant.sources, &variant.headers}) {

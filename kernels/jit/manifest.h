@@ -65,6 +65,7 @@ struct OpManifest {
   OpDeclaration declaration;
   OpRow row;
   std::string reference;  // the program's text
+  std::string digest;     // SHA-256, hex, of manifest and reference
   std::vector<OpVariantSpec> variants;
   std::vector<OpCase> tests;
   OpCase bench;

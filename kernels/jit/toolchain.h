@@ -35,6 +35,7 @@ struct CompileRequest {
   std::vector<std::string> flags;      // "-O3", "-DTILE=64"
   std::vector<std::string> libraries;  // the host linker's: "m", "gomp"
   std::string arch;                    // "x86-64-v4", "sm_90a", "gfx90a"
+  std::string judged_by;               // what the object's verdict depends on beside: a part of its key, not of the compilation
 };
 
 struct CompiledObject {

@@ -73,10 +73,23 @@ void VariantTable::Add(Variant v) {
     std::abort();
   }
   const std::string label = v.op + "@" + v.name;
-  const auto at = std::find(labels_.begin(), labels_.end(), label);
-  v.label = static_cast<uint32_t>(at - labels_.begin());
-  if (at == labels_.end()) labels_.push_back(label);
+  const auto [at, added] = label_of_.emplace(label, static_cast<uint32_t>(labels_.size()));
+  v.label = at->second;
+  if (added) labels_.push_back(label);
   variants_.insert(std::upper_bound(variants_.begin(), variants_.end(), v, Before), std::move(v));
+}
+
+void VariantTable::Steer(const Steering& steering) {
+  const auto names = [](const std::vector<std::string>& list, const Variant& v) {
+    return std::ranges::any_of(list, [&](const std::string& entry) { return entry == v.name || entry == v.op + "@" + v.name; });
+  };
+  for (Variant& v : variants_) {
+    if (!v.unavailable.empty()) continue;
+    if (names(steering.forbid, v)) v.unavailable = "forbidden by --forbid";
+    else if (steering.deterministic && !(v.kernel.flags & OPW_DETERMINISTIC)) v.unavailable = "not deterministic, and --deterministic is given";
+    else if (names(steering.prefer, v)) v.tier = Tier::kPinned;
+  }
+  std::ranges::stable_sort(variants_, Before);
 }
 
 std::span<const Variant> VariantTable::Of(std::string_view op) const {

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,13 @@ struct Variant {
   uint32_t label = 0;      // its number among the table's labels
 };
 
+// What an operator wants of the choice. Entries are "OP@VARIANT", or a variant's name for all ops that have it.
+struct Steering {
+  std::vector<std::string> prefer;  // before all others that can run
+  std::vector<std::string> forbid;  // never, a pin included
+  bool deterministic = false;       // only variants that give equal bits whatever the number of threads, in their fixed order
+};
+
 struct Candidate {
   const Variant* variant;
   bool chosen;
@@ -53,7 +61,9 @@ struct Candidate {
 class VariantTable {
  public:
   // `ops` outlives the table. `labels` are those of the table before this one, whose numbers stay.
-  explicit VariantTable(const OpCatalogue& ops = Catalogue(), std::vector<std::string> labels = {}) : ops_(&ops), labels_(std::move(labels)) {}
+  explicit VariantTable(const OpCatalogue& ops = Catalogue(), std::vector<std::string> labels = {}) : ops_(&ops), labels_(std::move(labels)) {
+    for (const std::string& label : labels_) label_of_.emplace(label, static_cast<uint32_t>(label_of_.size()));
+  }
 
   // REQUIRES: op names a row and (op, name) is new.
   void Add(Variant v);
@@ -74,6 +84,8 @@ class VariantTable {
   std::span<const Variant> Of(std::string_view op) const;
   // "matmul@onednn", by Variant::label; of variants that were there once, too.
   const std::vector<std::string>& labels() const { return labels_; }
+  // Changes what Choose takes into account; sorts anew.
+  void Steer(const Steering& steering);
 
  private:
   StatusOr<const Variant*> Pick(std::string_view op, DType dtype, const opw_call* call, std::string_view pin) const;
@@ -81,6 +93,14 @@ class VariantTable {
   const OpCatalogue* ops_;
   std::vector<Variant> variants_;
   std::vector<std::string> labels_;
+  std::unordered_map<std::string, uint32_t> label_of_;
+};
+
+// What a user's op has for a backend that this executor does not run.
+struct OtherBackend {
+  std::string op, variant, backend, arch;
+  std::string reason;  // why it cannot be built; empty: it was compiled for that architecture
+  bool tried = false;  // else it waits for its turn
 };
 
 // What an executor can run at one time. It never changes once it is in force: a session keeps the one that it began with.
@@ -88,6 +108,7 @@ struct KernelSet {
   uint64_t epoch = 1;
   std::shared_ptr<const OpCatalogue> ops;  // null: the built-in ones
   std::vector<OpDeclaration> declarations; // of those that are not built in
+  std::vector<OtherBackend> other_backends;
   VariantTable variants;
 
   const OpCatalogue& catalogue() const { return ops ? *ops : Catalogue(); }

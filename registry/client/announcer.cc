@@ -8,7 +8,8 @@ namespace opwire {
 std::optional<std::string> Announcer::OnTick(Nanos now, const fb::LoadInfoT& load) {
   if (now < next_) return std::nullopt;
   next_ = now + beat_;
-  if (!registered_) {
+  if (!registered_ || changed_) {
+    changed_ = false;
     fb::RegisterT body;
     body.info = std::make_unique<fb::ExecutorInfoT>(info_);
     body.info->load = std::make_unique<fb::LoadInfoT>(load);
@@ -20,6 +21,12 @@ std::optional<std::string> Announcer::OnTick(Nanos now, const fb::LoadInfoT& loa
   body.incarnation = info_.incarnation;
   body.load = std::make_unique<fb::LoadInfoT>(load);
   return EncodeRequest(++seq_, std::move(body));
+}
+
+void Announcer::SetOps(std::vector<std::unique_ptr<fb::OpEntryT>> ops) {
+  info_.ops = std::move(ops);
+  changed_ = true;
+  next_ = 0;
 }
 
 void Announcer::OnReply(Nanos now, Bytes bytes) {

@@ -2,8 +2,10 @@
 #ifndef OPWIRE_REGISTRY_CLIENT_ANNOUNCER_H_
 #define OPWIRE_REGISTRY_CLIENT_ANNOUNCER_H_
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ir/wire/channel.h"
 #include "ir/wire/message.h"
@@ -19,6 +21,8 @@ class Announcer {
   void OnReply(Nanos now, Bytes bytes);
   // A new connection: everything is said again.
   void OnConnected(Nanos now);
+  // What the executor can run is another list from here on.
+  void SetOps(std::vector<std::unique_ptr<fb::OpEntryT>> ops);
   // The message of an orderly end.
   std::string Goodbye();
 
@@ -33,6 +37,7 @@ class Announcer {
  private:
   fb::ExecutorInfoT info_;
   bool registered_ = false;
+  bool changed_ = false;  // since the last registration
   Status refusal_;
   Nanos beat_ = kSecond;
   Nanos next_ = 0;

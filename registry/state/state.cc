@@ -36,6 +36,15 @@ size_t PackedBytes(const fb::ExecutorInfoT& info) {
   return builder.GetSize() + kRunningBytes;
 }
 
+// Whether both offer the same variants of the same ops.
+bool SameOps(const fb::ExecutorInfoT& a, const fb::ExecutorInfoT& b) {
+  const auto same_variant = [](const auto& x, const auto& y) { return x->name == y->name && x->tier == y->tier && x->dtypes == y->dtypes; };
+  const auto same_op = [&](const auto& x, const auto& y) {
+    return x->name == y->name && x->version == y->version && x->declaration == y->declaration && std::ranges::equal(x->variants, y->variants, same_variant);
+  };
+  return std::ranges::equal(a.ops, b.ops, same_op);
+}
+
 }  // namespace
 
 RegistryState::RegistryState(uint64_t epoch, Nanos now, const RegistryOptions& options) : epoch_(epoch), born_(now), options_(options) {}
@@ -96,7 +105,7 @@ void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Reg
     out.push_back({peer, EncodeError(seq, ResourceExhausted("register: the registry holds {} executors", executors_.size()))});
     return;
   }
-  const bool news = !executors_.contains(info.id);
+  const bool news = !executors_.contains(info.id) || !SameOps(executors_.at(info.id).info, info);
   Executor& e = executors_[info.id];
   e.bytes = bytes;
   e.bytes_without_ops = PackedBytes(*CopyInfo(info, false));

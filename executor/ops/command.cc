@@ -1,0 +1,235 @@
+// Building, checking and measuring the ops of folders, and looking after the cache.
+#include "executor/ops/command.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "executor/ops/trial.h"
+#include "kernels/jit/cache.h"
+#include "kernels/jit/manifest.h"
+
+namespace opwire::ops {
+namespace {
+
+using jit::OpManifest;
+using jit::OpVariantSpec;
+using nlohmann::json;
+
+enum : int { kDone = 0, kFailed = 1, kUsage = 2 };
+constexpr double kTrialSeconds = 300;
+
+struct BuildFlags {
+  std::vector<std::string> directories;
+  bool all = false, json = false, quick = false;
+  uint64_t seed = 1;
+  jit::BuildCache::Options cache;
+};
+
+void PrintJson(const json& j) { fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace)); }
+
+std::vector<std::string> ArchsOf(const std::string& backend, bool all) {
+  if (backend == "cuda") return all ? std::vector<std::string>{"sm_80", "sm_90a"} : std::vector<std::string>{"sm_90a"};
+  if (backend == "hip") return {"gfx90a"};
+  return all ? std::vector<std::string>{"x86-64-v2", "x86-64-v3", "x86-64-v4"} : std::vector<std::string>{jit::HostArch()};
+}
+
+class Builder {
+ public:
+  explicit Builder(const BuildFlags& flags) : flags_(flags) {
+    toolchains_.push_back(jit::HostCompiler({}));
+    toolchains_.push_back(jit::Nvrtc({}));
+    toolchains_.push_back(jit::Hiprtc({}));
+  }
+
+  int Run() {
+    auto cache = jit::BuildCache::Open(flags_.cache);
+    if (!cache.ok()) return Complain(cache.status());
+    cache_ = *std::move(cache);
+    if (!cache_->warning().empty()) fmt::print(stderr, "{}\n", cache_->warning());
+    json out = json::array();
+    bool failed = false;
+    for (const std::string& directory : flags_.directories) {
+      const auto folders = jit::OpFolders(directory);
+      if (!folders.ok()) return Complain(folders.status());
+      for (const std::string& folder : *folders) {
+        json op = Op(folder);
+        failed |= op.contains("failure");
+        for (const json& v : op.value("variants", json::array())) failed |= v.at("state") == "failed";
+        out.push_back(std::move(op));
+      }
+    }
+    if (flags_.json) PrintJson(out);
+    return failed ? kFailed : kDone;
+  }
+
+ private:
+  static int Complain(const Status& status) {
+    fmt::print(stderr, "opwire build: {}\n", MessageOf(status));
+    return kUsage;
+  }
+
+  json Op(const std::string& folder) {
+    const auto op = jit::ReadManifest(folder);
+    if (!op.ok()) {
+      if (!flags_.json) fmt::print("{}\n", MessageOf(op.status()));
+      return {{"folder", folder}, {"failure", MessageOf(op.status())}};
+    }
+    json variants = json::array();
+    for (const OpVariantSpec& variant : op->variants) {
+      for (const std::string& backend : variant.backends) {
+        for (const std::string& arch : ArchsOf(backend, flags_.all)) {
+          json v = One(*op, variant, backend, arch);
+          if (!flags_.json) Show(*op, v);
+          variants.push_back(std::move(v));
+        }
+      }
+    }
+    return {{"folder", folder}, {"op", op->name()}, {"variants", variants}};
+  }
+
+  json One(const OpManifest& op, const OpVariantSpec& variant, const std::string& backend, const std::string& arch) {
+    json v{{"variant", variant.name}, {"backend", backend}, {"arch", arch}};
+    const auto end = [&](const char* state, const std::string& reason) {
+      v["state"] = state;
+      v["reason"] = reason;
+      return v;
+    };
+    if (const auto least = variant.min_arch.find(backend); least != variant.min_arch.end()) {
+      if (const std::string below = jit::BelowArch(arch, least->second); !below.empty()) return end("skipped", below);
+    }
+    const auto toolchain = std::ranges::find_if(toolchains_, [&](const auto& t) { return t->backend() == backend; });
+    const jit::ToolchainFacts& facts = (*toolchain)->facts();
+    // A machine without a GPU's compiler can still be where an op is written.
+    if (!facts.available()) return end(backend == "cpu" ? "failed" : "skipped", facts.reason);
+    v["toolchain"] = facts.version;
+    auto request = jit::RequestFor(op, variant, backend, arch);
+    if (!request.ok()) return end("failed", MessageOf(request.status()));
+    auto entry = cache_->Get(**toolchain, *request);
+    if (!entry.ok()) return end("failed", MessageOf(entry.status()));
+    v["object"] = entry->object;
+    v["bytes"] = entry->bytes;
+    v["seconds"] = entry->seconds;
+    if (backend != "cpu" || !jit::BelowArch(jit::HostArch(), arch).empty()) return end(entry->built ? "built" : "cached", "compiled; nothing here runs it");
+    TrialOptions trial{.check = {.thorough = !flags_.quick, .measure = !flags_.quick, .seed = flags_.seed}, .seconds = kTrialSeconds};
+    const auto report = TryKernel(op.folder, variant.name, entry->object, trial);
+    jit::Verdict verdict{.tried = true, .failure = report.ok() ? "" : MessageOf(report.status()), .deaths = entry->verdict.deaths};
+    if (Status s = cache_->SetVerdict(entry->key, verdict); !s.ok()) fmt::print(stderr, "{}\n", MessageOf(s));
+    if (!report.ok()) return end("failed", MessageOf(report.status()));
+    v["cases"] = report->cases;
+    v["worst"] = report->worst;
+    for (const Measurement& m : report->measurements) {
+      v["speed"].push_back({{"what", m.what}, {"seconds", m.seconds}, {"reference_seconds", m.reference_seconds}, {"copy_seconds", m.copy_seconds}, {"bytes", m.bytes}});
+    }
+    return end(entry->built ? "built" : "cached", "");
+  }
+
+  void Show(const OpManifest& op, const json& v) const {
+    fmt::print("{}@{}  {} {}: {}", op.name(), v.at("variant").get<std::string>(), v.at("backend").get<std::string>(), v.at("arch").get<std::string>(),
+               v.at("state").get<std::string>());
+    if (v.at("state") == "built") fmt::print(" in {:.2f} s by {}", v.at("seconds").get<double>(), v.value("toolchain", ""));
+    if (const std::string reason = v.at("reason"); !reason.empty()) fmt::print(": {}", reason);
+    fmt::print("\n");
+    if (v.contains("cases")) {
+      fmt::print("  {} cases agree with the reference, between guard pages (seed {})\n", v.at("cases").get<int>(), flags_.seed);
+      for (const std::string& worst : v.at("worst").get<std::vector<std::string>>()) fmt::print("  largest error of {}\n", worst);
+    }
+    for (const json& s : v.value("speed", json::array())) {
+      const double seconds = s.at("seconds"), reference = s.at("reference_seconds"), copy = s.at("copy_seconds");
+      fmt::print("  {}: {:.3f} ms, {:.1f} GB/s; {:.2f} x the time of a copy", s.at("what").get<std::string>(), seconds * 1e3,
+                 s.at("bytes").get<double>() / seconds * 1e-9, seconds / copy);
+      if (reference > 0) fmt::print(", {:.1f} x as fast as the reference", reference / seconds);
+      fmt::print("\n");
+    }
+    std::fflush(stdout);
+  }
+
+  const BuildFlags& flags_;
+  std::vector<std::unique_ptr<jit::Toolchain>> toolchains_;
+  std::unique_ptr<jit::BuildCache> cache_;
+};
+
+struct CacheFlags {
+  jit::BuildCache::Options cache;
+  bool json = false;
+  int64_t bytes = 0;
+};
+
+std::string Bytes(int64_t n) { return n < 10240 ? fmt::format("{} B", n) : fmt::format("{:.1f} MiB", static_cast<double>(n) / (1 << 20)); }
+
+int List(jit::BuildCache& cache, bool as_json) {
+  const std::vector<jit::CacheEntry> entries = cache.List();
+  if (as_json) {
+    json out = json::array();
+    for (const jit::CacheEntry& e : entries) {
+      out.push_back({{"key", e.key}, {"name", e.name}, {"toolchain", e.toolchain}, {"version", e.version}, {"arch", e.arch}, {"bytes", e.bytes},
+                     {"built_at", e.built_at}, {"used_at", e.used_at}, {"seconds", e.seconds}, {"tried", e.verdict.tried},
+                     {"failure", e.verdict.failure}, {"deaths", e.verdict.deaths}});
+    }
+    PrintJson(out);
+    return kDone;
+  }
+  int64_t total = 0;
+  for (const jit::CacheEntry& e : entries) {
+    total += e.bytes;
+    const std::string verdict = !e.verdict.tried ? "not tried" : !e.verdict.failure.empty() ? "refused: " + e.verdict.failure : e.verdict.deaths > 0 ? fmt::format("{} deaths", e.verdict.deaths) : "good";
+    fmt::print("{}  {:<32} {:<10} {:>9}  {:%Y-%m-%d %H:%M}  {}\n", e.key.substr(0, 12), e.name, e.arch, Bytes(e.bytes), fmt::localtime(static_cast<std::time_t>(e.used_at)), verdict);
+  }
+  fmt::print("{} objects, {} in {}\n", entries.size(), Bytes(total), cache.directory());
+  return kDone;
+}
+
+int WithCache(const CacheFlags& flags, bool prune) {
+  auto cache = jit::BuildCache::Open(flags.cache);
+  if (!cache.ok()) {
+    fmt::print(stderr, "opwire cache: {}\n", MessageOf(cache.status()));
+    return kFailed;
+  }
+  if (!prune) return List(**cache, flags.json);
+  const auto removed = (*cache)->Prune(flags.bytes);
+  if (!removed.ok()) {
+    fmt::print(stderr, "opwire cache: {}\n", MessageOf(removed.status()));
+    return kFailed;
+  }
+  if (flags.json) PrintJson({{"removed", *removed}});
+  else fmt::print("removed {} objects from {}\n", *removed, (*cache)->directory());
+  return kDone;
+}
+
+}  // namespace
+
+int CommandMain(int argc, char** argv) {
+  CLI::App app("Builds the ops of users, and looks after what was built.", "opwire-executor");
+  app.require_subcommand(1);
+  BuildFlags build;
+  CLI::App* command = app.add_subcommand("build", "Build, check and measure the ops of folders");
+  command->add_option("directory", build.directories, "Folder of an op, or of such folders")->required();
+  command->add_flag("--all", build.all, "For every architecture, not this machine's alone");
+  command->add_flag("--quick", build.quick, "Only a small case of each type, and no measurement");
+  command->add_option("--seed", build.seed, "Of the inputs")->capture_default_str();
+  command->add_flag("--json", build.json, "Print JSON");
+  command->add_option("--cache", build.cache.directory, "Directory of what was built");
+  CacheFlags cache;
+  CLI::App* list = app.add_subcommand("cache", "What was built");
+  list->require_subcommand(1);
+  CLI::App* show = list->add_subcommand("list", "Every object, the latest used first");
+  CLI::App* prune = list->add_subcommand("prune", "Remove objects, the least lately used first");
+  prune->add_option("--bytes", cache.bytes, "How much may stay")->check(CLI::NonNegativeNumber)->capture_default_str();
+  for (CLI::App* c : {show, prune}) {
+    c->add_flag("--json", cache.json, "Print JSON");
+    c->add_option("--cache", cache.cache.directory, "Directory of what was built");
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kDone : kUsage;
+  }
+  return command->parsed() ? Builder(build).Run() : WithCache(cache, prune->parsed());
+}
+
+}  // namespace opwire::ops
