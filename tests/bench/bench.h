@@ -71,6 +71,7 @@ inline constexpr const char* kAdd = "program @add(%x: f32[?n], %y: f32[?n]) -> (
 void WireRows(const Setup& setup, std::vector<Row>& rows);
 void ComputeRows(const Setup& setup, std::vector<Row>& rows);
 void SystemRows(const Setup& setup, std::vector<Row>& rows);
+void JitRows(const Setup& setup, std::vector<Row>& rows);
 // Microseconds that waking a thread of another process by futex takes, parked 1 ms before.
 double FutexWakeMicros();
 // How much faster two threads are than one.

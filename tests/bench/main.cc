@@ -1,6 +1,6 @@
 // opwire_bench: runs the benchmarks and writes their table and bench.json. `make bench` calls it.
 //
-//   opwire_bench --build build --out build/bench.json [--only wire|compute|system]
+//   opwire_bench --build build --out build/bench.json [--only wire|compute|system|jit]
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
       SystemRows(setup, rows);
     }
     if (only.empty() || only == "compute") ComputeRows(setup, rows);
+    if (only.empty() || only == "jit") JitRows(setup, rows);
   }
   std::filesystem::remove_all(directory);
 

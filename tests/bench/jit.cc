@@ -1,0 +1,178 @@
+// Building: an op through an empty and through a filled cache, and a unit of GPU kernels through the worker.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "kernels/jit/cache.h"
+#include "kernels/jit/embedded.h"
+#include "kernels/jit/toolchain.h"
+#include "tests/bench/bench.h"
+
+extern char** environ;
+
+namespace opwire::bench {
+namespace {
+
+constexpr int kGpuKernels = 50;
+
+constexpr const char* kOp = R"(#include <math.h>
+#include <opwire/abi.h>
+
+static void Loop(void* context, int64_t begin, int64_t end) {
+  const opw_call* c = (const opw_call*)context;
+  const float* x = (const float*)c->operands[0].data;
+  const float* bias = (const float*)c->operands[1].data;
+  float* y = (float*)c->results[0].data;
+  const int64_t columns = c->operands[1].elements;
+  for (int64_t i = begin; i < end; ++i) {
+    const float v = x[i] + bias[i % columns];
+    y[i] = 0.5f * v * (1.0f + erff(v * 0.70710678f));
+  }
+}
+
+static int Run(const opw_call* c) {
+  c->runtime->parallel_for(c->runtime, c->results[0].elements, 16384, Loop, (void*)c);
+  return OPW_OK;
+}
+
+OPW_KERNEL = {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run, 0};
+)";
+
+// Milliseconds from the start of a program, which says nothing, to its end.
+double RunBare(const std::vector<std::string>& argv) {
+  std::vector<char*> pointers;
+  for (const std::string& a : argv) pointers.push_back(const_cast<char*>(a.c_str()));
+  pointers.push_back(nullptr);
+  const double begun = Seconds();
+  pid_t pid;
+  int status = -1;
+  if (posix_spawn(&pid, pointers[0], nullptr, nullptr, pointers.data(), environ) != 0 || waitpid(pid, &status, 0) != pid || status != 0) {
+    Must(Internal("{} does not run", argv[0]));
+  }
+  return (Seconds() - begun) * 1e3;
+}
+
+void Host(const Setup& setup, std::vector<Row>& rows) {
+  const std::string folder = setup.directory + "/jit";
+  std::filesystem::create_directories(folder + "/include/opwire");
+  std::filesystem::create_directories(folder + "/op");
+  std::ofstream(folder + "/include/opwire/abi.h") << jit::kAbiHeader;
+  std::ofstream(folder + "/op/gelu_bias.cc") << kOp;
+  const auto cxx = jit::HostCompiler({});
+  if (!cxx->facts().available()) {
+    fmt::print("build_cold, build_cached: skipped: {}\n", cxx->facts().reason);
+    return;
+  }
+  jit::CompileRequest request;
+  request.name = "bench.gelu_bias";
+  request.directory = folder + "/op";
+  request.sources = {"gelu_bias.cc"};
+  request.arch = jit::HostArch();
+  int round = 0;
+  const auto cold = [&] {
+    const auto cache = Must(jit::BuildCache::Open({.directory = fmt::format("{}/cold{}", folder, round++)}));
+    const double begun = Seconds();
+    Must(cache->Get(*cxx, request).status());
+    return (Seconds() - begun) * 1e3;
+  };
+  const auto bare = [&] {
+    return RunBare({cxx->facts().path, "-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno",
+                    "-march=" + request.arch, "-I", folder + "/include", "-o", folder + "/bare.so", request.directory + "/gelu_bias.cc"});
+  };
+  rows.push_back(Compare("build_cold", "ms", "the bare compiler command", cold, bare));
+  rows.back().target = 1.2;
+  const auto cached = [&] {
+    // As in a process that has just begun: nothing is remembered of the objects.
+    const auto cache = Must(jit::BuildCache::Open({.directory = folder + "/cold0"}));
+    const double begun = Seconds();
+    const auto entry = cache->Find(*cxx, request);
+    void* const library = entry ? dlopen(entry->object.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+    const bool found = library && dlsym(library, "opwire_kernel");
+    const double ms = (Seconds() - begun) * 1e3;
+    if (!found) Must(Internal("what was built is not found"));
+    dlclose(library);
+    return ms;
+  };
+  rows.push_back(Compare("build_cached", "ms", "", cached, nullptr));
+  rows.back().target = 2;
+  rows.back().target_is_ratio = false;
+}
+
+// Distinct kernels of a few lines each, as fused elementwise code is.
+std::string GpuUnit() {
+  std::string text = "#include <opwire/gpu.h>\nusing namespace opw;\n";
+  for (int i = 0; i < kGpuKernels; ++i) {
+    text += fmt::format(
+        "OPW_GLOBAL(256) fused{0}(const float* x, const bf16* y, float* z, i64 n) {{\n"
+        "  for (i64 i = Index(); i < n; i += Stride()) {{\n"
+        "    const float a = x[i], b = ToFloat(y[i]);\n"
+        "    z[i] = Fma(a, b, {0}.5f) * Tanh(b + {0}.0f) {1} Exp(a * {2}.25f);\n"
+        "  }}\n}}\n",
+        i, i % 2 ? "+" : "-", i % 7);
+  }
+  return text;
+}
+
+// NVRTC without anything of ours around it. In a process of its own; exits with 0 where it compiled.
+[[noreturn]] void BareNvrtc(const std::string& library, const std::string& text, const std::string& out) {
+  void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const auto create = reinterpret_cast<int (*)(void**, const char*, const char*, int, const char* const*, const char* const*)>(dlsym(handle, "nvrtcCreateProgram"));
+  const auto compile = reinterpret_cast<int (*)(void*, int, const char* const*)>(dlsym(handle, "nvrtcCompileProgram"));
+  const auto size = reinterpret_cast<int (*)(void*, size_t*)>(dlsym(handle, "nvrtcGetCUBINSize"));
+  const auto code = reinterpret_cast<int (*)(void*, char*)>(dlsym(handle, "nvrtcGetCUBIN"));
+  const std::string header(jit::kGpuHeader);
+  const char* const contents[] = {header.c_str()};
+  const char* const names[] = {"opwire/gpu.h"};
+  const char* const flags[] = {"--gpu-architecture=sm_90a", "--std=c++17", "--fmad=false"};
+  void* program = nullptr;
+  size_t bytes = 0;
+  if (create(&program, text.c_str(), "unit", 1, contents, names) != 0 || compile(program, 3, flags) != 0 || size(program, &bytes) != 0) _exit(1);
+  std::string cubin(bytes, '\0');
+  if (code(program, cubin.data()) != 0) _exit(1);
+  std::ofstream(out, std::ios::binary).write(cubin.data(), static_cast<std::streamsize>(bytes)).flush();
+  _exit(0);
+}
+
+void Gpu(const Setup& setup, std::vector<Row>& rows) {
+  const auto nvrtc = jit::Nvrtc({.worker = setup.build + "/bin/opwire-executor"});
+  if (!nvrtc->facts().available()) {
+    fmt::print("rtc_unit: skipped: {}\n", nvrtc->facts().reason);
+    return;
+  }
+  const std::string folder = setup.directory + "/rtc";
+  std::filesystem::create_directories(folder);
+  jit::CompileRequest request;
+  request.name = "bench.unit";
+  request.text = GpuUnit();
+  request.arch = "sm_90a";
+  const auto ours = [&] {
+    const double begun = Seconds();
+    Must(nvrtc->Compile(request, folder).status());
+    return (Seconds() - begun) * 1e3;
+  };
+  const auto bare = [&] {
+    const double begun = Seconds();
+    const pid_t pid = fork();
+    if (pid == 0) BareNvrtc(nvrtc->facts().path, request.text, folder + "/bare");
+    int status = -1;
+    if (waitpid(pid, &status, 0) != pid || status != 0) Must(Internal("bare NVRTC does not compile the unit"));
+    return (Seconds() - begun) * 1e3;
+  };
+  rows.push_back(Compare("rtc_unit", "ms", "bare NVRTC in a bare process", ours, bare));
+  rows.back().target = 1.1;
+}
+
+}  // namespace
+
+void JitRows(const Setup& setup, std::vector<Row>& rows) {
+  Host(setup, rows);
+  Gpu(setup, rows);
+}
+
+}  // namespace opwire::bench
