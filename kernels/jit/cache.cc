@@ -48,7 +48,8 @@ Status CheckOwner(const std::string& path) {
   if (stat(path.c_str(), &s) != 0) return absl::OkStatus();  // what is not there is made
   if (!S_ISDIR(s.st_mode)) return FailedPrecondition("{}: the cache of builds: expected a directory", path);
   if (s.st_uid != geteuid()) {
-    return FailedPrecondition("{}: the cache of builds: belongs to user {}, expected {}; set OPWIRE_CACHE to a directory of your own", path, s.st_uid, geteuid());
+    return FailedPrecondition("{}: the cache of builds: belongs to user {}, expected {}; set OPWIRE_CACHE to a directory of your own", path,
+                              s.st_uid, geteuid());
   }
   if (s.st_mode & (S_IWGRP | S_IWOTH)) {
     return FailedPrecondition("{}: the cache of builds: others may write it (mode {:o}); chmod go-w {}", path, s.st_mode & 07777, path);

@@ -17,6 +17,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <optional>
 
 #include "ir/base/owned_fd.h"
 #include "kernels/jit/sanitized.h"
@@ -263,6 +264,15 @@ Status WhyNotStarted(const ProcessOptions& options, const Failure& failure) {
   return ResourceExhausted("{}: cannot be run: {}: {}", options.argv[0], kStages[static_cast<int>(failure.stage)], why);
 }
 
+// What the child reports; none when it has become its program.
+std::optional<Failure> FailureOf(int report) {
+  Failure failure;
+  ssize_t n;
+  while ((n = read(report, &failure, sizeof(failure))) < 0 && errno == EINTR) {
+  }
+  return n == sizeof(failure) ? std::optional(failure) : std::nullopt;
+}
+
 rlim_t LimitOr(int64_t bytes) { return bytes > 0 ? static_cast<rlim_t>(bytes) : RLIM_INFINITY; }
 
 }  // namespace
@@ -292,7 +302,7 @@ StatusOr<ProcessResult> RunProcess(const ProcessOptions& options) {
   if (pid < 0) return ResourceExhausted("{}: no process can be made: {}", options.argv[0], std::strerror(errno));
   Child child(pid);
   for (Pair* pair : {&input, &output, &errors, &report}) pair->theirs = {};
-  if (Failure failure; read(report.ours.get(), &failure, sizeof(failure)) == sizeof(failure)) return WhyNotStarted(options, failure);
+  if (const auto failure = FailureOf(report.ours.get())) return WhyNotStarted(options, *failure);
   if (child.fd() < 0) return ResourceExhausted("{}: cannot be watched: {}", options.argv[0], std::strerror(errno));
   OPWIRE_ASSIGN_OR_RETURN(const Pair leash, Leash(pid));
 
