@@ -48,11 +48,13 @@ Status CheckOwner(const std::string& path) {
   if (stat(path.c_str(), &s) != 0) return absl::OkStatus();  // what is not there is made
   if (!S_ISDIR(s.st_mode)) return FailedPrecondition("{}: the cache of builds: expected a directory", path);
   if (s.st_uid != geteuid()) {
-    return FailedPrecondition("{}: the cache of builds: belongs to user {}, expected {}; set OPWIRE_CACHE to a directory of your own", path,
-                              s.st_uid, geteuid());
+    return FailedPrecondition(
+        "{}: the cache of builds: belongs to user {}, expected {}; set OPWIRE_CACHE to a directory of your own", path, s.st_uid,
+        geteuid());
   }
   if (s.st_mode & (S_IWGRP | S_IWOTH)) {
-    return FailedPrecondition("{}: the cache of builds: others may write it (mode {:o}); chmod go-w {}", path, s.st_mode & 07777, path);
+    return FailedPrecondition("{}: the cache of builds: others may write it (mode {:o}); chmod go-w {}", path, s.st_mode & 07777,
+                              path);
   }
   return absl::OkStatus();
 }
@@ -118,7 +120,8 @@ class Cache final : public BuildCache {
     if (CacheStore* temporary = Temporary()) {
       for (CacheEntry& e : temporary->List()) entries.push_back(std::move(e));
     }
-    std::stable_sort(entries.begin(), entries.end(), [](const CacheEntry& a, const CacheEntry& b) { return a.used_at > b.used_at; });
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const CacheEntry& a, const CacheEntry& b) { return a.used_at > b.used_at; });
     return entries;
   }
 

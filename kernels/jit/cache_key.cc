@@ -63,7 +63,11 @@ int64_t RealTimeNs() {
 
 StatusOr<UnitKey> UnitOf(const ToolchainFacts& facts, const CompileRequest& request) {
   Digest content;
-  content.Add(kKeyVersion).Add(std::string_view(OurHeaders())).Add(std::string_view(facts.identity)).Add(std::string_view(request.arch)).Add(std::string_view(request.judged_by));
+  content.Add(kKeyVersion)
+      .Add(std::string_view(OurHeaders()))
+      .Add(std::string_view(facts.identity))
+      .Add(std::string_view(request.arch))
+      .Add(std::string_view(request.judged_by));
   content.Add(request.flags).Add(request.libraries).Add(std::string_view(request.text)).Add(request.sources);
   for (const std::string& source : request.sources) {
     auto bytes = ReadFile(request.directory + "/" + source);
@@ -74,7 +78,8 @@ StatusOr<UnitKey> UnitOf(const ToolchainFacts& facts, const CompileRequest& requ
   key.content = content.Hex();
   Digest unit;
   unit.Add(std::string_view(key.content));
-  if (!request.directory.empty()) unit.Add(std::string_view(fs::absolute(request.directory).native())).Add(HeaderNames(request.directory));
+  if (!request.directory.empty())
+    unit.Add(std::string_view(fs::absolute(request.directory).native())).Add(HeaderNames(request.directory));
   key.unit = unit.Hex();
   return key;
 }
@@ -84,7 +89,8 @@ StatusOr<std::vector<Header>> ReadHeaders(const std::vector<std::string>& paths,
   for (const std::string& path : paths) {
     OPWIRE_ASSIGN_OR_RETURN(Header header, ReadHeader(path));
     const std::optional<FileStamp> stamp = StampOf(path);
-    if (!stamp || std::max(stamp->modified_ns, stamp->changed_ns) + kClockGrainNs >= begun_ns) return Aborted("{}: changed while it was compiled", path);
+    if (!stamp || std::max(stamp->modified_ns, stamp->changed_ns) + kClockGrainNs >= begun_ns)
+      return Aborted("{}: changed while it was compiled", path);
     headers.push_back(std::move(header));
   }
   return headers;
@@ -113,7 +119,8 @@ std::string KeyOf(const UnitKey& unit, const std::vector<Header>& headers) {
 std::string WriteHeaders(const std::vector<Header>& headers) {
   std::string out(kListTitle);
   for (const Header& h : headers) {
-    fmt::format_to(std::back_inserter(out), "{} {} {} {} {}\n", h.stamp.bytes, h.stamp.modified_ns, h.stamp.changed_ns, h.sha256, h.path);
+    fmt::format_to(std::back_inserter(out), "{} {} {} {} {}\n", h.stamp.bytes, h.stamp.modified_ns, h.stamp.changed_ns, h.sha256,
+                   h.path);
   }
   return out + "end\n";
 }
@@ -130,7 +137,8 @@ std::optional<std::vector<Header>> ParseHeaders(std::string_view text) {
     text.remove_prefix(end + 1);
     if (line == "end") return text.empty() ? std::optional(std::move(headers)) : std::nullopt;
     Header h;
-    if (!TakeNumber(line, h.stamp.bytes) || !TakeNumber(line, h.stamp.modified_ns) || !TakeNumber(line, h.stamp.changed_ns)) return std::nullopt;
+    if (!TakeNumber(line, h.stamp.bytes) || !TakeNumber(line, h.stamp.modified_ns) || !TakeNumber(line, h.stamp.changed_ns))
+      return std::nullopt;
     if (line.size() < kHexDigits + 2 || line[kHexDigits] != ' ') return std::nullopt;
     h.sha256 = line.substr(0, kHexDigits);
     h.path = line.substr(kHexDigits + 1);

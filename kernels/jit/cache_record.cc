@@ -12,10 +12,20 @@ constexpr int kRecordVersion = 1;
 
 std::string WriteRecord(const CacheRecord& record) {
   const CacheEntry& e = record.entry;
-  const nlohmann::json json = {
-      {"record", kRecordVersion}, {"key", e.key},           {"name", e.name},         {"toolchain", e.toolchain}, {"version", e.version},
-      {"arch", e.arch},           {"bytes", e.bytes},       {"built_at", e.built_at}, {"seconds", e.seconds},     {"unit", record.unit},
-      {"sha256", record.sha256},  {"tried", e.verdict.tried}, {"failure", e.verdict.failure}, {"deaths", e.verdict.deaths}};
+  const nlohmann::json json = {{"record", kRecordVersion},
+                               {"key", e.key},
+                               {"name", e.name},
+                               {"toolchain", e.toolchain},
+                               {"version", e.version},
+                               {"arch", e.arch},
+                               {"bytes", e.bytes},
+                               {"built_at", e.built_at},
+                               {"seconds", e.seconds},
+                               {"unit", record.unit},
+                               {"sha256", record.sha256},
+                               {"tried", e.verdict.tried},
+                               {"failure", e.verdict.failure},
+                               {"deaths", e.verdict.deaths}};
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

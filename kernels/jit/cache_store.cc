@@ -23,9 +23,7 @@ constexpr int kTries = 8;
 
 OwnedFd OpenDirectory(const std::string& path) { return OwnedFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); }
 
-bool IsKey(const std::string& name) {
-  return name.size() == 64 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
+bool IsKey(const std::string& name) { return name.size() == 64 && name.find_first_not_of("0123456789abcdef") == std::string::npos; }
 
 // A directory whose lock is free has lost its owner. Nobody is between making one and locking it while the folder itself is locked.
 void RemoveLeftovers(const std::string& folder) {
@@ -121,7 +119,8 @@ Status CacheStore::WriteList(const std::string& unit, const std::vector<Header>&
   return absl::OkStatus();
 }
 
-StatusOr<CacheEntry> CacheStore::Publish(const UnitKey& unit, const std::vector<Header>& headers, const std::string& object, CacheEntry entry) {
+StatusOr<CacheEntry> CacheStore::Publish(const UnitKey& unit, const std::vector<Header>& headers, const std::string& object,
+                                         CacheEntry entry) {
   OPWIRE_ASSIGN_OR_RETURN(const PrivateDirectory directory, MakePrivate());
   const std::string folder = directory.path() + "/entry";
   OPWIRE_RETURN_IF_ERROR(MakeDirectory(folder));
@@ -160,7 +159,8 @@ Status CacheStore::SetVerdict(const std::string& key, const Verdict& verdict) {
   if (!record) return DataLoss("{}: its record cannot be read", path);
   record->entry.verdict = verdict;
   OPWIRE_RETURN_IF_ERROR(WriteFile(path + "/record.new", WriteRecord(*record), /*sync=*/true));
-  if (rename((path + "/record.new").c_str(), (path + "/record.json").c_str()) != 0) return FileError(path, "cannot be changed", errno);
+  if (rename((path + "/record.new").c_str(), (path + "/record.json").c_str()) != 0)
+    return FileError(path, "cannot be changed", errno);
   return absl::OkStatus();
 }
 
@@ -210,7 +210,8 @@ Status CacheStore::Remove(const std::string& key) {
   const std::string path = EntryPath(key);
   const auto text = ReadFile(path + "/record.json");
   OPWIRE_ASSIGN_OR_RETURN(const PrivateDirectory directory, MakePrivate());
-  if (rename(path.c_str(), (directory.path() + "/entry").c_str()) != 0 && errno != ENOENT) return FileError(path, "cannot be removed", errno);
+  if (rename(path.c_str(), (directory.path() + "/entry").c_str()) != 0 && errno != ENOENT)
+    return FileError(path, "cannot be removed", errno);
   const std::optional<CacheRecord> record = text.ok() ? ParseRecord(*text) : std::nullopt;
   if (record && IsKey(record->unit)) Forget(record->unit);
   return absl::OkStatus();

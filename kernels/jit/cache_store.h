@@ -44,7 +44,8 @@ class CacheStore {
 
   StatusOr<PrivateDirectory> MakePrivate();
   // Moves `object` in, under the key of these headers; `entry` gives what the record says beside. What stood there before goes.
-  StatusOr<CacheEntry> Publish(const UnitKey& unit, const std::vector<Header>& headers, const std::string& object, CacheEntry entry);
+  StatusOr<CacheEntry> Publish(const UnitKey& unit, const std::vector<Header>& headers, const std::string& object,
+                               CacheEntry entry);
   Status SetVerdict(const std::string& key, const Verdict& verdict);
 
   std::vector<CacheEntry> List();

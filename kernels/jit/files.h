@@ -11,8 +11,8 @@
 
 namespace opwire::jit {
 
-// The error that an errno means: RESOURCE_EXHAUSTED for a full disk and for no descriptors, NOT_FOUND, PERMISSION_DENIED (a file system that
-// is read-only too), else INTERNAL.
+// The error that an errno means: RESOURCE_EXHAUSTED for a full disk and for no descriptors, NOT_FOUND, PERMISSION_DENIED (a file
+// system that is read-only too), else INTERNAL.
 Status FileError(const std::string& path, const char* what, int error);
 
 // NOT_FOUND, too, where it is no regular file.

@@ -11,8 +11,9 @@ std::string HostArch() {
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   };
   const auto has_v3 = [] {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-           __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("movbe");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+           __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt") &&
+           __builtin_cpu_supports("movbe");
   };
   return !has_v3() ? "x86-64-v2" : has_v4() ? "x86-64-v4" : "x86-64-v3";
 #else

@@ -59,7 +59,8 @@ std::string VersionOf(const std::string& path, std::string_view text) {
   return fs::path(path).filename().string() + (version.empty() ? "" : " " + version);
 }
 
-// Size and times in place of the bytes: a compiler is of 30 MB, which take 100 ms to read. An upgrade changes them, and the version text.
+// Size and times in place of the bytes: a compiler is of 30 MB, which take 100 ms to read. An upgrade changes them, and the version
+// text.
 void AddFile(Digest& digest, const std::string& path) {
   std::error_code ignored;
   const fs::path real = fs::canonical(path, ignored);
@@ -71,12 +72,13 @@ bool IsC(const std::string& source) { return source.ends_with(".c"); }
 
 // A file below the folder, named without ways around that.
 Status CheckSource(const CompileRequest& request, const std::string& source) {
-  const bool plain = !source.empty() && source[0] != '-' && source[0] != '/' &&
-                     std::none_of(source.begin(), source.end(), [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; });
+  const bool plain =
+      !source.empty() && source[0] != '-' && source[0] != '/' &&
+      std::none_of(source.begin(), source.end(), [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; });
   const fs::path path(source);
   if (!plain || std::find(path.begin(), path.end(), "..") != path.end()) {
-    return InvalidArgument("{}: source \"{}\": expected a file in {}, named without .. and not beginning with '-' or '/'", request.name, source.c_str(),
-                           request.directory);
+    return InvalidArgument("{}: source \"{}\": expected a file in {}, named without .. and not beginning with '-' or '/'",
+                           request.name, source.c_str(), request.directory);
   }
   const std::string extension = path.extension();
   if (extension != ".cc" && extension != ".cpp" && extension != ".cxx" && extension != ".c") {
@@ -86,9 +88,11 @@ Status CheckSource(const CompileRequest& request, const std::string& source) {
 }
 
 Status CheckLibrary(const CompileRequest& request, const std::string& library) {
-  const bool name = !library.empty() && std::isalnum(static_cast<unsigned char>(library[0])) && std::all_of(library.begin(), library.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("-_.+").find(c) != std::string_view::npos;
-  });
+  const bool name =
+      !library.empty() && std::isalnum(static_cast<unsigned char>(library[0])) &&
+      std::all_of(library.begin(), library.end(), [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("-_.+").find(c) != std::string_view::npos;
+      });
   return name ? absl::OkStatus() : InvalidArgument("{}: library \"{}\": expected a name such as m", request.name, library.c_str());
 }
 
@@ -103,8 +107,13 @@ Status Check(const CompileRequest& request) {
 // One compilation, in a directory that it may fill.
 class Compilation {
  public:
-  Compilation(const CompileRequest& request, const std::string& compiler, const ToolchainOptions& options, const std::string& directory)
-      : request_(request), compiler_(compiler), options_(options), directory_(fs::absolute(directory)), object_(directory_ + "/object") {}
+  Compilation(const CompileRequest& request, const std::string& compiler, const ToolchainOptions& options,
+              const std::string& directory)
+      : request_(request),
+        compiler_(compiler),
+        options_(options),
+        directory_(fs::absolute(directory)),
+        object_(directory_ + "/object") {}
 
   StatusOr<CompiledObject> Run() {
     OPWIRE_RETURN_IF_ERROR(Prepare());
@@ -113,7 +122,8 @@ class Compilation {
     } else {
       OPWIRE_RETURN_IF_ERROR(CompileEach());
     }
-    if (!StampOf(object_)) return Internal("{}: {} ended well, but wrote no object\n{}", request_.name, compiler_, LastLines(log_, kLogLines));
+    if (!StampOf(object_))
+      return Internal("{}: {} ended well, but wrote no object\n{}", request_.name, compiler_, LastLines(log_, kLogLines));
     return CompiledObject{object_, std::move(headers_), std::move(log_), seconds_};
   }
 
@@ -136,7 +146,8 @@ class Compilation {
 
   // What decides how code is made, for one source or for linking.
   std::vector<std::string> Base() const {
-    std::vector<std::string> argv = {compiler_, "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-march=" + request_.arch};
+    std::vector<std::string> argv = {
+        compiler_, "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-march=" + request_.arch};
     argv.insert(argv.end(), request_.flags.begin(), request_.flags.end());
     return argv;
   }
@@ -194,11 +205,13 @@ class Compilation {
 
   Status NoteHeaders(const std::string& depfile) {
     const auto text = ReadFile(depfile);
-    if (!text.ok()) return Internal("{}: {} ended well, but listed no headers\n{}", request_.name, compiler_, LastLines(log_, kLogLines));
+    if (!text.ok())
+      return Internal("{}: {} ended well, but listed no headers\n{}", request_.name, compiler_, LastLines(log_, kLogLines));
     for (const std::string& name : Prerequisites(*text)) {
       const std::string path = (fs::path(directory_) / name).lexically_normal();
       const bool ours = path.starts_with(directory_ + "/");
-      const bool source = std::any_of(sources_.begin(), sources_.end(), [&](const std::string& s) { return fs::path(s).lexically_normal() == path; });
+      const bool source = std::any_of(sources_.begin(), sources_.end(),
+                                      [&](const std::string& s) { return fs::path(s).lexically_normal() == path; });
       if (!ours && !source && std::find(headers_.begin(), headers_.end(), path) == headers_.end()) headers_.push_back(path);
     }
     return absl::OkStatus();

@@ -1,5 +1,5 @@
-// Children are made by vfork, so that a large parent costs nothing, and are held together as a process group: it is killed when the first
-// of it ends, when time is up, and by the kernel when this process dies.
+// Children are made by vfork, so that a large parent costs nothing, and are held together as a process group: it is killed when the
+// first of it ends, when time is up, and by the kernel when this process dies.
 #include "kernels/jit/process.h"
 
 #include <fcntl.h>
@@ -183,15 +183,17 @@ StatusOr<Pair> MakeSocket() {
 
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-// Has the kernel kill the group when this process ends, however it does: the write end of the pipe closes then, and the read end's owner
-// is told so by this signal. A process closes its files from the highest descriptor down; so the read end must be the lower one.
+// Has the kernel kill the group when this process ends, however it does: the write end of the pipe closes then, and the read end's
+// owner is told so by this signal. A process closes its files from the highest descriptor down; so the read end must be the lower
+// one.
 StatusOr<Pair> Leash(pid_t group) {
   OPWIRE_ASSIGN_OR_RETURN(Pair leash, MakePipe());
   if (leash.ours.get() > leash.theirs.get()) {
     leash.theirs = OwnedFd(fcntl(leash.theirs.get(), F_DUPFD_CLOEXEC, leash.ours.get() + 1));
   }
   const int fd = leash.ours.get();
-  if (fcntl(fd, F_SETOWN, -group) != 0 || fcntl(fd, F_SETSIG, SIGKILL) != 0 || fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC) != 0) {
+  if (fcntl(fd, F_SETOWN, -group) != 0 || fcntl(fd, F_SETSIG, SIGKILL) != 0 ||
+      fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC) != 0) {
     return ResourceExhausted("a process cannot be bound to this one: {}", std::strerror(errno));
   }
   return leash;
@@ -228,7 +230,8 @@ struct Pipes {
 };
 
 // Feeds and drains until the child ends or time is up; whether it was.
-bool Attend(const Child& child, Pipes& pipes, const ProcessOptions& options, Clock::time_point deadline, Kept& output, Kept& errors) {
+bool Attend(const Child& child, Pipes& pipes, const ProcessOptions& options, Clock::time_point deadline, Kept& output,
+            Kept& errors) {
   std::string_view rest = options.input;
   bool reading[2] = {true, true};
   if (!Feed(pipes.input.get(), rest)) pipes.input = {};
@@ -293,7 +296,8 @@ StatusOr<ProcessResult> RunProcess(const ProcessOptions& options) {
   OPWIRE_ASSIGN_OR_RETURN(Pair report, MakePipe());
 
   const auto begun = Clock::now();
-  const auto deadline = begun + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(options.seconds, kLongest)));
+  const auto deadline =
+      begun + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(options.seconds, kLongest)));
   // What outlives this process in spite of all ends by itself; a compiler may use some threads.
   const auto cpu_seconds = static_cast<rlim_t>(std::ceil(std::min(options.seconds, kLongest)) * 4);
   const pid_t pid = Spawn({argv.data(), environment.data(), options.directory.c_str(), input.theirs.get(), output.theirs.get(),

@@ -14,14 +14,14 @@ constexpr int64_t kAnswerBytes = 8 << 20;
 
 // Where the libraries are looked for, and what keeps a sanitizer's report out of a child that is this program again.
 std::vector<std::string> EnvironmentOfWorker() {
-  return Inherited({"PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "OPWIRE_NVRTC", "ROCM_PATH", "HIP_PATH", "OPWIRE_HIPRTC", "ASAN_OPTIONS",
-                    "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"});
+  return Inherited({"PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "OPWIRE_NVRTC", "ROCM_PATH", "HIP_PATH", "OPWIRE_HIPRTC",
+                    "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"});
 }
 
 // The flags that would bring in files which no key knows of.
 bool ReadsFiles(std::string_view flag) {
-  for (const std::string_view prefix : {"-I", "-i", "--include", "--pre-include", "-pre-include", "-L", "--library", "-B", "-F", "--sysroot",
-                                        "--gcc-toolchain", "-fplugin", "-Xclang"}) {
+  for (const std::string_view prefix : {"-I", "-i", "--include", "--pre-include", "-pre-include", "-L", "--library", "-B", "-F",
+                                        "--sysroot", "--gcc-toolchain", "-fplugin", "-Xclang"}) {
     if (flag.starts_with(prefix)) return true;
   }
   return false;
@@ -45,7 +45,8 @@ class Rtc final : public ProbedToolchain {
     if (!result.ok()) return Ended(request, process.argv, result);
     const auto answer = DecodeFields(result.output);
     if (!answer || answer->size() != 2) {
-      return Internal("{}: {} gave no answer\ncommand: {}\n{}", request.name, name_, CommandOf(process.argv), LastLines(result.errors, 20));
+      return Internal("{}: {} gave no answer\ncommand: {}\n{}", request.name, name_, CommandOf(process.argv),
+                      LastLines(result.errors, 20));
     }
     if (answer->front() != kDone) return Refused(request, *answer);
     return CompiledObject{directory + "/" + kObjectFile, {}, answer->back(), result.seconds};
@@ -77,13 +78,15 @@ class Rtc final : public ProbedToolchain {
  private:
   Status Check(const CompileRequest& request) const {
     OPWIRE_RETURN_IF_ERROR(CheckFlags(request));
-    if (request.text.empty() || !request.sources.empty()) return InvalidArgument("{}: {} takes one unit of text, and no files", request.name, name_);
+    if (request.text.empty() || !request.sources.empty())
+      return InvalidArgument("{}: {} takes one unit of text, and no files", request.name, name_);
     if (request.text.find('\0') != std::string::npos) return InvalidArgument("{}: the text has a NUL in it", request.name);
     if (!request.arch.starts_with(form_) && !(backend_ == "cuda" && request.arch.starts_with("compute_"))) {
       return InvalidArgument("{}: architecture {}: {} expects one of the form {}...", request.name, request.arch, name_, form_);
     }
     for (const std::string& flag : request.flags) {
-      if (ReadsFiles(flag)) return InvalidArgument("{}: flag {}: {} sees <opwire/gpu.h> and no other file", request.name, flag, name_);
+      if (ReadsFiles(flag))
+        return InvalidArgument("{}: flag {}: {} sees <opwire/gpu.h> and no other file", request.name, flag, name_);
     }
     return absl::OkStatus();
   }
@@ -110,7 +113,8 @@ class Rtc final : public ProbedToolchain {
   }
 
   Status Refused(const CompileRequest& request, const Fields& answer) const {
-    const std::string what = fmt::format("{}: {} did not compile it for {}:\n{}", request.name, name_, request.arch, LastLines(answer[1], 20));
+    const std::string what =
+        fmt::format("{}: {} did not compile it for {}:\n{}", request.name, name_, request.arch, LastLines(answer[1], 20));
     if (answer[0] == kRefused) return InvalidArgument("{}", what);
     if (answer[0] == kExhausted) return ResourceExhausted("{}", what);
     return Internal("{}", what);
@@ -122,7 +126,11 @@ class Rtc final : public ProbedToolchain {
 
 }  // namespace
 
-std::unique_ptr<Toolchain> Nvrtc(ToolchainOptions options) { return std::make_unique<Rtc>("nvrtc", "cuda", "sm_", std::move(options)); }
-std::unique_ptr<Toolchain> Hiprtc(ToolchainOptions options) { return std::make_unique<Rtc>("hiprtc", "hip", "gfx", std::move(options)); }
+std::unique_ptr<Toolchain> Nvrtc(ToolchainOptions options) {
+  return std::make_unique<Rtc>("nvrtc", "cuda", "sm_", std::move(options));
+}
+std::unique_ptr<Toolchain> Hiprtc(ToolchainOptions options) {
+  return std::make_unique<Rtc>("hiprtc", "hip", "gfx", std::move(options));
+}
 
 }  // namespace opwire::jit

@@ -34,7 +34,7 @@ struct Api {
   int (*log)(Handle, char*);
   int (*code_size)(Handle, size_t*);
   int (*code)(Handle, char*);
-  int (*ptx_size)(Handle, size_t*);           // NVRTC's alone, as all that follow
+  int (*ptx_size)(Handle, size_t*);  // NVRTC's alone, as all that follow
   int (*ptx)(Handle, char*);
   int (*architecture_count)(int*);
   int (*architectures)(int*);
@@ -45,24 +45,38 @@ struct Kind {
   const char* title;
   const char* prefix;
   const char *code_size, *code;
-  const char* setting;                          // an environment variable with a file or a folder
-  std::vector<const char*> homes;               // environment variables of installations
-  std::vector<const char*> folders;             // usual ones
+  const char* setting;               // an environment variable with a file or a folder
+  std::vector<const char*> homes;    // environment variables of installations
+  std::vector<const char*> folders;  // usual ones
   std::vector<const char*> names;
-  const char* companion;                        // the library opens it by itself when it compiles
+  const char* companion;  // the library opens it by itself when it compiles
 };
 
 const Kind* KindOf(std::string_view kind) {
-  static const Kind kNvrtc = {"NVRTC", "nvrtc", "GetCUBINSize", "GetCUBIN", "OPWIRE_NVRTC", {"CUDA_HOME", "CUDA_PATH"}, {"/usr/local/cuda"},
-                              {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}, "libnvrtc-builtins."};
-  static const Kind kHiprtc = {"hipRTC", "hiprtc", "GetCodeSize", "GetCode", "OPWIRE_HIPRTC", {"ROCM_PATH", "HIP_PATH"}, {"/opt/rocm"},
-                               {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.5"},
-                               "libhiprtc-builtins."};
+  static const Kind kNvrtc = {"NVRTC",
+                              "nvrtc",
+                              "GetCUBINSize",
+                              "GetCUBIN",
+                              "OPWIRE_NVRTC",
+                              {"CUDA_HOME", "CUDA_PATH"},
+                              {"/usr/local/cuda"},
+                              {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
+                              "libnvrtc-builtins."};
+  static const Kind kHiprtc = {
+      "hipRTC",
+      "hiprtc",
+      "GetCodeSize",
+      "GetCode",
+      "OPWIRE_HIPRTC",
+      {"ROCM_PATH", "HIP_PATH"},
+      {"/opt/rocm"},
+      {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.5"},
+      "libhiprtc-builtins."};
   return kind == "nvrtc" ? &kNvrtc : kind == "hiprtc" ? &kHiprtc : nullptr;
 }
 
-// Candidates for dlopen in their order: what the user named, then what the loader finds, then the usual folders. Wheels of PyPI keep theirs
-// in nvidia/cu13/lib and nvidia/cuda_nvrtc/lib below a folder of packages.
+// Candidates for dlopen in their order: what the user named, then what the loader finds, then the usual folders. Wheels of PyPI
+// keep theirs in nvidia/cu13/lib and nvidia/cuda_nvrtc/lib below a folder of packages.
 std::vector<std::string> Candidates(const Kind& kind) {
   std::vector<std::string> out;
   const auto add_folder = [&](const fs::path& folder) {
@@ -149,7 +163,8 @@ class Library final : public RtcLibrary {
     const char* contents[] = {header.c_str()};
     const char* names[] = {"opwire/gpu.h"};
     Handle handle;
-    if (const int code = api_.create(&handle, text.c_str(), name.c_str(), 1, contents, names); code != kSuccess) return StatusOf(code);
+    if (const int code = api_.create(&handle, text.c_str(), name.c_str(), 1, contents, names); code != kSuccess)
+      return StatusOf(code);
     const std::unique_ptr<Handle, int (*)(Handle*)> owner(&handle, api_.destroy);
     std::vector<std::string> all = OwnFlags(arch);
     all.insert(all.end(), flags.begin(), flags.end());
@@ -165,7 +180,8 @@ class Library final : public RtcLibrary {
  private:
   // Contraction is off, since rounding is part of an op's meaning; no folder is searched for headers.
   std::vector<std::string> OwnFlags(const std::string& arch) const {
-    if (arch.starts_with("gfx")) return {"--offload-arch=" + arch, "-std=c++17", "-O3", "-ffp-contract=off", "-nostdinc", "-nostdinc++"};
+    if (arch.starts_with("gfx"))
+      return {"--offload-arch=" + arch, "-std=c++17", "-O3", "-ffp-contract=off", "-nostdinc", "-nostdinc++"};
     return {"--gpu-architecture=" + arch, "--std=c++17", "--fmad=false"};
   }
 
@@ -197,7 +213,8 @@ class Library final : public RtcLibrary {
 Api Resolve(void* library, const Kind& kind, std::string& missing) {
   Api api = {};
   const auto find = [&](auto& function, const char* name, bool needed) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, (std::string(kind.prefix) + name).c_str()));
+    function =
+        reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, (std::string(kind.prefix) + name).c_str()));
     if (!function && needed && missing.empty()) missing = std::string(kind.prefix) + name;
   };
   const bool nvrtc = std::string_view(kind.prefix) == "nvrtc";

@@ -23,8 +23,8 @@ class RtcLibrary {
   virtual ~RtcLibrary() = default;
 
   virtual const RtcLibraryFacts& facts() const = 0;
-  // The object, with the log in `log`. INVALID_ARGUMENT where the unit does not compile or a flag is none, RESOURCE_EXHAUSTED where memory is
-  // short.
+  // The object, with the log in `log`. INVALID_ARGUMENT where the unit does not compile or a flag is none, RESOURCE_EXHAUSTED where
+  // memory is short.
   virtual StatusOr<std::string> Compile(const std::string& name, const std::string& arch, const std::string& text,
                                         const std::vector<std::string>& flags, std::string& log) = 0;
 };

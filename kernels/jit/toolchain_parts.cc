@@ -21,11 +21,12 @@ absl::StatusCode CodeOf(const ProcessResult& result) {
   if (result.timed_out || result.signal == SIGXCPU) return StatusCode::kDeadlineExceeded;
   if (result.signal == SIGXFSZ) return StatusCode::kResourceExhausted;
   if (result.signal != 0) return StatusCode::kInternal;
-  if (ContainsAny(result.errors, {"No space left on device", "File size limit exceeded", "File too large", "Disk quota exceeded", "out of memory",
-                                  "virtual memory exhausted", "annot allocate memory"})) {
+  if (ContainsAny(result.errors, {"No space left on device", "File size limit exceeded", "File too large", "Disk quota exceeded",
+                                  "out of memory", "virtual memory exhausted", "annot allocate memory"})) {
     return StatusCode::kResourceExhausted;
   }
-  if (ContainsAny(result.errors, {"internal compiler error", "signal terminated program", "PLEASE submit a bug report"})) return StatusCode::kInternal;
+  if (ContainsAny(result.errors, {"internal compiler error", "signal terminated program", "PLEASE submit a bug report"}))
+    return StatusCode::kInternal;
   return StatusCode::kInvalidArgument;
 }
 
@@ -70,10 +71,11 @@ std::string CommandOf(const std::vector<std::string>& argv) {
   return out;
 }
 
-Status CompileError(const CompileRequest& request, std::string_view compiler, const std::vector<std::string>& argv, const ProcessResult& result) {
+Status CompileError(const CompileRequest& request, std::string_view compiler, const std::vector<std::string>& argv,
+                    const ProcessResult& result) {
   const std::string& log = result.errors.empty() ? result.output : result.errors;
-  return Status(CodeOf(result), fmt::format("{}: {} did not compile it: {}\ncommand: {}\n{}", request.name, compiler, result.Describe(), CommandOf(argv),
-                                            LastLines(log, kLogLines)));
+  return Status(CodeOf(result), fmt::format("{}: {} did not compile it: {}\ncommand: {}\n{}", request.name, compiler,
+                                            result.Describe(), CommandOf(argv), LastLines(log, kLogLines)));
 }
 
 Status CheckFlags(const CompileRequest& request) {
@@ -85,7 +87,8 @@ Status CheckFlags(const CompileRequest& request) {
       return InvalidArgument("{}: flag \"{}\": expected one argument that begins with '-'", request.name, flag.c_str());
     }
     if (flag.ends_with("=native")) {
-      return InvalidArgument("{}: flag {}: what is built must not depend on the machine that builds it; name an architecture", request.name, flag);
+      return InvalidArgument("{}: flag {}: what is built must not depend on the machine that builds it; name an architecture",
+                             request.name, flag);
     }
   }
   return absl::OkStatus();

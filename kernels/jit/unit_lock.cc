@@ -51,7 +51,8 @@ StatusOr<UnitLock> UnitLock::Acquire(const std::string& path, double seconds) {
     if (fd.get() < 0) return FileError(path, "cannot be opened", errno);
     while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) return FileError(path, "cannot be locked", errno);
-      if (MonotonicNs() >= deadline) return DeadlineExceeded("{} has held {} for more than {:g} s", HolderOf(fd.get()), path, seconds);
+      if (MonotonicNs() >= deadline)
+        return DeadlineExceeded("{} has held {} for more than {:g} s", HolderOf(fd.get()), path, seconds);
       std::this_thread::sleep_for(pause);
       pause = std::min(pause * 2, std::chrono::microseconds(10'000));
     }
@@ -65,7 +66,8 @@ std::optional<Status> UnitLock::FailureWhileWaiting() const {
   const size_t message = line == text.npos ? text.npos : text.find('\n', line + 1);
   long long at = 0;
   int code = 0;
-  if (message == text.npos || std::sscanf(text.c_str() + line, "\nfailed %lld %d", &at, &code) != 2 || at < began_) return std::nullopt;
+  if (message == text.npos || std::sscanf(text.c_str() + line, "\nfailed %lld %d", &at, &code) != 2 || at < began_)
+    return std::nullopt;
   return Status(static_cast<absl::StatusCode>(code), text.substr(message + 1));
 }
 

@@ -33,7 +33,9 @@ bool WriteAll(int fd, std::string_view bytes) {
 }
 
 Fields Failure(const Status& status, const std::string& log) {
-  const std::string_view outcome = absl::IsInvalidArgument(status) ? kRefused : absl::IsResourceExhausted(status) ? kExhausted : kFailed;
+  const std::string_view outcome = absl::IsInvalidArgument(status)     ? kRefused
+                                   : absl::IsResourceExhausted(status) ? kExhausted
+                                                                       : kFailed;
   return {std::string(outcome), MessageOf(status) + (log.empty() ? "" : "\n" + log)};
 }
 
@@ -62,9 +64,12 @@ Fields Answer(const char* kind, const Fields& request) {
 
 int WorkerMain(int argc, char** argv) {
   const auto request = DecodeFields(ReadAll(STDIN_FILENO));
-  const bool known = request && !request->empty() && (request->front() == kProbe || (request->front() == kCompile && request->size() >= 4));
+  const bool known =
+      request && !request->empty() && (request->front() == kProbe || (request->front() == kCompile && request->size() >= 4));
   if (argc != 3 || !known) {
-    std::fprintf(stderr, "%s --jit-worker nvrtc|hiprtc: compiles for GPUs what comes on standard input; only for the executor's own use\n", argv[0]);
+    std::fprintf(stderr,
+                 "%s --jit-worker nvrtc|hiprtc: compiles for GPUs what comes on standard input; only for the executor's own use\n",
+                 argv[0]);
     return kUsage;
   }
   if (sodium_init() < 0) return kUsage;

@@ -52,7 +52,8 @@ double RunBare(const std::vector<std::string>& argv) {
   const double begun = Seconds();
   pid_t pid;
   int status = -1;
-  if (posix_spawn(&pid, pointers[0], nullptr, nullptr, pointers.data(), environ) != 0 || waitpid(pid, &status, 0) != pid || status != 0) {
+  if (posix_spawn(&pid, pointers[0], nullptr, nullptr, pointers.data(), environ) != 0 || waitpid(pid, &status, 0) != pid ||
+      status != 0) {
     Must(Internal("{} does not run", argv[0]));
   }
   return (Seconds() - begun) * 1e3;
@@ -82,8 +83,9 @@ void Host(const Setup& setup, std::vector<Row>& rows) {
     return (Seconds() - begun) * 1e3;
   };
   const auto bare = [&] {
-    return RunBare({cxx->facts().path, "-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno",
-                    "-march=" + request.arch, "-I", folder + "/include", "-o", folder + "/bare.so", request.directory + "/gelu_bias.cc"});
+    return RunBare({cxx->facts().path, "-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off",
+                    "-fno-math-errno", "-march=" + request.arch, "-I", folder + "/include", "-o", folder + "/bare.so",
+                    request.directory + "/gelu_bias.cc"});
   };
   rows.push_back(Compare("build_cold", "ms", "the bare compiler command", cold, bare));
   rows.back().target = 1.2;
@@ -122,7 +124,8 @@ std::string GpuUnit() {
 // NVRTC without anything of ours around it. In a process of its own; exits with 0 where it compiled.
 [[noreturn]] void BareNvrtc(const std::string& library, const std::string& text, const std::string& out) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  const auto create = reinterpret_cast<int (*)(void**, const char*, const char*, int, const char* const*, const char* const*)>(dlsym(handle, "nvrtcCreateProgram"));
+  const auto create = reinterpret_cast<int (*)(void**, const char*, const char*, int, const char* const*, const char* const*)>(
+      dlsym(handle, "nvrtcCreateProgram"));
   const auto compile = reinterpret_cast<int (*)(void*, int, const char* const*)>(dlsym(handle, "nvrtcCompileProgram"));
   const auto size = reinterpret_cast<int (*)(void*, size_t*)>(dlsym(handle, "nvrtcGetCUBINSize"));
   const auto code = reinterpret_cast<int (*)(void*, char*)>(dlsym(handle, "nvrtcGetCUBIN"));
@@ -132,7 +135,9 @@ std::string GpuUnit() {
   const char* const flags[] = {"--gpu-architecture=sm_90a", "--std=c++17", "--fmad=false"};
   void* program = nullptr;
   size_t bytes = 0;
-  if (create(&program, text.c_str(), "unit", 1, contents, names) != 0 || compile(program, 3, flags) != 0 || size(program, &bytes) != 0) _exit(1);
+  if (create(&program, text.c_str(), "unit", 1, contents, names) != 0 || compile(program, 3, flags) != 0 ||
+      size(program, &bytes) != 0)
+    _exit(1);
   std::string cubin(bytes, '\0');
   if (code(program, cubin.data()) != 0) _exit(1);
   std::ofstream(out, std::ios::binary).write(cubin.data(), static_cast<std::streamsize>(bytes)).flush();

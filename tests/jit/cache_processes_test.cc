@@ -15,7 +15,9 @@ namespace {
 
 bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-std::string LockOf(const std::string& cache, Toolchain& cxx, const CompileRequest& op) { return cache + "/locks/" + UnitOf(cxx.facts(), op)->unit; }
+std::string LockOf(const std::string& cache, Toolchain& cxx, const CompileRequest& op) {
+  return cache + "/locks/" + UnitOf(cxx.facts(), op)->unit;
+}
 
 TEST(CacheProcesses, EightBuildEachObjectOnce) {
   Folder root;
@@ -48,7 +50,8 @@ TEST(CacheProcesses, WaitersGetTheBuildersError) {
   for (int i = 0; i < 4; ++i) processes.emplace_back(std::vector<std::string>{"--get", root / "cache", compiler, source.path()});
   std::vector<std::string> said;
   for (Process& p : processes) said.push_back(p.Finish());
-  EXPECT_TRUE(Contains(said[0], "INVALID_ARGUMENT") && Contains(said[0], "exit code 7") && Contains(said[0], "attempt of")) << said[0];
+  EXPECT_TRUE(Contains(said[0], "INVALID_ARGUMENT") && Contains(said[0], "exit code 7") && Contains(said[0], "attempt of"))
+      << said[0];
   for (const std::string& s : said) EXPECT_EQ(s, said[0]);
   EXPECT_EQ(CallsIn(root), 1);
   // Who comes later builds again.
@@ -78,7 +81,8 @@ TEST(CacheProcesses, ALockEndsWithItsHolder) {
 TEST(CacheProcesses, TheNextGoesOnWhenABuilderIsKilled) {
   Folder root, source;
   OpIn(source);
-  const std::string compiler = CountingCompiler(root, "[ -e '" + (root / "calls2") + "' ] || { touch '" + (root / "calls2") + "'; sleep 100; }");
+  const std::string compiler =
+      CountingCompiler(root, "[ -e '" + (root / "calls2") + "' ] || { touch '" + (root / "calls2") + "'; sleep 100; }");
   Process first({"--get", root / "cache", compiler, source.path()});
   for (int i = 0; i < 1000 && CallsIn(root) < 1; ++i) usleep(5'000);
   Process second({"--get", root / "cache", compiler, source.path()});

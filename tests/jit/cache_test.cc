@@ -1,4 +1,5 @@
-// The cache in one process: what an object is kept under, what is wrong with a directory or an entry, and what goes when it is full.
+// The cache in one process: what an object is kept under, what is wrong with a directory or an entry, and what goes when it is
+// full.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "kernels/jit/cache_key.h"
 #include "kernels/jit/files.h"
 #include "tests/jit/support.h"
 
@@ -120,8 +122,28 @@ TEST_F(CacheTest, AChangeThatTimesDoNotShowIsSeen) {
   }
 }
 
+// File times advance by steps on most systems, so a stamp says nothing of a file that was written in the present step.
+TEST(CacheKey, StampsOfNewFilesAreNotTrusted) {
+  Folder folder;
+  const std::string path = folder.Write("x.h", "1");
+  const int64_t later = RealTimeNs() + 1'000'000'000;
+  ASSERT_OK_AND(const std::vector<Header> fresh, ReadHeaders({path}, later));
+  EXPECT_EQ(fresh.at(0).stamp, FileStamp());
+  usleep(25'000);
+  ASSERT_OK_AND(const std::vector<Header> settled, ReadHeaders({path}, later));
+  EXPECT_EQ(settled.at(0).stamp, *StampOf(path));
+  bool changed = false;
+  EXPECT_TRUE(Refresh(settled, changed));
+  EXPECT_FALSE(changed);
+  EXPECT_EQ(Refresh(fresh, changed)->at(0).stamp, *StampOf(path));
+  EXPECT_TRUE(changed);
+  EXPECT_TRUE(absl::IsAborted(ReadHeaders({path}, settled.at(0).stamp.modified_ns).status()));
+  EXPECT_EQ(ParseHeaders(WriteHeaders(settled))->at(0).path, path);
+}
+
 TEST_F(CacheTest, ANewHeaderBeforeAnotherIsSeen) {
-  source_.Write("op.cc", "#include <cstdint.h>\nextern \"C\" __attribute__((visibility(\"default\"))) int number() { return kWhich; }\n");
+  source_.Write("op.cc",
+                "#include <cstdint.h>\nextern \"C\" __attribute__((visibility(\"default\"))) int number() { return kWhich; }\n");
   source_.Write("later/cstdint.h", "constexpr int kWhich = 1;\n");
   op_.flags = {"-I" + (source_ / "later")};
   EXPECT_EQ(Call(Get(op_).object), 1);
@@ -180,7 +202,8 @@ TEST_F(CacheTest, SourcesThatChangeWhileTheyAreCompiledAreCompiledAgain) {
 
 TEST_F(CacheTest, BrokenEntriesAreBuiltAgain) {
   const CacheEntry first = Get(op_);
-  const std::string folder = fs::path(first.object).parent_path(), object = Slurp(first.object), record = Slurp(folder + "/record.json");
+  const std::string folder = fs::path(first.object).parent_path(), object = Slurp(first.object),
+                    record = Slurp(folder + "/record.json");
   const auto overwrite = [](const std::string& path, const std::string& bytes) {
     fs::remove(path);
     EXPECT_TRUE(WriteFile(path, bytes, false).ok());
@@ -200,7 +223,8 @@ TEST_F(CacheTest, BrokenEntriesAreBuiltAgain) {
       [&] { overwrite(folder + "/record.json", record.substr(0, record.size() / 2)); },
       [&] { fs::remove(folder + "/record.json"); },
       [&] {
-        for (const std::string& unit : NamesIn(root_ / "cache/headers")) overwrite(root_ / ("cache/headers/" + unit), "opwire headers 1\nx y z\n");
+        for (const std::string& unit : NamesIn(root_ / "cache/headers"))
+          overwrite(root_ / ("cache/headers/" + unit), "opwire headers 1\nx y z\n");
       },
       [&] {
         for (const std::string& unit : NamesIn(root_ / "cache/headers")) overwrite(root_ / ("cache/headers/" + unit), "");
@@ -328,20 +352,21 @@ TEST(CacheDirectory, ThatIsReadOnlyIsReadAndABuildGoesElsewhere) {
   GiveAway(folder / "cache");
   chmod((folder / "cache").c_str(), 0500);
   EXPECT_EQ(AsNobody([&] {
-    auto cache = BuildCache::Open({.directory = folder / "cache"});
-    if (!cache.ok()) return 1;
-    if (!Contains((*cache)->warning(), "goes with this process")) return 2;
-    const auto cxx = HostCompiler({});
-    if (!(*cache)->Find(*cxx, op)) return 3;
-    CompileRequest other = op;
-    other.flags = {"-DOTHER"};
-    const auto built = (*cache)->Get(*cxx, other);
-    if (!built.ok() || !built->built || built->object.starts_with(folder.path()) || Call(built->object) != 1) return 4;
-    if ((*cache)->Get(*cxx, other)->built || (*cache)->List().size() != 2) return 5;
-    if (!(*cache)->SetVerdict(built->key, {.tried = true}).ok() || !(*cache)->Find(*cxx, other)->verdict.tried) return 6;
-    cache->reset();
-    return access(built->object.c_str(), F_OK) == 0 ? 7 : 0;  // it went with the cache
-  }), 0);
+              auto cache = BuildCache::Open({.directory = folder / "cache"});
+              if (!cache.ok()) return 1;
+              if (!Contains((*cache)->warning(), "goes with this process")) return 2;
+              const auto cxx = HostCompiler({});
+              if (!(*cache)->Find(*cxx, op)) return 3;
+              CompileRequest other = op;
+              other.flags = {"-DOTHER"};
+              const auto built = (*cache)->Get(*cxx, other);
+              if (!built.ok() || !built->built || built->object.starts_with(folder.path()) || Call(built->object) != 1) return 4;
+              if ((*cache)->Get(*cxx, other)->built || (*cache)->List().size() != 2) return 5;
+              if (!(*cache)->SetVerdict(built->key, {.tried = true}).ok() || !(*cache)->Find(*cxx, other)->verdict.tried) return 6;
+              cache->reset();
+              return access(built->object.c_str(), F_OK) == 0 ? 7 : 0;  // it went with the cache
+            }),
+            0);
   chmod((folder / "cache").c_str(), 0700);
   for (const auto& entry : fs::recursive_directory_iterator(folder / "cache")) {
     if (entry.is_directory()) chmod(entry.path().c_str(), 0700);

@@ -46,7 +46,9 @@ TEST(HostCompiler, BuildsASharedLibraryAndListsItsHeaders) {
   ASSERT_OK_AND(const CompiledObject object, cxx->Compile(OpIn(source, 7), out.path()));
   EXPECT_EQ(object.path, out / "object");
   EXPECT_EQ(Call(object.path), 7);
-  const auto has = [&](const std::string& path) { return std::find(object.headers.begin(), object.headers.end(), path) != object.headers.end(); };
+  const auto has = [&](const std::string& path) {
+    return std::find(object.headers.begin(), object.headers.end(), path) != object.headers.end();
+  };
   EXPECT_TRUE(has(source / "a.h"));
   EXPECT_TRUE(has(source / "b.h"));
   EXPECT_FALSE(has(source / "op.cc"));
@@ -64,8 +66,10 @@ TEST(HostCompiler, TextFlagsLibrariesAndSeveralSources) {
   const auto cxx = HostCompiler({});
   CompileRequest text;
   text.name = "test.text";
-  text.text = "#include <opwire/abi.h>\nstatic int Run(const opw_call*) { return OPW_OK; }\nOPW_KERNEL = {OPW_ABI_VERSION, 0, 0, 0, 0, Run, 0};\n"
-              "extern \"C\" __attribute__((visibility(\"default\"))) int number() { return TILE; }\n";
+  text.text =
+      "#include <opwire/abi.h>\nstatic int Run(const opw_call*) { return OPW_OK; }\nOPW_KERNEL = {OPW_ABI_VERSION, 0, 0, 0, 0, "
+      "Run, 0};\n"
+      "extern \"C\" __attribute__((visibility(\"default\"))) int number() { return TILE; }\n";
   text.flags = {"-O1", "-DTILE=64"};
   text.libraries = {"m"};
   text.arch = HostArch();
@@ -77,9 +81,12 @@ TEST(HostCompiler, TextFlagsLibrariesAndSeveralSources) {
   EXPECT_EQ(kernel->abi_version, OPW_ABI_VERSION);
   dlclose(library);
 
-  source.Write("sub dir/half.c", "#include \"half.h\"\nint half(int x) { return (x) / 2 + (sizeof('a') == 4 ? 0 : 100); } /* C's own */\n");
+  source.Write("sub dir/half.c",
+               "#include \"half.h\"\nint half(int x) { return (x) / 2 + (sizeof('a') == 4 ? 0 : 100); } /* C's own */\n");
   source.Write("sub dir/half.h", "int half(int x);\n");
-  source.Write("main.cc", "extern \"C\" int half(int);\nextern \"C\" __attribute__((visibility(\"default\"))) int number() { return half(84); }\n");
+  source.Write(
+      "main.cc",
+      "extern \"C\" int half(int);\nextern \"C\" __attribute__((visibility(\"default\"))) int number() { return half(84); }\n");
   CompileRequest two;
   two.name = "test.two";
   two.directory = source.path();
@@ -91,7 +98,8 @@ TEST(HostCompiler, TextFlagsLibrariesAndSeveralSources) {
 }
 
 TEST(HostCompiler, ReadsTheLanguageOfMake) {
-  EXPECT_EQ(Prerequisites("object: a.cc \\\n /b\\ c/d.h \\\n  /e$$f.h /g\\#.h\nx: y\n"), (std::vector<std::string>{"a.cc", "/b c/d.h", "/e$f.h", "/g#.h"}));
+  EXPECT_EQ(Prerequisites("object: a.cc \\\n /b\\ c/d.h \\\n  /e$$f.h /g\\#.h\nx: y\n"),
+            (std::vector<std::string>{"a.cc", "/b c/d.h", "/e$f.h", "/g#.h"}));
   EXPECT_TRUE(Prerequisites("nothing").empty());
 }
 
@@ -121,14 +129,16 @@ TEST(HostCompiler, TheUsersChoiceComesFirstAndIsNotReplaced) {
   EXPECT_EQ(HostCompiler({})->facts().path, fake);
 }
 
-// Lessons: "the root cause is masked by an attribute error later" - here one error with command, exit code and the log's last lines.
+// Lessons: "the root cause is masked by an attribute error later" - here one error with command, exit code and the log's last
+// lines.
 TEST(HostCompiler, ErrorsNameCommandEndAndLog) {
   Folder source, out;
   CompileRequest request = OpIn(source);
   source.Write("op.cc", "#include <opwire/abi.h>\nint f() { return undeclared_thing; }\n");
   const Status s = HostCompiler({})->Compile(request, out.path()).status();
   EXPECT_TRUE(absl::IsInvalidArgument(s)) << s;
-  for (const char* part : {"test.op", "exit code 1", "command: /", "-march=", "undeclared_thing"}) EXPECT_TRUE(Contains(MessageOf(s), part)) << part << "\n" << s;
+  for (const char* part : {"test.op", "exit code 1", "command: /", "-march=", "undeclared_thing"})
+    EXPECT_TRUE(Contains(MessageOf(s), part)) << part << "\n" << s;
 }
 
 TEST(HostCompiler, MissingLibraryOrSymbolFailsWhenItIsBuilt) {
@@ -159,7 +169,8 @@ TEST(HostCompiler, ACompilerThatHangs) {
 
 TEST(HostCompiler, ACompilerThatFloods) {
   Folder folder;
-  const Status s = CompileWith(FakeCompiler(folder, "head -c 30000000 /dev/zero | tr '\\0' 'y' | fold -w 100 >&2; echo the end >&2; exit 1"));
+  const Status s =
+      CompileWith(FakeCompiler(folder, "head -c 30000000 /dev/zero | tr '\\0' 'y' | fold -w 100 >&2; echo the end >&2; exit 1"));
   EXPECT_TRUE(absl::IsInvalidArgument(s));
   EXPECT_LT(MessageOf(s).size(), 8000u);
   EXPECT_TRUE(Contains(MessageOf(s), "the end")) << s;
@@ -167,13 +178,16 @@ TEST(HostCompiler, ACompilerThatFloods) {
 
 TEST(HostCompiler, ACompilerThatMultiplies) {
   Folder folder;
-  const Status s = CompileWith(FakeCompiler(folder, "f() { [ \"$1\" -le 0 ] && { sleep 100; return; }; f $(($1-1)) & f $(($1-1)) & wait; }; f 5"), {.seconds = 0.5});
+  const Status s = CompileWith(
+      FakeCompiler(folder, "f() { [ \"$1\" -le 0 ] && { sleep 100; return; }; f $(($1-1)) & f $(($1-1)) & wait; }; f 5"),
+      {.seconds = 0.5});
   EXPECT_TRUE(absl::IsDeadlineExceeded(s)) << s;
 }
 
 TEST(HostCompiler, ACompilerThatFillsTheDisk) {
   Folder folder;
-  const Status s = CompileWith(FakeCompiler(folder, "trap '' XFSZ; head -c 10000000 /dev/zero > big || exit 1"), {.file_bytes = 100'000});
+  const Status s =
+      CompileWith(FakeCompiler(folder, "trap '' XFSZ; head -c 10000000 /dev/zero > big || exit 1"), {.file_bytes = 100'000});
   EXPECT_TRUE(absl::IsResourceExhausted(s)) << s;
 }
 
@@ -188,7 +202,8 @@ TEST(HostCompiler, HostileNamesReachNoShell) {
   const auto cxx = HostCompiler({});
   CompileRequest request = OpIn(source, 5);
   request.name = "x\"; touch " + marker + "; $(touch " + marker + ")`touch " + marker + "`\n'";
-  request.flags = {"-DA=$(touch " + marker + ")", "-DB=`touch " + marker + "`", "-DC='\"; touch " + marker + "; \"", "-DD=a\nb|touch " + marker};
+  request.flags = {"-DA=$(touch " + marker + ")", "-DB=`touch " + marker + "`", "-DC='\"; touch " + marker + "; \"",
+                   "-DD=a\nb|touch " + marker};
   ASSERT_OK_AND(const CompiledObject object, cxx->Compile(request, out.path()));
   EXPECT_EQ(Call(object.path), 5);
   source.Write("$(touch marker);.cc", Slurp(source / "op.cc"));
@@ -206,17 +221,21 @@ TEST(HostCompiler, HostileRequestsAreRefused) {
     change(request);
     return absl::IsInvalidArgument(cxx->Compile(request, out.path()).status());
   };
-  for (const std::string& name : {std::string("-o"), std::string("../op.cc"), std::string("/etc/passwd"), std::string("a/../../op.cc"), std::string(""),
-                                  std::string("op.cc\0.cc", 9), std::string("op\n.cc"), std::string("op.so"), std::string("@op.cc")}) {
+  for (const std::string& name :
+       {std::string("-o"), std::string("../op.cc"), std::string("/etc/passwd"), std::string("a/../../op.cc"), std::string(""),
+        std::string("op.cc\0.cc", 9), std::string("op\n.cc"), std::string("op.so"), std::string("@op.cc")}) {
     const bool at = name == "@op.cc";  // is a file that is not there, not a list of arguments
     EXPECT_TRUE(refused([&](CompileRequest& r) { r.sources = {name}; }) || at) << name;
   }
-  for (const std::string& flag : {std::string("x"), std::string(""), std::string("-"), std::string("@file"), std::string("; touch x"),
-                                  std::string("-DX\0Y", 5), std::string("-march=native"), std::string("-mtune=native")}) {
+  for (const std::string& flag :
+       {std::string("x"), std::string(""), std::string("-"), std::string("@file"), std::string("; touch x"),
+        std::string("-DX\0Y", 5), std::string("-march=native"), std::string("-mtune=native")}) {
     EXPECT_TRUE(refused([&](CompileRequest& r) { r.flags = {flag}; })) << flag;
   }
-  for (const char* library : {"", "-m", "m -o x", "../m", ":x"}) EXPECT_TRUE(refused([&](CompileRequest& r) { r.libraries = {library}; })) << library;
-  for (const char* arch : {"", "native", "-x", "a b", "x;y", "no-such-arch"}) EXPECT_TRUE(refused([&](CompileRequest& r) { r.arch = arch; })) << arch;
+  for (const char* library : {"", "-m", "m -o x", "../m", ":x"})
+    EXPECT_TRUE(refused([&](CompileRequest& r) { r.libraries = {library}; })) << library;
+  for (const char* arch : {"", "native", "-x", "a b", "x;y", "no-such-arch"})
+    EXPECT_TRUE(refused([&](CompileRequest& r) { r.arch = arch; })) << arch;
   EXPECT_TRUE(refused([](CompileRequest& r) { r.text = "int x;"; }));
   EXPECT_TRUE(refused([](CompileRequest& r) { r.sources.clear(); }));
 }
@@ -241,8 +260,13 @@ TEST(HostCompiler, BuildsForArchitecturesThatThisMachineMayLack) {
   for (const char* arch : {"x86-64-v2", "x86-64-v3", "x86-64-v4"}) {
     CompileRequest request;
     request.name = "test.arch";
-    request.text = "#if defined(__AVX512F__)\nint level = 4;\n#elif defined(__AVX2__)\nint level = 3;\n#else\nint level = 2;\n#endif\nstatic_assert(sizeof(level));\n";
-    request.text += std::string("#if ") + (arch[8] == '4' ? "!defined(__AVX512F__)" : arch[8] == '3' ? "!defined(__AVX2__) || defined(__AVX512F__)" : "defined(__AVX2__)") +
+    request.text =
+        "#if defined(__AVX512F__)\nint level = 4;\n#elif defined(__AVX2__)\nint level = 3;\n#else\nint level = "
+        "2;\n#endif\nstatic_assert(sizeof(level));\n";
+    request.text += std::string("#if ") +
+                    (arch[8] == '4'   ? "!defined(__AVX512F__)"
+                     : arch[8] == '3' ? "!defined(__AVX2__) || defined(__AVX512F__)"
+                                      : "defined(__AVX2__)") +
                     "\n#error wrong level\n#endif\n";
     request.arch = arch;
     EXPECT_TRUE(HostCompiler({})->Compile(request, out.path()).ok()) << arch;

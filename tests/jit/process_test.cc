@@ -1,4 +1,6 @@
 // Children: what they get, how they end, and that nothing of them stays.
+#include "kernels/jit/process.h"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -9,7 +11,6 @@
 #include <filesystem>
 #include <thread>
 
-#include "kernels/jit/process.h"
 #include "kernels/jit/sanitized.h"
 #include "tests/jit/support.h"
 
@@ -24,7 +25,9 @@ ProcessOptions Shell(const std::string& script) {
   return o;
 }
 
-bool Alive(pid_t pid) { return kill(pid, 0) == 0 && Slurp("/proc/" + std::to_string(pid) + "/stat").find(") Z") == std::string::npos; }
+bool Alive(pid_t pid) {
+  return kill(pid, 0) == 0 && Slurp("/proc/" + std::to_string(pid) + "/stat").find(") Z") == std::string::npos;
+}
 
 bool DeadWithin(pid_t pid, int ms) {
   for (int i = 0; i < ms; i += 5) {

@@ -81,7 +81,10 @@ TEST_P(Rtc, CompilesAUnitThatUsesTheWholeHeader) {
     ASSERT_OK_AND(const CompiledObject object, toolchain_->Compile(Unit(kEverything, arch), out.path()));
     const std::string bytes = Slurp(object.path);
     const bool ptx = std::string_view(arch).starts_with("compute_");
-    EXPECT_TRUE(ptx ? Contains(bytes, ".entry scale_f16") : bytes.starts_with("\x7f" "ELF") || bytes.starts_with("__CLANG_OFFLOAD_BUNDLE__"))
+    EXPECT_TRUE(ptx ? Contains(bytes, ".entry scale_f16")
+                    : bytes.starts_with("\x7f"
+                                        "ELF") ||
+                          bytes.starts_with("__CLANG_OFFLOAD_BUNDLE__"))
         << arch << " " << bytes.substr(0, 40);
     for (const char* kernel : {"scale_f32", "scale_f16", "scale_bf16", "reduce"}) EXPECT_TRUE(Contains(bytes, kernel));
     EXPECT_TRUE(object.headers.empty());
@@ -91,7 +94,8 @@ TEST_P(Rtc, CompilesAUnitThatUsesTheWholeHeader) {
 TEST_P(Rtc, SeesNoOtherHeader) {
   Folder out;
   for (const char* header : {"cuda_fp16.h", "hip/hip_fp16.h", "stdio.h", "cstdint", "opwire/abi.h"}) {
-    const Status s = toolchain_->Compile(Unit(std::string("#include <") + header + ">\n", GetParam().architectures[0]), out.path()).status();
+    const Status s =
+        toolchain_->Compile(Unit(std::string("#include <") + header + ">\n", GetParam().architectures[0]), out.path()).status();
     EXPECT_TRUE(absl::IsInvalidArgument(s)) << s;
     EXPECT_TRUE(Contains(MessageOf(s), header)) << s;
   }
@@ -99,14 +103,19 @@ TEST_P(Rtc, SeesNoOtherHeader) {
 
 TEST_P(Rtc, ErrorsNameUnitAndLine) {
   Folder out;
-  const Status s = toolchain_->Compile(Unit("#include <opwire/gpu.h>\nOPW_GLOBAL(32) k(float* x) { x[0] = undeclared_thing; }\n", GetParam().architectures[0]), out.path()).status();
+  const Status s = toolchain_
+                       ->Compile(Unit("#include <opwire/gpu.h>\nOPW_GLOBAL(32) k(float* x) { x[0] = undeclared_thing; }\n",
+                                      GetParam().architectures[0]),
+                                 out.path())
+                       .status();
   EXPECT_TRUE(absl::IsInvalidArgument(s)) << s;
   for (const char* part : {"test.unit", "undeclared_thing"}) EXPECT_TRUE(Contains(MessageOf(s), part)) << s;
 }
 
 TEST_P(Rtc, RefusesWhatNoKeyWouldKnow) {
   Folder out;
-  for (const char* flag : {"-I/usr/include", "--include-path=/usr/include", "-include", "--pre-include=x", "-isystem", "x", "@x", ""}) {
+  for (const char* flag :
+       {"-I/usr/include", "--include-path=/usr/include", "-include", "--pre-include=x", "-isystem", "x", "@x", ""}) {
     CompileRequest request = Unit(kEverything, GetParam().architectures[0]);
     request.flags = {flag};
     EXPECT_TRUE(absl::IsInvalidArgument(toolchain_->Compile(request, out.path()).status())) << flag;
@@ -128,7 +137,8 @@ TEST_P(Rtc, TimeLimit) {
 TEST_P(Rtc, GoesThroughTheCache) {
   Folder cache_folder;
   const auto cache = OpenCache(cache_folder / "cache");
-  const CompileRequest request = Unit("#include <opwire/gpu.h>\nOPW_GLOBAL(32) k(float* x) { x[opw::Index()] = 1; }\n", GetParam().architectures[0]);
+  const CompileRequest request =
+      Unit("#include <opwire/gpu.h>\nOPW_GLOBAL(32) k(float* x) { x[opw::Index()] = 1; }\n", GetParam().architectures[0]);
   ASSERT_OK_AND(const CacheEntry built, cache->Get(*toolchain_, request));
   EXPECT_TRUE(built.built);
   const auto found = cache->Find(*toolchain_, request);
@@ -139,7 +149,9 @@ TEST_P(Rtc, GoesThroughTheCache) {
   EXPECT_FALSE(cache->Find(*toolchain_, other));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Rtc, ::testing::Values(Case{"nvrtc", Nvrtc, {"sm_80", "sm_90a", "compute_90"}}, Case{"hiprtc", Hiprtc, {"gfx90a", "gfx1030"}}),
+INSTANTIATE_TEST_SUITE_P(All, Rtc,
+                         ::testing::Values(Case{"nvrtc", Nvrtc, {"sm_80", "sm_90a", "compute_90"}},
+                                           Case{"hiprtc", Hiprtc, {"gfx90a", "gfx1030"}}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // A worker that is not what it should be.
@@ -147,7 +159,8 @@ Status WithWorker(const std::string& body, bool probe_works = true) {
   Folder folder, out;
   const std::string fields = EncodeFields({std::string(kDone), "/lib", "NVRTC 1.0", "identity", "sm_80"});
   folder.Write("answer", fields);
-  const std::string probe = "request=$(tr -d '\\0'); case \"$request\" in *probe*) cat '" + (folder / "answer") + "'; exit 0;; esac\n";
+  const std::string probe =
+      "request=$(tr -d '\\0'); case \"$request\" in *probe*) cat '" + (folder / "answer") + "'; exit 0;; esac\n";
   const std::string worker = folder.Write("worker", "#!/bin/sh\n" + (probe_works ? probe : std::string()) + body + "\n", 0755);
   const auto nvrtc = Nvrtc({.seconds = 0.5, .worker = worker});
   if (!nvrtc->facts().available()) return FailedPrecondition("{}", nvrtc->facts().reason);
@@ -183,7 +196,8 @@ TEST(RtcWorker, AbsentLibraryNamesThePlaces) {
   const ToolchainFacts facts = Nvrtc({})->facts();
   before.empty() ? unsetenv("OPWIRE_NVRTC") : setenv("OPWIRE_NVRTC", before.c_str(), 1);
   EXPECT_FALSE(facts.available());
-  for (const char* part : {"OPWIRE_NVRTC", "libnvrtc.so.13", "nvidia/cu13/lib", "cannot open shared object file"}) EXPECT_TRUE(Contains(facts.reason, part)) << facts.reason;
+  for (const char* part : {"OPWIRE_NVRTC", "libnvrtc.so.13", "nvidia/cu13/lib", "cannot open shared object file"})
+    EXPECT_TRUE(Contains(facts.reason, part)) << facts.reason;
 }
 
 TEST(RtcWorker, AnswersNobodyElse) {

@@ -59,17 +59,23 @@ std::vector<std::string> NamesIn(const std::string& folder) {
 }
 
 std::string FakeCompiler(const Folder& folder, const std::string& body) {
-  return folder.Write("fake-cxx", "#!/bin/sh\nif [ \"$1\" = -v ]; then echo 'gcc version 99 (fake)' >&2; exit 0; fi\necho call >> '" + (folder / "calls") +
-                                      "'\n" + body + "\n", 0755);
+  return folder.Write("fake-cxx",
+                      "#!/bin/sh\nif [ \"$1\" = -v ]; then echo 'gcc version 99 (fake)' >&2; exit 0; fi\necho call >> '" +
+                          (folder / "calls") + "'\n" + body + "\n",
+                      0755);
 }
 
 std::string CountingCompiler(const Folder& folder, const std::string& before) {
-  return folder.Write("counting-cxx", "#!/bin/sh\nif [ \"$1\" = -v ]; then exec g++ -v; fi\necho call >> '" + (folder / "calls") + "'\n" + before +
-                                          "\nexec g++ \"$@\"\n", 0755);
+  return folder.Write("counting-cxx",
+                      "#!/bin/sh\nif [ \"$1\" = -v ]; then exec g++ -v; fi\necho call >> '" + (folder / "calls") + "'\n" + before +
+                          "\nexec g++ \"$@\"\n",
+                      0755);
 }
 
 CompileRequest OpIn(const Folder& folder, int number) {
-  folder.Write("op.cc", "#include <opwire/abi.h>\n#include \"a.h\"\nextern \"C\" __attribute__((visibility(\"default\"))) int number() { return kNumber; }\n");
+  folder.Write("op.cc",
+               "#include <opwire/abi.h>\n#include \"a.h\"\nextern \"C\" __attribute__((visibility(\"default\"))) int number() { "
+               "return kNumber; }\n");
   folder.Write("a.h", "#pragma once\n#include \"b.h\"\n");
   SetNumber(folder, number);
   CompileRequest request;
@@ -154,8 +160,8 @@ std::string Process::ReadLine() {
   return out;
 }
 
-// --get CACHE COMPILER FOLDER...: gets the op of each folder and prints a line "built|found|CODE MESSAGE" for it. --hold LOCK: takes a unit's
-// lock and keeps it.
+// --get CACHE COMPILER FOLDER...: gets the op of each folder and prints a line "built|found|CODE MESSAGE" for it. --hold LOCK:
+// takes a unit's lock and keeps it.
 int HelperMain(int argc, char** argv) {
   if (argc == 3 && !std::strcmp(argv[1], "--hold")) {
     auto lock = UnitLock::Acquire(argv[2], 10);
