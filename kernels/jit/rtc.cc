@@ -20,11 +20,32 @@ std::vector<std::string> EnvironmentOfWorker() {
 
 // The flags that would bring in files which no key knows of.
 bool ReadsFiles(std::string_view flag) {
-  for (const std::string_view prefix : {"-I", "-i", "--include", "--pre-include", "-pre-include", "-L", "--library", "-B", "-F",
-                                        "--sysroot", "--gcc-toolchain", "-fplugin", "-Xclang"}) {
+  for (const std::string_view prefix :
+       {"-I", "-i", "--include", "--pre-include", "-pre-include", "-L", "--library", "-B", "-F", "--sysroot", "--gcc-toolchain",
+        "-fplugin", "-pch", "--pch", "--use-pch", "--create-pch", "-Xclang"}) {
     if (flag.starts_with(prefix)) return true;
   }
   return false;
+}
+
+// The first #include of the text that names a path instead of a header: no folder is searched, but a path would be opened. Empty:
+// none.
+std::string IncludedPath(std::string_view text) {
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const auto skip = [&](std::string_view prefix) {
+      line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+      const bool there = line.starts_with(prefix);
+      if (there) line.remove_prefix(prefix.size());
+      return there;
+    };
+    if (!skip("#") || !skip("include")) continue;
+    skip("");
+    const std::string_view name = line.substr(std::min<size_t>(1, line.size()));
+    if (name.starts_with("/") || name.find("..") != name.npos) return std::string(line);
+  }
+  return "";
 }
 
 class Rtc final : public ProbedToolchain {
@@ -83,6 +104,9 @@ class Rtc final : public ProbedToolchain {
     if (request.text.find('\0') != std::string::npos) return InvalidArgument("{}: the text has a NUL in it", request.name);
     if (!request.arch.starts_with(form_) && !(backend_ == "cuda" && request.arch.starts_with("compute_"))) {
       return InvalidArgument("{}: architecture {}: {} expects one of the form {}...", request.name, request.arch, name_, form_);
+    }
+    if (const std::string path = IncludedPath(request.text); !path.empty()) {
+      return InvalidArgument("{}: #include {}: {} sees <opwire/gpu.h> and no other file", request.name, path, name_);
     }
     for (const std::string& flag : request.flags) {
       if (ReadsFiles(flag))

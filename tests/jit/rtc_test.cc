@@ -101,6 +101,16 @@ TEST_P(Rtc, SeesNoOtherHeader) {
   }
 }
 
+TEST_P(Rtc, OpensNoPath) {
+  Folder out;
+  out.Write("near.h", "");
+  for (const char* include :
+       {"#include \"/usr/include/stdint.h\"", " # include </usr/include/stdint.h>", "#include \"../near.h\"", "#include"}) {
+    const Status s = toolchain_->Compile(Unit(std::string("int a;\n") + include, GetParam().architectures[0]), out.path()).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(s)) << include << s;
+  }
+}
+
 TEST_P(Rtc, ErrorsNameUnitAndLine) {
   Folder out;
   const Status s = toolchain_
