@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
@@ -283,6 +284,26 @@ TEST_F(CacheTest, TheLeastLatelyUsedGo) {
   EXPECT_EQ(rest, 1);
   EXPECT_EQ(lseek(open_object, 0, SEEK_END), last.bytes) << "what is being read stays readable";
   close(open_object);
+}
+
+TEST_F(CacheTest, ManyThreadsAtOnceBuildEachObjectOnce) {
+  std::vector<std::thread> threads;
+  std::atomic<int> built{0}, good{0};
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 4; ++i) {
+        CompileRequest op = op_;
+        op.flags = {"-DVARIANT=" + std::to_string((i + t) % 2)};
+        const auto entry = cache_->Get(*cxx_, op);
+        good += entry.ok();
+        built += entry.ok() && entry->built;
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(good, 32);
+  EXPECT_EQ(built, 2);
+  EXPECT_EQ(Calls(), 2);
 }
 
 TEST_F(CacheTest, ADirectoryThatIsRemovedUnderItIsMadeAgain) {
