@@ -347,7 +347,7 @@ class UserOpsImpl final : public UserOps {
     const auto& variants = job.version->variants;
     const auto broken = std::ranges::find_if(variants, [](const Built& b) { return b.state == Built::kFailed && b.backend == "cpu"; });
     const bool worked = folder.live && std::ranges::any_of(folder.live->variants, [](const Built& b) { return b.library != nullptr; });
-    const std::string problem = broken == variants.end() ? "" : fmt::format("{}@{}: {}", job.version->manifest->name(), broken->spec.name, broken->reason);
+    const std::string problem = broken == variants.end() ? "" : broken->reason;
     if (problem != folder.problem && !problem.empty()) Complain(job.path, folder, problem);
     folder.problem = problem;
     if (!problem.empty() && worked && folder.live_edit != job.edit) return;
