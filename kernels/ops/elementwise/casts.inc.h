@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/abi.h"
+#include "kernels/ops/elementwise/conversions.inc.h"
 #include "kernels/ops/elementwise/fast.h"
 #include "kernels/ops/simd/math.h"
 
@@ -25,64 +26,6 @@ uint32_t ConvertLoop(void* y, const void* const* in, int64_t n, unsigned repeate
   return 0;
 }
 
-struct Assign {
-  template <typename To, typename From>
-  static To Apply(From v) {
-    return static_cast<To>(v);
-  }
-};
-struct IsNonzero {
-  template <typename To, typename From>
-  static To Apply(From v) {
-    return static_cast<To>(v != From{0});
-  }
-};
-// A float to an integer: saturates, and NaN gives 0.
-struct Saturate {
-  template <typename To, typename From>
-  static To Apply(From v) {
-    constexpr bool kSigned = std::is_signed_v<To>;
-    constexpr To kMost = static_cast<To>(kSigned ? (uint64_t{1} << (sizeof(To) * 8 - 1)) - 1 : ~uint64_t{0});
-    constexpr From kHalf = static_cast<From>(uint64_t{1} << (sizeof(To) * 8 - 1));  // half the span of To
-    constexpr From kBeyond = kSigned ? kHalf : 2 * kHalf, kLeast = kSigned ? -kHalf : From{0};
-    From inside = v > kLeast ? v : kLeast;  // a NaN too
-    inside = inside < kBeyond ? inside : kLeast;
-    To r;
-    if constexpr (sizeof(To) < 4) {
-      r = static_cast<To>(static_cast<int32_t>(inside));
-    } else {
-      // The processors convert to signed integers: the upper half of the unsigned ones is moved there and back.
-      using Signed = std::make_signed_t<To>;
-      const bool upper = !kSigned && inside >= kHalf;
-      const Signed part = static_cast<Signed>(inside - (upper ? kHalf : From{0}));
-      r = static_cast<To>(static_cast<std::make_unsigned_t<To>>(part) +
-                          (upper ? std::make_unsigned_t<To>{1} << (sizeof(To) * 8 - 1) : 0));
-    }
-    r = v >= kBeyond ? kMost : r;
-    return v == v ? r : To{0};
-  }
-};
-// To f32, truncated, its last bit set where that lost something: rounding that to a narrower type is rounding once.
-struct RoundToOdd {
-  template <typename To, typename From>
-  static float Apply(From v) {
-    double d;
-    if constexpr (sizeof(From) == 8 && std::is_integral_v<From>) {
-      // 53 bits are exact in f64; what lies below them becomes one sticky bit.
-      const uint64_t sign = std::is_signed_v<From> && v < 0 ? ~uint64_t{0} : 0, m = (static_cast<uint64_t>(v) ^ sign) - sign;
-      const uint64_t sticky = (m & ~uint64_t{0x7ff}) | ((m & 0x7ff) != 0 ? 0x800 : 0);
-      d = static_cast<double>(m >> 53 != 0 ? sticky : m);
-      d = sign != 0 ? -d : d;
-    } else {
-      d = static_cast<double>(v);
-    }
-    const float f = static_cast<float>(d);
-    const double back = static_cast<double>(f);
-    const uint32_t bits = __builtin_bit_cast(uint32_t, f), beyond = __builtin_fabs(back) > __builtin_fabs(d);
-    return back == d || d != d ? f : __builtin_bit_cast(float, (bits - beyond) | 1u);
-  }
-};
-
 // Whole vectors of the 16-bit floats to f32 and back.
 template <typename From, typename To>
 uint32_t VectorLoop(void* y, const void* const* in, int64_t n, unsigned repeated) {
@@ -102,14 +45,7 @@ uint32_t VectorLoop(void* y, const void* const* in, int64_t n, unsigned repeated
   return 0;
 }
 
-// The 8-bit floats' tags.
-struct E4M3 {
-  uint8_t bits;
-};
-struct E5M2 {
-  uint8_t bits;
-};
-// Their elements to f32: e5m2 is the upper byte of f16; e4m3 has f16's fields in other places and is 2^8 larger.
+// The 8-bit floats to f32, through f16.
 template <typename From>
 uint32_t WidenEighths(void* y, const void* const* in, int64_t n, unsigned repeated) {
   constexpr int64_t kBlock = 256;
@@ -119,15 +55,12 @@ uint32_t WidenEighths(void* y, const void* const* in, int64_t n, unsigned repeat
   for (int64_t at = 0; at < n; at += kBlock) {
     const int64_t m = n - at < kBlock ? n - at : kBlock;
     for (int64_t i = 0; i < m; ++i) {
-      const uint16_t b = x[(repeated & 1) != 0 ? 0 : at + i];
-      halves[i].bits = static_cast<uint16_t>(std::is_same_v<From, E5M2> ? b << 8
-                                             : (b & 0x7f) == 0x7f       ? 0x7e00
-                                                                        : (b & 0x80) << 8 | (b & 0x7f) << 7);
+      halves[i].bits = From::HalfBits(uint16_t{x[(repeated & 1) != 0 ? 0 : at + i]});
     }
     const void* const from[] = {halves};
     VectorLoop<Half, float>(z + at, from, m, 0);
-    if (std::is_same_v<From, E4M3>) {
-      for (int64_t i = 0; i < m; ++i) z[at + i] *= 256.0f;
+    if (From::kScale != 1) {
+      for (int64_t i = 0; i < m; ++i) z[at + i] *= From::kScale;
     }
   }
   return 0;

@@ -12,7 +12,7 @@ using LaneOf = std::remove_cvref_t<decltype(V{}[0])>;
 template <typename V>
 inline constexpr bool kFloatLanes = std::is_floating_point_v<LaneOf<V>>;
 template <typename V>
-using BitsOf = Mask<LaneOf<V>>;
+using BitsOf = decltype(V{} == V{});
 
 struct Value {
   static constexpr bool kTest = false;
@@ -122,7 +122,7 @@ struct AbsOp : Value {
     if constexpr (kFloatLanes<V>) {
       return Abs(a);
     } else {
-      using U = Vec<std::make_unsigned_t<LaneOf<V>>>;  // where the least integer wraps to itself
+      typedef std::make_unsigned_t<LaneOf<V>> U __attribute__((vector_size(sizeof(V))));  // where the least integer wraps to itself
       return a < 0 ? BitCast<V>(-BitCast<U>(a)) : a;
     }
   }
