@@ -1,0 +1,20 @@
+// Files that cmake's opwire_embed put into this program as text.
+#ifndef OPWIRE_KERNELS_EMBEDDED_H_
+#define OPWIRE_KERNELS_EMBEDDED_H_
+
+#include <span>
+#include <string_view>
+
+namespace opwire {
+
+struct EmbeddedFile {
+  std::string_view path;  // from the top of the sources: "kernels/abi.h"
+  std::string_view text;
+};
+
+// What units of fused code are made of, in the order in which they are written into one (kernels/fused/source.h).
+std::span<const EmbeddedFile> FusedHeaders();
+
+}  // namespace opwire
+
+#endif  // OPWIRE_KERNELS_EMBEDDED_H_
