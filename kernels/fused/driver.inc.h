@@ -1,0 +1,237 @@
+// How a function of contiguous elements serves tensors of any shape and strides: opw_kernel's functions for fused code, interpreted or
+// compiled. Part of this program and of every compiled unit, so it uses no library; what one prepared the other may run.
+#include <stdint.h>
+
+#include "kernels/abi.h"
+#include "kernels/fused/limits.h"
+
+namespace opwire::fused {
+namespace {
+
+// Elements that a function of a program is called for: of each input contiguous ones, or where bit i of `repeated` is set one for all.
+struct Rows {
+  const void* context;   // opw_call's
+  const opw_attr* arguments;
+  int64_t n;
+  uint32_t repeated;
+  bool stream;           // the outputs are 64-byte aligned, and should not push other things out of the caches
+  const char* in[kMaxInputs];
+  char* out[kMaxOutputs];
+};
+using RowFunction = uint32_t (*)(const Rows&);  // the OPW_FLAG_* that it raises
+
+constexpr int64_t kGrain = 16384;                    // elements a range
+constexpr int64_t kPacked = 256;                     // elements that are packed at once
+constexpr int64_t kShortRow = 64;                    // below it rows are packed together
+constexpr int64_t kStreamBytes = int64_t{8} << 20;   // from this size on an output is streamed
+
+// What `prepare` makes of the shapes: the outputs' axes, neighbours merged where every tensor allows it. Inputs come first.
+struct Layout {
+  int32_t inputs, tensors, rank;
+  bool direct;                    // along the last axis each input is contiguous or repeated, each output contiguous
+  bool stream;
+  uint32_t repeated;              // along the last axis
+  uint32_t constant;              // along all axes
+  int64_t elements;
+  int64_t bytes[kMaxTensors];     // an element
+  int64_t shape[OPW_MAX_RANK];
+  int64_t strides[kMaxTensors][OPW_MAX_RANK];  // in bytes
+};
+
+constexpr int64_t kBytesOf[] = {0, 8, 4, 2, 2, 1, 1, 8, 4, 2, 1, 8, 4, 2, 1, 1};
+
+inline const opw_tensor& TensorOf(const Layout& l, const opw_call* c, int t) {
+  return t < l.inputs ? c->operands[t] : c->results[t - l.inputs];
+}
+
+inline void SetAxes(Layout& l, const opw_call* c) {
+  const opw_tensor& y = c->results[0];
+  for (int a = 0; a < y.rank; ++a) {
+    if (y.shape[a] == 1) continue;
+    int64_t strides[kMaxTensors];
+    bool merges = l.rank > 0;
+    for (int t = 0; t < l.tensors; ++t) {
+      const opw_tensor& x = TensorOf(l, c, t);
+      const int axis = a - (y.rank - x.rank);
+      strides[t] = axis < 0 || x.shape[axis] == 1 ? 0 : x.strides[axis] * l.bytes[t];
+      merges = merges && l.strides[t][l.rank - 1] == strides[t] * y.shape[a];
+    }
+    if (merges)
+      l.shape[l.rank - 1] *= y.shape[a];
+    else
+      l.shape[l.rank++] = y.shape[a];
+    for (int t = 0; t < l.tensors; ++t) l.strides[t][l.rank - 1] = strides[t];
+  }
+  if (l.rank > 0) return;
+  l.rank = l.shape[0] = 1;  // one element
+  for (int t = 0; t < l.tensors; ++t) l.strides[t][0] = t < l.inputs ? 0 : l.bytes[t];
+}
+
+inline int PrepareLayout(const opw_call* c, int inputs, int outputs, void** state) {
+  Layout* const layout = static_cast<Layout*>(__builtin_malloc(sizeof(Layout)));
+  if (layout == nullptr) return OPW_FAILED;
+  __builtin_memset(layout, 0, sizeof(Layout));
+  Layout& l = *layout;
+  l.inputs = inputs;
+  l.tensors = inputs + outputs;
+  l.elements = c->results[0].elements;
+  for (int t = 0; t < l.tensors; ++t) l.bytes[t] = kBytesOf[TensorOf(l, c, t).dtype];
+  SetAxes(l, c);
+  const int last = l.rank - 1;
+  l.direct = last == 0 || l.shape[last] >= kShortRow;
+  l.stream = l.direct && last == 0;
+  for (int t = 0; t < l.tensors; ++t) {
+    const int64_t stride = l.strides[t][last];
+    const bool input = t < inputs;
+    l.direct = l.direct && (stride == l.bytes[t] || (input && stride == 0));
+    l.stream = l.stream && (input || l.elements * l.bytes[t] >= kStreamBytes);
+    if (input && stride == 0) l.repeated |= 1u << t;
+    bool constant = input;
+    for (int a = 0; a < l.rank; ++a) constant = constant && l.strides[t][a] == 0;
+    if (constant) l.constant |= 1u << t;
+  }
+  *state = layout;
+  return OPW_OK;
+}
+inline void ReleaseLayout(void* state) { __builtin_free(state); }
+
+// A position among the layout's rows, with each tensor's offset in bytes.
+struct RowWalk {
+  const Layout& l;
+  int64_t index[OPW_MAX_RANK];
+  int64_t offsets[kMaxTensors];
+
+  RowWalk(const Layout& layout, int64_t row) : l(layout) {
+    for (int t = 0; t < l.tensors; ++t) offsets[t] = 0;
+    for (int a = l.rank - 2; a >= 0; --a) {
+      index[a] = row % l.shape[a];
+      row /= l.shape[a];
+      for (int t = 0; t < l.tensors; ++t) offsets[t] += index[a] * l.strides[t][a];
+    }
+  }
+  void Next() {
+    for (int a = l.rank - 2; a >= 0; --a) {
+      for (int t = 0; t < l.tensors; ++t) offsets[t] += l.strides[t][a];
+      if (++index[a] < l.shape[a]) return;
+      for (int t = 0; t < l.tensors; ++t) offsets[t] -= l.shape[a] * l.strides[t][a];
+      index[a] = 0;
+    }
+  }
+};
+
+template <typename U>
+inline void CopyStrided(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) __builtin_memcpy(to + i * to_stride, from + i * from_stride, sizeof(U));
+}
+inline void CopyElements(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t n, int64_t bytes) {
+  if (bytes == 8) return CopyStrided<uint64_t>(to, to_stride, from, from_stride, n);
+  if (bytes == 4) return CopyStrided<uint32_t>(to, to_stride, from, from_stride, n);
+  if (bytes == 2) return CopyStrided<uint16_t>(to, to_stride, from, from_stride, n);
+  CopyStrided<uint8_t>(to, to_stride, from, from_stride, n);
+}
+
+// One run: its layout, its call and the function.
+struct Job {
+  const Layout& l;
+  const opw_call* c;
+  RowFunction function;
+  int64_t part, parts;  // a row is called for in parts
+
+  void Raise(uint32_t flags) const {
+    if (flags != 0) c->runtime->raise(c->runtime, flags);
+  }
+  char* Data(int t) const { return static_cast<char*>(TensorOf(l, c, t).data); }
+  void Point(Rows& rows, int t, char* data) const {
+    if (t < l.inputs)
+      rows.in[t] = data;
+    else
+      rows.out[t - l.inputs] = data;
+  }
+  bool Streams() const {
+    bool stream = l.stream;
+    for (int t = l.inputs; stream && t < l.tensors; ++t) {
+      stream = (reinterpret_cast<uintptr_t>(Data(t)) & 63) == 0;
+      for (int i = 0; i < l.inputs; ++i) stream = stream && Data(i) != Data(t);
+    }
+    return stream;
+  }
+
+  // Parts of rows, from where they are.
+  void RunDirect(int64_t begin, int64_t end) const {
+    const int last = l.rank - 1;
+    Rows rows{c->context, c->attrs, 0, l.repeated, Streams(), {}, {}};
+    RowWalk walk(l, begin / parts);
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t first = unit % parts * part;
+      for (int t = 0; t < l.tensors; ++t) Point(rows, t, Data(t) + walk.offsets[t] + first * l.strides[t][last]);
+      rows.n = part < l.shape[last] - first ? part : l.shape[last] - first;
+      Raise(function(rows));
+      if (unit % parts == parts - 1) walk.Next();
+    }
+  }
+
+  // Copies n elements from the walk's position and `column` in its row on between their place and `block`, which is tensor t's.
+  void Transfer(int t, RowWalk walk, int64_t column, int64_t n, char* block) const {
+    const int last = l.rank - 1;
+    const int64_t bytes = l.bytes[t], stride = l.strides[t][last];
+    for (int64_t done = 0; done < n; column = 0, walk.Next()) {
+      const int64_t rest = n - done, row = l.shape[last] - column, m = rest < row ? rest : row;
+      char* const there = Data(t) + walk.offsets[t] + column * stride;
+      if (t < l.inputs)
+        CopyElements(block + done * bytes, bytes, there, stride, m, bytes);
+      else
+        CopyElements(there, stride, block + done * bytes, bytes, m, bytes);
+      done += m;
+    }
+  }
+
+  // Elements through blocks.
+  void RunPacked(int64_t begin, int64_t end) const {
+    alignas(64) char blocks[kMaxTensors][kPacked * 8];
+    const int64_t extent = l.shape[l.rank - 1];
+    Rows rows{c->context, c->attrs, 0, l.constant, false, {}, {}};
+    for (int64_t at = begin; at < end; at += kPacked) {
+      rows.n = end - at < kPacked ? end - at : kPacked;
+      const RowWalk walk(l, at / extent);
+      const int64_t column = at % extent;
+      for (int t = 0; t < l.tensors; ++t) {
+        const bool constant = (uint64_t{l.constant} >> t & 1) != 0;
+        Point(rows, t, constant ? Data(t) : blocks[t]);
+        if (t < l.inputs && !constant) Transfer(t, walk, column, rows.n, blocks[t]);
+      }
+      Raise(function(rows));
+      for (int t = l.inputs; t < l.tensors; ++t) Transfer(t, walk, column, rows.n, blocks[t]);
+    }
+  }
+};
+
+inline int RunLayout(const opw_call* c, RowFunction function) {
+  const Layout& l = *static_cast<const Layout*>(c->state);
+  if (l.elements == 0) return OPW_OK;
+  const int64_t extent = l.shape[l.rank - 1], part = extent < kGrain ? extent : kGrain, parts = (extent - 1) / part + 1;
+  Job job{l, c, function, part, parts};
+  if (l.direct && l.elements <= kGrain && l.rank == 1) {
+    job.RunDirect(0, 1);
+  } else if (l.direct) {
+    c->runtime->parallel_for(
+        c->runtime, l.elements / extent * parts, kGrain / part,
+        [](void* context, int64_t begin, int64_t end) { static_cast<const Job*>(context)->RunDirect(begin, end); }, &job);
+  } else {
+    c->runtime->parallel_for(
+        c->runtime, l.elements, kGrain,
+        [](void* context, int64_t begin, int64_t end) { static_cast<const Job*>(context)->RunPacked(begin, end); }, &job);
+  }
+  return OPW_OK;
+}
+
+// Null where the call has the program's element types: the inputs', then the outputs'.
+inline const char* SupportsTypes(const opw_call* c, int inputs, int outputs, const uint8_t* types) {
+  for (int t = 0; t < inputs + outputs; ++t) {
+    const opw_tensor& x = t < inputs ? c->operands[t] : c->results[t - inputs];
+    if (x.dtype != types[t] || x.encoding != 0) return "element types are not the program's";
+  }
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace opwire::fused
