@@ -1,0 +1,231 @@
+// What compiled units of fused code are written in: values as vectors of kLanes elements, kLanes being how many of a program's widest
+// type fill a vector. A bool is a mask: integers of any width, all bits or none. The functions are those of the ops' own loops, so
+// that bits are theirs. The includer defines OPWIRE_ISA.
+#include <stdint.h>
+
+#include "kernels/abi.h"
+#include "kernels/fused/driver.inc.h"
+#include "kernels/ops/elementwise/conversions.inc.h"
+#include "kernels/ops/elementwise/functions.inc.h"
+#include "kernels/ops/elementwise/integer_functions.inc.h"
+#include "kernels/ops/simd/vector.h"
+
+namespace opwire::ops::OPWIRE_ISA {
+namespace {
+
+template <typename E, int kLanes>
+using Lanes = typename VectorOf<E, kLanes * static_cast<int>(sizeof(E))>::Type;
+template <typename V>
+inline constexpr int kLanesIn = sizeof(V) / sizeof(LaneOf<V>);
+template <typename V, typename E>
+using With = Lanes<E, kLanesIn<V>>;  // as many lanes as V has
+
+template <typename To, typename V>
+inline To ConvertLanes(V v) {
+  if constexpr (std::is_same_v<To, V>)
+    return v;
+  else
+    return __builtin_convertvector(v, To);
+}
+// A vector's first lanes, or it and zeros after it.
+template <typename To, typename V>
+inline To Resize(V v) {
+  To to{};
+  __builtin_memcpy(&to, &v, sizeof(To) < sizeof(V) ? sizeof(To) : sizeof(V));
+  return to;
+}
+
+// Memory and constants.
+
+template <typename E, int kLanes>
+inline Lanes<E, kLanes> Get(const char* p) {
+  return LoadBytes<Lanes<E, kLanes>>(p);
+}
+template <int kLanes>
+inline Lanes<int8_t, kLanes> GetMask(const char* p) {
+  return Get<uint8_t, kLanes>(p) != 0;
+}
+template <typename V>
+inline void Put(char* p, V v, bool stream) {
+  if constexpr (sizeof(V) >= 16) {
+    if (stream) {
+      asm volatile("vmovntdq %1, %0" : "=m"(*reinterpret_cast<V*>(p)) : "v"(v));
+      return;
+    }
+  }
+  StoreBytes(p, v);
+}
+// The low bytes of `bits` in all lanes, where the compiler cannot see them: so that it computes nothing with them by other means
+// than a program of which they are an input.
+template <typename E, int kLanes>
+inline Lanes<E, kLanes> Constant(uint64_t bits) {
+  asm("" : "+r"(bits));
+  using I = typename SignedOf<sizeof(E)>::Type;
+  return BitCast<Lanes<E, kLanes>>(static_cast<I>(bits) - Lanes<I, kLanes>{});
+}
+template <typename E, int kLanes>
+inline Lanes<E, kLanes> Argument(const opw_attr& a) {
+  E e;
+  if constexpr (std::is_integral_v<E>)
+    e = a.kind == OPW_ATTR_FLOAT ? Saturate::Apply<E>(a.value.f) : static_cast<E>(a.value.i);
+  else
+    e = a.kind == OPW_ATTR_FLOAT ? static_cast<E>(a.value.f) : static_cast<E>(a.value.i);
+  return Constant<E, kLanes>(BitCast<typename SignedOf<sizeof(E)>::Type>(e));
+}
+template <int kLanes>
+inline Lanes<int8_t, kLanes> MaskArgument(const opw_attr& a) {
+  return Constant<int8_t, kLanes>((a.kind == OPW_ATTR_FLOAT ? a.value.f != 0 : a.value.i != 0) ? ~uint64_t{0} : 0);
+}
+
+// Functions.
+
+// One that takes only whole vectors.
+template <typename Op, typename V, typename... Vs>
+inline auto Whole(V v, Vs... vs) {
+  if constexpr (sizeof(V) == kVectorBytes) {
+    return Op::Apply(v, vs...);
+  } else {
+    using W = Vec<LaneOf<V>>;
+    const auto y = Op::Apply(Resize<W>(v), Resize<W>(vs)...);
+    return Resize<With<V, LaneOf<decltype(y)>>>(y);
+  }
+}
+// One of a pair of integers, lane by lane.
+template <typename Op, typename V>
+inline V Each(V a, V b, uint32_t* flags) {
+  LaneOf<V> zeros = 0;
+  V y;
+  for (int i = 0; i < kLanesIn<V>; ++i) y[i] = Op::template Apply<LaneOf<V>>(a[i], b[i], &zeros);
+  *flags |= zeros != 0 ? static_cast<uint32_t>(OPW_FLAG_DIVIDE) : 0;
+  return y;
+}
+template <typename V>
+inline V Canonical(V v) {
+  constexpr bool kDouble = sizeof(LaneOf<V>) == 8;
+  return v == v ? v : LaneOf<V>(kDouble ? __builtin_nan("") : __builtin_nanf("")) - V{};
+}
+template <typename M, typename V>
+inline V Choose(M condition, V a, V b) {
+  return ConvertLanes<BitsOf<V>>(condition) != 0 ? a : b;
+}
+
+// Masks.
+
+template <typename E, typename M>
+inline With<M, E> Ones(M mask) {  // 1 where it holds, else 0
+  return ConvertLanes<With<M, E>>(mask & 1);
+}
+template <typename Op, typename A, typename B>
+inline A OfMasks(A a, B b) {
+  return Op::Apply(a, ConvertLanes<A>(b));
+}
+template <typename M, typename A, typename B>
+inline A ChooseMask(M condition, A a, B b) {
+  return Choose(condition, a, ConvertLanes<A>(b));
+}
+
+// Casts between the types that values compute in, and the narrow floats' bits to f32 and back.
+
+template <typename To, typename V>
+inline With<V, To> CastTo(V v) {
+  if constexpr (std::is_floating_point_v<LaneOf<V>> && std::is_integral_v<To>) {
+    With<V, To> y;
+    for (int i = 0; i < kLanesIn<V>; ++i) y[i] = Saturate::Apply<To>(v[i]);
+    return y;
+  } else {
+    return ConvertLanes<With<V, To>>(v);
+  }
+}
+// To f32, from which rounding to a narrower type is rounding once.
+template <typename V>
+inline With<V, float> ToNarrow(V v) {
+  using E = LaneOf<V>;
+  if constexpr (sizeof(E) < 4 || std::is_same_v<E, float>) {
+    return ConvertLanes<With<V, float>>(v);
+  } else {
+    With<V, float> y;
+    for (int i = 0; i < kLanesIn<V>; ++i) y[i] = RoundToOdd::Apply<float>(v[i]);
+    return y;
+  }
+}
+template <typename S, typename V>
+inline With<V, float> Widen(V v) {
+  if constexpr (sizeof(S) == 2) {
+    return Resize<With<V, float>>(Mem<S>::Widen(Resize<typename Mem<S>::Stored>(v)));
+  } else {
+    const auto half = Widen<Half>(S::HalfBits(ConvertLanes<With<V, uint16_t>>(v)));
+    return S::kScale != 1 ? half * S::kScale : half;
+  }
+}
+template <typename S, typename V>
+inline With<V, uint16_t> Narrow(V v) {
+  return Resize<With<V, uint16_t>>(Mem<S>::Narrow(Resize<Vec<float>>(v)));
+}
+// To an 8-bit float of so many bits of mantissa, whose codes from kBeyond on hold no finite value. Below its normal numbers an addition
+// aligns the last bit with f32's, so that the adder rounds.
+template <int kMantissa, int kBias, uint32_t kBeyond, bool kSaturate, typename V>
+inline With<V, uint8_t> NarrowEighth(V v) {
+  using U = With<V, uint32_t>;
+  constexpr int kDrop = 23 - kMantissa;
+  constexpr float kAligned = static_cast<float>(1 << (24 - kMantissa - kBias));
+  constexpr float kNormal = 2.0f / (1 << kBias);
+  const U bits = BitCast<U>(v), magnitude = bits & 0x7fffffffu;
+  const V absolute = BitCast<V>(magnitude);
+  const U normal = ((magnitude + ((1u << (kDrop - 1)) - 1) + ((magnitude >> kDrop) & 1u)) >> kDrop) - ((127u - kBias) << kMantissa);
+  const U small = BitCast<U>(absolute + kAligned) - BitCast<U>(kAligned - V{});
+  U code = absolute < kNormal ? small : normal;
+  code = code >= kBeyond ? (code & 0) + (kSaturate ? kBeyond - 1 : kBeyond) : code;
+  code = v == v ? code : (code & 0) + 0x7fu;
+  return ConvertLanes<With<V, uint8_t>>(code | (bits >> 31 << 7));
+}
+
+// Programs.
+
+// Calls Program::Loop for whole vectors, then for the rest in blocks, whose lanes beyond it repeat its first element.
+template <typename Program>
+uint32_t RunRows(const fused::Rows& rows) {
+  constexpr int kLanes = Program::kLanes, kTensors = Program::kInputs + Program::kOutputs;
+  alignas(64) char blocks[kTensors][64];
+  int64_t bytes[kTensors], step[Program::kInputs + 1];
+  fused::Rows part = rows;
+  const auto fill = [&](int i, const char* from, int64_t stride, int64_t n) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      __builtin_memcpy(blocks[i] + lane * bytes[i], from + (lane < n ? lane * stride : 0), bytes[i]);
+    }
+    part.in[i] = blocks[i];
+  };
+  for (int t = 0; t < kTensors; ++t) bytes[t] = fused::kBytesOf[Program::kTypes[t]];
+  for (int i = 0; i < Program::kInputs; ++i) {
+    const bool repeated = (rows.repeated >> i & 1) != 0;
+    step[i] = repeated ? 0 : bytes[i] * kLanes;
+    if (repeated) fill(i, rows.in[i], 0, kLanes);
+  }
+  const int64_t whole = rows.n / kLanes, rest = rows.n % kLanes;
+  uint32_t flags = whole > 0 ? Program::Loop(part, step, whole) : 0;
+  if (rows.stream) asm volatile("sfence" ::: "memory");
+  if (rest == 0) return flags;
+  for (int i = 0; i < Program::kInputs; ++i) {
+    if (step[i] != 0) fill(i, rows.in[i] + whole * step[i], bytes[i], rest);
+  }
+  for (int o = 0; o < Program::kOutputs; ++o) part.out[o] = blocks[Program::kInputs + o];
+  part.stream = false;
+  flags |= Program::Loop(part, step, 1);
+  for (int o = 0; o < Program::kOutputs; ++o) {
+    const int64_t size = bytes[Program::kInputs + o];
+    __builtin_memcpy(rows.out[o] + whole * kLanes * size, part.out[o], rest * size);
+  }
+  return flags;
+}
+
+template <typename Program>
+constexpr opw_kernel KernelOf() {
+  return {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE,
+          [](const opw_call* c) { return fused::SupportsTypes(c, Program::kInputs, Program::kOutputs, Program::kTypes); },
+          [](const opw_call* c, void** state, int64_t*) { return fused::PrepareLayout(c, Program::kInputs, Program::kOutputs, state); },
+          fused::ReleaseLayout,
+          [](const opw_call* c) { return fused::RunLayout(c, RunRows<Program>); },
+          nullptr};
+}
+
+}  // namespace
+}  // namespace opwire::ops::OPWIRE_ISA
