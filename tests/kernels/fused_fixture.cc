@@ -1,0 +1,164 @@
+// Values, calls and libraries of the tests of fused code.
+#include "tests/kernels/fused_fixture.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "kernels/fused/source.h"
+#include "kernels/ops/scalar.h"
+
+namespace opwire::fused {
+namespace {
+
+struct TestRuntime : opw_runtime {
+  uint32_t raised = 0;
+  TestRuntime() : opw_runtime{} {
+    abi_version = OPW_ABI_VERSION;
+    threads = 1;
+    parallel_for = [](opw_runtime*, int64_t n, int64_t grain, opw_body body, void* context) {
+      for (int64_t i = 0; i < n; i += grain) body(context, i, std::min(n, i + grain));
+    };
+    raise = [](opw_runtime* r, uint32_t flags) { static_cast<TestRuntime*>(r)->raised |= flags; };
+  }
+};
+
+template <typename T>
+std::vector<T> Corners() {
+  using C = ops::ComputeOf<T>;
+  std::vector<T> out;
+  if constexpr (std::is_floating_point_v<C>) {
+    const C inf = std::numeric_limits<C>::infinity();
+    for (const C v : {C(0), C(-0.0), C(1), C(-1), C(0.5), C(2.5), C(-3.5), inf, -inf, std::numeric_limits<C>::quiet_NaN(), std::numeric_limits<C>::min(),
+                      std::numeric_limits<C>::denorm_min(), std::numeric_limits<C>::max(), std::numeric_limits<C>::lowest(), C(255.5), C(448), C(464),
+                      C(57344), C(65519), C(65520), C(2147483648.0), C(-2147483904.0), C(9.3e18), C(1.9e19), C(3e9), C(100.25)}) {
+      out.push_back(ops::Convert<T>(v));
+    }
+  } else if constexpr (std::is_same_v<T, ops::Bool>) {
+    out = {{0}, {1}, {2}, {255}};
+  } else {
+    for (const int v : {0, 1, 2, 3, 7, 63, 100}) out.push_back(static_cast<T>(v));
+    out.push_back(static_cast<T>(-1));
+    out.push_back(static_cast<T>(-2));
+    out.push_back(std::numeric_limits<T>::min());
+    out.push_back(std::numeric_limits<T>::max());
+  }
+  return out;
+}
+
+}  // namespace
+
+TestTensor::TestTensor(DType t, std::vector<int64_t> extents) : type(t), shape(std::move(extents)), strides(shape.size()) {
+  int64_t n = 1;
+  for (size_t a = shape.size(); a-- > 0; n *= shape[a]) strides[a] = n;
+  bytes.resize(n * DTypeBytes(t));
+}
+int64_t TestTensor::elements() const {
+  int64_t n = 1;
+  for (const int64_t e : shape) n *= e;
+  return n;
+}
+opw_tensor TestTensor::abi() const {
+  int64_t dense = 1;
+  bool contiguous = true;
+  for (size_t a = shape.size(); a-- > 0; dense *= shape[a]) contiguous = contiguous && (shape[a] == 1 || strides[a] == dense);
+  return {const_cast<uint8_t*>(bytes.data()), shape.data(), strides.data(), elements(), static_cast<uint8_t>(type), 0,
+          static_cast<uint8_t>(shape.size()), contiguous};
+}
+
+void FillHard(TestTensor& t, std::mt19937_64& random) {
+  ops::VisitType(t.type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    static const std::vector<T> corners = Corners<T>();
+    for (size_t i = 0; i < t.bytes.size() / sizeof(T); ++i) {
+      const uint64_t bits = random();
+      T v;
+      if (random() % 3 == 0) {
+        v = corners[random() % corners.size()];
+      } else if (random() % 2 == 0) {
+        std::memcpy(&v, &bits, sizeof(T));
+      } else {
+        v = ops::Convert<T>(static_cast<double>(static_cast<int64_t>(bits % 2000) - 1000) / 64);
+      }
+      std::memcpy(t.bytes.data() + i * sizeof(T), &v, sizeof(T));
+    }
+  });
+}
+
+uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs, std::vector<TestTensor>& outputs,
+              const std::vector<opw_attr>& arguments) {
+  std::vector<opw_tensor> in, out;
+  std::vector<uint32_t> starts = {0};
+  for (const TestTensor& t : inputs) {
+    in.push_back(t.abi());
+    starts.push_back(static_cast<uint32_t>(in.size()));
+  }
+  for (const TestTensor& t : outputs) out.push_back(t.abi());
+  TestRuntime runtime;
+  opw_call call{};
+  call.operands = in.data();
+  call.starts = starts.data();
+  call.results = out.data();
+  call.attrs = arguments.data();
+  call.runtime = &runtime;
+  call.context = kernel.context;
+  if (kernel.supports != nullptr && kernel.supports(&call) != nullptr) {
+    ADD_FAILURE() << kernel.supports(&call);
+    return 0;
+  }
+  int64_t workspace = 0;
+  if (kernel.prepare != nullptr) {
+    EXPECT_EQ(kernel.prepare(&call, &call.state, &workspace), OPW_OK);
+  }
+  EXPECT_EQ(workspace, 0);
+  EXPECT_EQ(kernel.run(&call), OPW_OK);
+  if (kernel.release != nullptr) kernel.release(call.state);
+  return runtime.raised;
+}
+
+CompiledPrograms::CompiledPrograms(const std::vector<ScalarProgram>& programs) {
+  std::vector<const ScalarProgram*> pointers;
+  for (const ScalarProgram& p : programs) pointers.push_back(&p);
+  TestToolchain toolchain;
+  const StatusOr<jit::CacheEntry> entry = cache_.Get(toolchain, {.name = "test", .text = HostSource(pointers), .arch = TestArch()});
+  if (!entry.ok()) {
+    ADD_FAILURE() << MessageOf(entry.status());
+    return;
+  }
+  testing::Test::RecordProperty("compile_seconds", std::to_string(entry->seconds));
+  library_ = dlopen(entry->object.c_str(), RTLD_NOW | RTLD_LOCAL);
+  EXPECT_NE(library_, nullptr) << dlerror();
+  for (size_t i = 0; library_ != nullptr && i < programs.size(); ++i) {
+    kernels_.push_back(static_cast<const opw_kernel*>(dlsym(library_, KernelSymbol(static_cast<int>(i)).c_str())));
+    EXPECT_NE(kernels_.back(), nullptr);
+  }
+}
+CompiledPrograms::~CompiledPrograms() {
+  if (library_ != nullptr) dlclose(library_);
+}
+
+uint64_t Seed() {
+  static const uint64_t seed = [] {
+    const char* const given = std::getenv("OPWIRE_TEST_SEED");
+    return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  }();
+  return seed;
+}
+
+std::string FirstDifference(const TestTensor& a, const TestTensor& b) {
+  const size_t size = DTypeBytes(a.type);
+  for (size_t i = 0; i < a.bytes.size() / size; ++i) {
+    uint64_t x = 0, y = 0;
+    std::memcpy(&x, a.bytes.data() + i * size, size);
+    std::memcpy(&y, b.bytes.data() + i * size, size);
+    if (x != y) return fmt::format("value {}: {:x} and {:x}", i, x, y);
+  }
+  return "";
+}
+
+}  // namespace opwire::fused
