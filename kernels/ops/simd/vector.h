@@ -5,15 +5,10 @@
 #ifndef OPWIRE_KERNELS_OPS_SIMD_VECTOR_H_
 #define OPWIRE_KERNELS_OPS_SIMD_VECTOR_H_
 
-// The compiler's own headers leave a vector undefined on purpose where all lanes are written.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
 #include <stdint.h>
 
 #include "kernels/ops/isa_namespace.h"
+#include "kernels/ops/simd/intrinsics.h"
 
 namespace opwire::ops::OPWIRE_ISA {
 
