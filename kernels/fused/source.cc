@@ -89,6 +89,7 @@ class Writer {
   std::string Write() {
     const std::vector<Instruction>& all = program_.instructions();
     int64_t widest = 1;
+    for (const DType type : program_.inputs()) widest = std::max(widest, DTypeBytes(type));  // also of those that nothing uses
     for (size_t i = 0; i < all.size(); ++i) {
       if (!held_[i].used) continue;
       Emit(static_cast<int>(i));
