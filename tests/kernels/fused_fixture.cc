@@ -18,11 +18,14 @@ namespace {
 
 struct TestRuntime : opw_runtime {
   uint32_t raised = 0;
-  TestRuntime() : opw_runtime{} {
+  int64_t left;
+  explicit TestRuntime(int64_t ranges) : opw_runtime{}, left(ranges) {
     abi_version = OPW_ABI_VERSION;
     threads = 1;
-    parallel_for = [](opw_runtime*, int64_t n, int64_t grain, opw_body body, void* context) {
-      for (int64_t i = 0; i < n; i += grain) body(context, i, std::min(n, i + grain));
+    parallel_for = [](opw_runtime* r, int64_t n, int64_t grain, opw_body body, void* context) {
+      for (int64_t i = 0; i < n; i += grain) {
+        if (static_cast<TestRuntime*>(r)->left-- > 0) body(context, i, std::min(n, i + grain));
+      }
     };
     raise = [](opw_runtime* r, uint32_t flags) { static_cast<TestRuntime*>(r)->raised |= flags; };
   }
@@ -90,20 +93,15 @@ void FillHard(TestTensor& t, std::mt19937_64& random) {
   });
 }
 
-uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs, std::vector<TestTensor>& outputs,
-              const std::vector<opw_attr>& arguments) {
-  std::vector<opw_tensor> in, out;
-  std::vector<uint32_t> starts = {0};
-  for (const TestTensor& t : inputs) {
-    in.push_back(t.abi());
-    starts.push_back(static_cast<uint32_t>(in.size()));
-  }
-  for (const TestTensor& t : outputs) out.push_back(t.abi());
-  TestRuntime runtime;
+uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs, std::span<const opw_tensor> outputs,
+                std::span<const opw_attr> arguments, int64_t ranges) {
+  std::vector<uint32_t> starts;
+  for (uint32_t i = 0; i <= inputs.size(); ++i) starts.push_back(i);
+  TestRuntime runtime(ranges);
   opw_call call{};
-  call.operands = in.data();
+  call.operands = inputs.data();
   call.starts = starts.data();
-  call.results = out.data();
+  call.results = outputs.data();
   call.attrs = arguments.data();
   call.runtime = &runtime;
   call.context = kernel.context;
@@ -121,16 +119,55 @@ uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs, s
   return runtime.raised;
 }
 
-CompiledPrograms::CompiledPrograms(const std::vector<ScalarProgram>& programs) {
+uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs, std::vector<TestTensor>& outputs,
+              const std::vector<opw_attr>& arguments, int64_t ranges) {
+  std::vector<opw_tensor> in, out;
+  for (const TestTensor& t : inputs) in.push_back(t.abi());
+  for (const TestTensor& t : outputs) out.push_back(t.abi());
+  return CallOn(kernel, in, out, arguments, ranges);
+}
+
+opw_attr IntArgument(int64_t v) {
+  opw_attr a{};
+  a.kind = OPW_ATTR_INT;
+  a.value.i = v;
+  return a;
+}
+opw_attr FloatArgument(double v) {
+  opw_attr a{};
+  a.kind = OPW_ATTR_FLOAT;
+  a.value.f = v;
+  return a;
+}
+
+TestTensor Broadcast(DType type, std::vector<int64_t> shape, std::mt19937_64& random) {
+  if (random() % 3 == 0) shape.erase(shape.begin(), shape.begin() + static_cast<int64_t>(random() % (shape.size() + 1)));
+  for (int64_t& e : shape) e = random() % 3 == 0 ? 1 : e;
+  TestTensor t(type, shape);
+  return t;
+}
+TestTensor View(DType type, const std::vector<int64_t>& shape, std::mt19937_64& random) {
+  TestTensor t(type, shape);
+  if (random() % 2 == 0 && shape.size() > 1) {
+    std::swap(t.strides[shape.size() - 1], t.strides[shape.size() - 2]);
+    t.strides[shape.size() - 1] = shape[shape.size() - 2];
+    t.strides[shape.size() - 2] = 1;
+  } else {
+    for (int64_t& s : t.strides) s *= 2;
+    t.bytes.resize(t.bytes.size() * 2);
+  }
+  return t;
+}
+
+CompiledPrograms::CompiledPrograms(const std::vector<ScalarProgram>& programs, const std::string& arch) {
   std::vector<const ScalarProgram*> pointers;
   for (const ScalarProgram& p : programs) pointers.push_back(&p);
   TestToolchain toolchain;
-  const StatusOr<jit::CacheEntry> entry = cache_.Get(toolchain, {.name = "test", .text = HostSource(pointers), .arch = TestArch()});
+  const StatusOr<jit::CacheEntry> entry = cache_.Get(toolchain, {.name = "test", .text = HostSource(pointers), .arch = arch});
   if (!entry.ok()) {
     ADD_FAILURE() << MessageOf(entry.status());
     return;
   }
-  testing::Test::RecordProperty("compile_seconds", std::to_string(entry->seconds));
   library_ = dlopen(entry->object.c_str(), RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(library_, nullptr) << dlerror();
   for (size_t i = 0; library_ != nullptr && i < programs.size(); ++i) {

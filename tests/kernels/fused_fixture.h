@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "kernels/fused/fused.h"
 #include "kernels/fused/scalar_program.h"
 #include "tests/kernels/host_library.h"
 
@@ -25,17 +27,28 @@ struct TestTensor {
   opw_tensor abi() const;
 };
 
+// A tensor that broadcasts to the shape: some axes of extent 1, some leading ones left out.
+TestTensor Broadcast(DType type, std::vector<int64_t> shape, std::mt19937_64& random);
+// A view with the last two axes turned, or every other element.
+TestTensor View(DType type, const std::vector<int64_t>& shape, std::mt19937_64& random);
+
 // NaNs, infinities, zeros, the least and largest, small whole numbers, and random bits.
 void FillHard(TestTensor& t, std::mt19937_64& random);
 
-// Runs a kernel once over ranges of its own choice; the flags that it raised. Fails the test where the kernel refuses.
+opw_attr IntArgument(int64_t v);
+opw_attr FloatArgument(double v);
+
+// Runs a kernel once, of its ranges the first `ranges`; the flags that it raised. Fails the test where the kernel refuses.
+inline constexpr int64_t kAllRanges = int64_t{1} << 62;
+uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs, std::span<const opw_tensor> outputs,
+                std::span<const opw_attr> arguments = {}, int64_t ranges = kAllRanges);
 uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs, std::vector<TestTensor>& outputs,
-              const std::vector<opw_attr>& arguments = {});
+              const std::vector<opw_attr>& arguments = {}, int64_t ranges = kAllRanges);
 
 // Programs compiled into one library. Fails the test where it does not compile.
 class CompiledPrograms {
  public:
-  explicit CompiledPrograms(const std::vector<ScalarProgram>& programs);
+  explicit CompiledPrograms(const std::vector<ScalarProgram>& programs, const std::string& arch = UnitArch());
   ~CompiledPrograms();
   const opw_kernel& kernel(int i) const { return *kernels_[i]; }
   bool ok() const { return library_ != nullptr; }

@@ -12,8 +12,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "kernels/select/isa.h"
-
 extern char** environ;
 
 namespace opwire {
@@ -58,11 +56,6 @@ StatusOr<jit::CompiledObject> TestToolchain::Compile(const jit::CompileRequest& 
 StatusOr<jit::CacheEntry> TestCache::Get(jit::Toolchain& toolchain, const jit::CompileRequest& request) {
   OPWIRE_ASSIGN_OR_RETURN(const jit::CompiledObject object, toolchain.Compile(request, fmt::format("{}/{}", folder_.path(), builds_++)));
   return jit::CacheEntry{.name = request.name, .object = object.path, .seconds = object.seconds, .built = true};
-}
-
-std::string TestArch() {
-  const Isa& isa = Isa::Detect();
-  return isa.avx512 ? "x86-64-v4" : isa.avx2 ? "x86-64-v3" : "";
 }
 
 }  // namespace opwire

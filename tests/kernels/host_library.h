@@ -53,9 +53,6 @@ class TestCache : public jit::BuildCache {
   std::atomic<int> builds_{0};
 };
 
-// "x86-64-v4", "x86-64-v3"; empty: this processor has neither AVX-512 nor AVX2.
-std::string TestArch();
-
 }  // namespace opwire
 
 #endif  // OPWIRE_TESTS_KERNELS_HOST_LIBRARY_H_

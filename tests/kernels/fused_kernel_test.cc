@@ -1,0 +1,211 @@
+// Fused kernels as their user meets them: programs that are refused, the source's alphabet, flags, stops, and the switch from
+// interpreted to compiled.
+#include "kernels/fused/fused.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <regex>
+#include <set>
+#include <thread>
+
+#include "kernels/fused/source.h"
+#include "kernels/ops/scalar.h"
+#include "tests/kernels/fused_fixture.h"
+#include "tests/kernels/fused_programs.h"
+
+namespace opwire::fused {
+namespace {
+
+// f(x, y) of one type by rows' names, each applied to the last value and y where it takes two operands.
+ScalarProgram Chain(DType type, const std::vector<std::string>& rows) {
+  ScalarProgram p;
+  const int x = p.AddInput(type), y = p.AddInput(type);
+  int value = x;
+  for (const std::string& name : rows) {
+    const OpRow& row = *Catalogue().Find(name);
+    const std::vector<int> operands = row.operands.size() == 1 ? std::vector<int>{value} : std::vector<int>{value, y};
+    value = *p.Append(row, operands, {}, type);
+  }
+  p.AddOutput(value);
+  return p;
+}
+
+template <typename T>
+TestTensor Tensor(DType type, const std::vector<T>& values) {
+  TestTensor t(type, {static_cast<int64_t>(values.size())});
+  std::memcpy(t.bytes.data(), values.data(), t.bytes.size());
+  return t;
+}
+
+TEST(ScalarProgram, RefusesWhatIsMalformed) {
+  const auto refuses = [](const auto& change, absl::StatusCode code, std::string_view part) {
+    ScalarProgram p;
+    p.AddInput(DType::kF32);
+    change(p);
+    EXPECT_EQ(p.Check().code(), code);
+    EXPECT_NE(MessageOf(p.Check()).find(part), std::string::npos) << p.Check();
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument, kTooMany = absl::StatusCode::kResourceExhausted;
+  const auto one = [](Instruction i) {
+    return [i](ScalarProgram& p) { p.AddOutput(p.Append(i)); };
+  };
+  refuses([](ScalarProgram&) {}, kInvalid, "without outputs");
+  refuses([](ScalarProgram& p) { p.AddOutput(1); }, kInvalid, "no value 1");
+  refuses([](ScalarProgram& p) { p.AddOutput(-1); }, kInvalid, "no value -1");
+  refuses(one({Prim::kNeg, DType::kF32, {1, -1, -1}}), kInvalid, "value 1 as operand 0");  // itself
+  refuses(one({Prim::kNeg, DType::kF32, {-1, -1, -1}}), kInvalid, "value -1");
+  refuses(one({Prim::kNeg, DType::kF32, {0, 0, -1}}), kInvalid, "as operand 1");
+  refuses(one({Prim::kNeg, DType::kF64, {0, -1, -1}}), kInvalid, "neg of f64 has a f32");
+  refuses(one({Prim::kNot, DType::kF32, {0, -1, -1}}), kInvalid, "not of f32");
+  refuses(one({Prim::kLt, DType::kF32, {0, 0, -1}}), kInvalid, "lt of f32 to f32");
+  refuses(one({Prim::kSelect, DType::kF32, {0, 0, 0}}), kInvalid, "as operand 0");
+  refuses(one({Prim::kIn, DType::kF32, {}, 1}), kInvalid, "operand 0");
+  refuses(one({Prim::kIn, DType::kF32, {-1, -1, -1}, 1}), kInvalid, "no input 1");
+  refuses(one({Prim::kIn, DType::kF64, {-1, -1, -1}, 0}), kInvalid, "no input 0 of f64");
+  refuses(one({Prim::kAttr, DType::kF32, {-1, -1, -1}, 0}), kInvalid, "no argument 0");
+  refuses(one({static_cast<Prim>(200), DType::kF32}), kInvalid, "no primitive 200");
+  refuses(one({Prim::kConst, static_cast<DType>(99)}), kInvalid, "no element type 99");
+  refuses([](ScalarProgram& p) { for (int i = 0; i <= kMaxOutputs; ++i) p.AddOutput(0); }, kTooMany, "17 outputs, at most 16");
+  refuses([](ScalarProgram& p) { for (int i = 0; i < kMaxInputs; ++i) p.AddInput(DType::kF32); }, kTooMany, "17 inputs");
+  refuses([](ScalarProgram& p) { for (int i = 0; i <= kMaxArguments; ++i) p.AddArgument(DType::kF32); }, kTooMany, "65 arguments");
+  refuses([](ScalarProgram& p) { for (int i = 0; i < kMaxInstructions; ++i) p.Append({Prim::kConst, DType::kF32}); }, kTooMany, "1025");
+}
+
+TEST(ScalarProgram, AppendSaysWhatARowTakes) {
+  ScalarProgram p;
+  const int x = p.AddInput(DType::kF32), n = p.AddInput(DType::kI32);
+  const auto message = [&](const char* row, std::vector<int> operands) {
+    return MessageOf(p.Append(*Catalogue().Find(row), operands, {}, DType::kF32).status());
+  };
+  EXPECT_EQ(message("matmul", {x, x}), "matmul has no scalar body");
+  EXPECT_EQ(message("add", {x}), "add takes 2 operands, not 1");
+  EXPECT_EQ(message("add", {x, 9}), "add: there is no value 9");
+  EXPECT_EQ(message("add", {x, n}), "add: operand x is f32 beside i32");
+  EXPECT_EQ(message("exp", {n}), "exp: operand x is i32 beside i32");
+}
+
+// Whatever a program is, its text is made of these words, of our numbered names and of numbers.
+TEST(HostSource, HoldsNothingForeign) {
+  const std::set<std::string> words = {
+      "struct", "static", "constexpr", "const", "auto", "bool", "char", "int", "for", "return", "true", "false", "fused", "Rows", "rows",
+      "stream", "in", "out", "step", "vectors", "i", "flags", "arguments", "Loop", "kInputs", "kOutputs", "kLanes", "kTypes", "kVectorBytes",
+      "uint8_t", "uint16_t", "uint32_t", "uint64_t", "int8_t", "int16_t", "int32_t", "int64_t", "float", "double", "Half", "Brain", "E4M3",
+      "E5M2", "Get", "GetMask", "Put", "Constant", "Argument", "MaskArgument", "Apply", "Whole", "Each", "DivideOp", "IntegerPowOp", "Canonical",
+      "Choose", "ChooseMask", "OfMasks", "Ones", "CastTo", "ToNarrow", "Widen", "Narrow", "NarrowEighth"};
+  const std::regex token("[A-Za-z_][A-Za-z_0-9]*|0x[0-9a-f]+u?|[0-9]+|[^A-Za-z0-9_]+"), name("[vpsq][0-9]+|P[0-9]+|[A-Z][A-Za-z0-9]*Op"),
+      other("0x[0-9a-f]+u?|[0-9]+|[ \n{}()\\[\\]<>=!*/+,.;:&~]+");
+  std::mt19937_64 random(Seed());
+  for (int n = 0; n < 50; ++n) {
+    const std::string text = ProgramSource(RandomProgram(random, 64).program, n);
+    for (std::sregex_iterator it(text.begin(), text.end(), token), end; it != end; ++it) {
+      const std::string t = it->str();
+      EXPECT_TRUE(words.contains(t) || std::regex_match(t, name) || std::regex_match(t, other)) << "'" << t << "' in\n" << text;
+    }
+  }
+}
+
+TEST(HostSource, IsEqualForEqualPrograms) {
+  const ScalarProgram a = Chain(DType::kF32, {"add", "relu"}), b = Chain(DType::kF32, {"add", "relu"}), c = Chain(DType::kF32, {"add", "sign"});
+  const ScalarProgram *pa[] = {&a}, *pb[] = {&b}, *pc[] = {&c};
+  EXPECT_EQ(HostSource(pa), HostSource(pb));
+  EXPECT_NE(HostSource(pa), HostSource(pc));
+}
+
+// What every kernel of a program must do, however it came about.
+void ExpectFlagsStopsAndSharing(const opw_kernel& divide, const opw_kernel& add) {
+  for (const int n : {1, 3, 16, 67, 5000}) {  // also where lanes are left over
+    const TestTensor ones = Tensor(DType::kI32, std::vector<int32_t>(n, 1)), zeros = Tensor(DType::kI32, std::vector<int32_t>(n, 0));
+    std::vector<TestTensor> y = {ones};
+    EXPECT_EQ(Call(divide, {ones, ones}, y), 0u) << n;
+    EXPECT_EQ(y[0].bytes, ones.bytes);
+    EXPECT_EQ(Call(divide, {ones, zeros}, y), static_cast<uint32_t>(OPW_FLAG_DIVIDE)) << n;
+    EXPECT_EQ(y[0].bytes, zeros.bytes);
+  }
+  const std::vector<float> x(100'000, 1.0f);
+  std::vector<TestTensor> y = {Tensor(DType::kF32, std::vector<float>(x.size()))};
+  Call(add, {Tensor(DType::kF32, x), Tensor(DType::kF32, x)}, y, {}, 2);  // two ranges, then a stop
+  int64_t written = 0;
+  for (size_t i = 0; i < x.size(); ++i) written += ops::Load<float>(y[0].bytes.data(), static_cast<int64_t>(i)) == 2.0f;
+  EXPECT_EQ(written, 2 * 16384);
+
+  // The result in an operand's place.
+  std::vector<float> values(70'001, 3.0f);
+  const int64_t n = static_cast<int64_t>(values.size()), stride = 1;
+  const opw_tensor t = {values.data(), &n, &stride, n, OPW_F32, 0, 1, 1};
+  const opw_tensor operands[] = {t, t};
+  EXPECT_EQ(CallOn(add, operands, {&t, 1}), 0u);
+  EXPECT_EQ(values, std::vector<float>(values.size(), 6.0f));
+}
+
+class FusedKernels : public testing::Test {
+ protected:
+  TestToolchain toolchain_;
+  TestCache cache_;
+  std::vector<std::function<void()>> tasks_;
+  const Submit later_ = [this](std::function<void()> task) { tasks_.push_back(std::move(task)); };
+};
+
+TEST_F(FusedKernels, InterpretAtOnceAndSwitchToCompiled) {
+  if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
+  const auto divide = *CompileElementwise(Chain(DType::kI32, {"div"}), toolchain_, cache_, later_);
+  const auto add = *CompileElementwise(Chain(DType::kF32, {"add"}), toolchain_, cache_, later_);
+  EXPECT_FALSE(divide->compiled());
+  EXPECT_EQ(divide->status().code(), absl::StatusCode::kUnavailable);
+  ExpectFlagsStopsAndSharing(divide->kernel(), add->kernel());
+  for (const auto& task : tasks_) task();
+  EXPECT_TRUE(divide->compiled() && add->compiled()) << divide->status() << add->status();
+  EXPECT_TRUE(divide->status().ok());
+  ExpectFlagsStopsAndSharing(divide->kernel(), add->kernel());
+}
+
+TEST_F(FusedKernels, SwitchWhileOthersRun) {
+  if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
+  const auto fused = *CompileElementwise(Chain(DType::kF16, {"add", "exp", "mul"}), toolchain_, cache_, later_);
+  std::mt19937_64 random(Seed());
+  std::vector<TestTensor> inputs = {TestTensor(DType::kF16, {3000}), TestTensor(DType::kF16, {3000})};
+  for (TestTensor& t : inputs) FillHard(t, random);
+  std::vector<TestTensor> expected = {TestTensor(DType::kF16, {3000})};
+  Call(fused->kernel(), inputs, expected);
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      std::vector<TestTensor> y = {TestTensor(DType::kF16, {3000})};
+      while (!done.load()) {
+        Call(fused->kernel(), inputs, y);
+        EXPECT_EQ(FirstDifference(expected[0], y[0]), "");
+      }
+    });
+  }
+  tasks_.at(0)();
+  for (int i = 0; i < 100; ++i) std::this_thread::yield();
+  done = true;
+  for (std::thread& t : threads) t.join();
+  EXPECT_TRUE(fused->compiled()) << fused->status();
+}
+
+// A toolchain that fails.
+class Broken : public TestToolchain {
+ public:
+  StatusOr<jit::CompiledObject> Compile(const jit::CompileRequest&, const std::string&) override { return FailedPrecondition("no c++ in PATH"); }
+};
+
+TEST_F(FusedKernels, StayInterpretedWhereTheCompilerFails) {
+  Broken broken;
+  const auto divide = *CompileElementwise(Chain(DType::kI32, {"div"}), broken, cache_, later_);
+  const auto add = *CompileElementwise(Chain(DType::kF32, {"add"}), broken, cache_, later_);
+  for (const auto& task : tasks_) task();
+  EXPECT_FALSE(divide->compiled());
+  EXPECT_EQ(divide->status().code(), absl::StatusCode::kFailedPrecondition) << divide->status();
+  ExpectFlagsStopsAndSharing(divide->kernel(), add->kernel());
+}
+
+TEST_F(FusedKernels, RefuseMalformedPrograms) {
+  EXPECT_EQ(CompileElementwise(ScalarProgram(), toolchain_, cache_, later_).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(tasks_.empty());
+}
+
+}  // namespace
+}  // namespace opwire::fused
