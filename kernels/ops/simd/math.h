@@ -121,11 +121,11 @@ inline D Exp(D x) {
 inline F Log(F x) {
   const Vec<int32_t> tiny = x < 0x1p-126f;
   const F scaled = tiny ? x * 0x1p23f : x;
-  const Vec<int32_t> bits = BitCast<Vec<int32_t>>(scaled);
+  const Vec<uint32_t> bits = BitCast<Vec<uint32_t>>(scaled);  // unsigned: those of negative numbers wrap
   // The mantissa in [sqrt(1/2), sqrt(2)).
-  const Vec<int32_t> power = (bits - 0x3f3504f3) >> 23;
+  const Vec<int32_t> power = BitCast<Vec<int32_t>>(bits - 0x3f3504f3u) >> 23;
   const F e = __builtin_convertvector(power, F) - (tiny ? Splat(23.0f) : F{});
-  const F m = BitCast<F>(bits - (power << 23)) - 1.0f, z = m * m;
+  const F m = BitCast<F>(bits - (BitCast<Vec<uint32_t>>(power) << 23)) - 1.0f, z = m * m;
   const F p = Polynomial(m, 7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
                          -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f);
   const F low = Fma(Splat(-0.5f), z, Fma(e, Splat(-2.12194440e-4f), m * z * p));
@@ -139,10 +139,10 @@ inline F Log(F x) {
 inline D Log(D x) {
   const Vec<int64_t> tiny = x < 0x1p-1022;
   const D scaled = tiny ? x * 0x1p54 : x;
-  const Vec<int64_t> bits = BitCast<Vec<int64_t>>(scaled);
-  const Vec<int64_t> power = (bits - 0x3FE6A09E667F3BCD) >> 52;
+  const Vec<uint64_t> bits = BitCast<Vec<uint64_t>>(scaled);
+  const Vec<int64_t> power = BitCast<Vec<int64_t>>(bits - 0x3FE6A09E667F3BCDu) >> 52;
   const D e = BitCast<D>(power + 0x4338000000000000) - 0x1.8p52 - (tiny ? Splat(54.0) : D{});
-  const D f = BitCast<D>(bits - (power << 52)) - 1.0, s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;
+  const D f = BitCast<D>(bits - (BitCast<Vec<uint64_t>>(power) << 52)) - 1.0, s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;
   const D r =
       z * Polynomial(z, 1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01, 2.222219843214978396e-01,
                      2.857142874366239149e-01, 3.999999999940941908e-01, 6.666666666666735130e-01);
