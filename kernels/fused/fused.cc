@@ -55,7 +55,8 @@ Status FusedKernel::Load(const std::string& object) {
   if (library_ == nullptr) return Internal("{} cannot be loaded: {}", object, dlerror());
   const auto* const compiled = static_cast<const opw_kernel*>(dlsym(library_, KernelSymbol(0).c_str()));
   if (compiled == nullptr) return Internal("{} exports no {}", object, KernelSymbol(0));
-  if (compiled->abi_version != OPW_ABI_VERSION) return Internal("{} is of ABI {}, not {}", object, compiled->abi_version, OPW_ABI_VERSION);
+  if (compiled->abi_version != OPW_ABI_VERSION)
+    return Internal("{} is of ABI {}, not {}", object, compiled->abi_version, OPW_ABI_VERSION);
   run_.store(compiled->run, std::memory_order_release);
   return absl::OkStatus();
 }
@@ -73,8 +74,8 @@ void FusedKernel::Compile(const ScalarProgram& program, jit::Toolchain& toolchai
   status_ = std::move(status);
 }
 
-StatusOr<std::shared_ptr<FusedKernel>> CompileElementwise(const ScalarProgram& program, jit::Toolchain& toolchain, jit::BuildCache& cache,
-                                                          const Submit& submit) {
+StatusOr<std::shared_ptr<FusedKernel>> CompileElementwise(const ScalarProgram& program, jit::Toolchain& toolchain,
+                                                          jit::BuildCache& cache, const Submit& submit) {
   OPWIRE_RETURN_IF_ERROR(program.Check());
   auto kernel = std::make_shared<FusedKernel>(program);
   submit([kernel, program, &toolchain, &cache] { kernel->Compile(program, toolchain, cache); });

@@ -57,10 +57,10 @@ class FusedKernel {
 // Hands a task to another thread, or runs it.
 using Submit = std::function<void(std::function<void()>)>;
 
-// The program's kernel, which interprets until the task that this submits has compiled it. The task keeps the kernel alive; toolchain
-// and cache must outlive the task. The errors of ScalarProgram::Check; a compilation that fails is told by status().
-StatusOr<std::shared_ptr<FusedKernel>> CompileElementwise(const ScalarProgram& program, jit::Toolchain& toolchain, jit::BuildCache& cache,
-                                                          const Submit& submit);
+// The program's kernel, which interprets until the task that this submits has compiled it. The task keeps the kernel alive;
+// toolchain and cache must outlive the task. The errors of ScalarProgram::Check; a compilation that fails is told by status().
+StatusOr<std::shared_ptr<FusedKernel>> CompileElementwise(const ScalarProgram& program, jit::Toolchain& toolchain,
+                                                          jit::BuildCache& cache, const Submit& submit);
 
 // What units for this processor are compiled for: "x86-64-v4", "x86-64-v3"; empty where it has no AVX2, and nothing is compiled.
 std::string UnitArch();

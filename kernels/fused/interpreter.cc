@@ -13,7 +13,7 @@ struct Interpreter::Code {
   Steps made;
   std::vector<uint8_t> types;  // the inputs', then the outputs'
   int inputs = 0, outputs = 0;
-  int64_t block = 0;           // elements
+  int64_t block = 0;  // elements
 };
 
 namespace {
@@ -59,7 +59,8 @@ class Frame {
 
  private:
   bool Repeated(const Slot& s) const {
-    return s.kind == Slot::kConstant || s.kind == Slot::kArgument || (s.kind == Slot::kInput && (rows_.repeated >> s.index & 1) != 0);
+    return s.kind == Slot::kConstant || s.kind == Slot::kArgument ||
+           (s.kind == Slot::kInput && (rows_.repeated >> s.index & 1) != 0);
   }
   const void* Find(const Slot& s, int64_t at) {
     switch (s.kind) {

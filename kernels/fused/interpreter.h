@@ -1,6 +1,6 @@
-// Runs scalar programs at once, without a compiler: a block of elements at a time, one loop an instruction, by the loops that the ops'
-// own variants have for this processor (kernels/ops/elementwise/fast.h). Bits are those of the compiled code (source.h) on the same
-// processor. Without AVX2 it computes one element after the other, as the reference kernels do.
+// Runs scalar programs at once, without a compiler: a block of elements at a time, one loop an instruction, by the loops that the
+// ops' own variants have for this processor (kernels/ops/elementwise/fast.h). Bits are those of the compiled code (source.h) on the
+// same processor. Without AVX2 it computes one element after the other, as the reference kernels do.
 //
 //   const Interpreter interpreter(program);
 //   opw_kernel k = interpreter.kernel();        // operands are the inputs, results the outputs, attributes the arguments
@@ -24,8 +24,8 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  // Its context is this, which must outlive its runs. All results have one shape, which the operands broadcast to; result 0 may share
-  // storage with an operand of equal type and shape.
+  // Its context is this, which must outlive its runs. All results have one shape, which the operands broadcast to; result 0 may
+  // share storage with an operand of equal type and shape.
   opw_kernel kernel() const;
 
   struct Code;

@@ -1,6 +1,6 @@
-// What compiled units of fused code are written in: values as vectors of kLanes elements, kLanes being how many of a program's widest
-// type fill a vector. A bool is a mask: integers of any width, all bits or none. The functions are those of the ops' own loops, so
-// that bits are theirs. The includer defines OPWIRE_ISA.
+// What compiled units of fused code are written in: values as vectors of kLanes elements, kLanes being how many of a program's
+// widest type fill a vector. A bool is a mask: integers of any width, all bits or none. The functions are those of the ops' own
+// loops, so that bits are theirs. The includer defines OPWIRE_ISA.
 #include <stdint.h>
 
 #include "kernels/abi.h"
@@ -14,7 +14,7 @@ namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
 template <typename E, int kLanes>
-using Lanes = typename VectorOf<E, kLanes * static_cast<int>(sizeof(E))>::Type;
+using Lanes = typename VectorOf<E, kLanes* static_cast<int>(sizeof(E))>::Type;
 template <typename V>
 inline constexpr int kLanesIn = sizeof(V) / sizeof(LaneOf<V>);
 template <typename V, typename E>
@@ -90,6 +90,12 @@ inline auto Whole(V v, Vs... vs) {
     return Resize<With<V, LaneOf<decltype(y)>>>(y);
   }
 }
+// One of signed integers that wraps.
+template <typename Op, typename V, typename... Vs>
+inline V Wrapping(V v, Vs... vs) {
+  using U = With<V, std::make_unsigned_t<LaneOf<V>>>;
+  return BitCast<V>(Op::Apply(BitCast<U>(v), BitCast<U>(vs)...));
+}
 // One of a pair of integers, lane by lane.
 template <typename Op, typename V>
 inline V Each(V a, V b, uint32_t* flags) {
@@ -161,8 +167,8 @@ template <typename S, typename V>
 inline With<V, uint16_t> Narrow(V v) {
   return Resize<With<V, uint16_t>>(Mem<S>::Narrow(Resize<Vec<float>>(v)));
 }
-// To an 8-bit float of so many bits of mantissa, whose codes from kBeyond on hold no finite value. Below its normal numbers an addition
-// aligns the last bit with f32's, so that the adder rounds.
+// To an 8-bit float of so many bits of mantissa, whose codes from kBeyond on hold no finite value. Below its normal numbers an
+// addition aligns the last bit with f32's, so that the adder rounds.
 template <int kMantissa, int kBias, uint32_t kBeyond, bool kSaturate, typename V>
 inline With<V, uint8_t> NarrowEighth(V v) {
   using U = With<V, uint32_t>;
@@ -219,12 +225,14 @@ uint32_t RunRows(const fused::Rows& rows) {
 
 template <typename Program>
 constexpr opw_kernel KernelOf() {
-  return {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE,
-          [](const opw_call* c) { return fused::SupportsTypes(c, Program::kInputs, Program::kOutputs, Program::kTypes); },
-          [](const opw_call* c, void** state, int64_t*) { return fused::PrepareLayout(c, Program::kInputs, Program::kOutputs, state); },
-          fused::ReleaseLayout,
-          [](const opw_call* c) { return fused::RunLayout(c, RunRows<Program>); },
-          nullptr};
+  return {
+      OPW_ABI_VERSION,
+      OPW_DETERMINISTIC | OPW_INPLACE,
+      [](const opw_call* c) { return fused::SupportsTypes(c, Program::kInputs, Program::kOutputs, Program::kTypes); },
+      [](const opw_call* c, void** state, int64_t*) { return fused::PrepareLayout(c, Program::kInputs, Program::kOutputs, state); },
+      fused::ReleaseLayout,
+      [](const opw_call* c) { return fused::RunLayout(c, RunRows<Program>); },
+      nullptr};
 }
 
 }  // namespace

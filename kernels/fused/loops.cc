@@ -26,7 +26,8 @@ std::string_view RowOf(Prim prim) {
       const std::vector<ExprNode>& nodes = row.body.nodes();
       if (nodes.empty() || nodes.size() != row.operands.size() + 1) continue;
       bool plain = true;
-      for (size_t i = 0; i + 1 < nodes.size(); ++i) plain = plain && nodes[i].prim == Prim::kIn && nodes[i].index == static_cast<int>(i);
+      for (size_t i = 0; i + 1 < nodes.size(); ++i)
+        plain = plain && nodes[i].prim == Prim::kIn && nodes[i].index == static_cast<int>(i);
       if (plain) (*list)[static_cast<size_t>(nodes.back().prim)] = row.name;
     }
     return list;

@@ -23,9 +23,7 @@ uint64_t ConstantBits(double value, DType compute) {
 
 }  // namespace
 
-DType ComputeType(DType type) {
-  return (DTypeSet{DType::kF16, DType::kBF16} | kFloat8s).Has(type) ? DType::kF32 : type;
-}
+DType ComputeType(DType type) { return (DTypeSet{DType::kF16, DType::kBF16} | kFloat8s).Has(type) ? DType::kF32 : type; }
 
 bool IsTest(Prim prim) { return (prim >= Prim::kEq && prim <= Prim::kGe) || prim == Prim::kIsNan || prim == Prim::kIsInf; }
 
@@ -138,7 +136,8 @@ StatusOr<int> ScalarProgram::Append(const OpRow& row, std::span<const int> opera
 
 Status ScalarProgram::CheckOne(int at) const {
   const Instruction& one = instructions_[at];
-  if (static_cast<int>(one.prim) >= kPrimCount) return InvalidArgument("instruction {}: no primitive {}", at, static_cast<int>(one.prim));
+  if (static_cast<int>(one.prim) >= kPrimCount)
+    return InvalidArgument("instruction {}: no primitive {}", at, static_cast<int>(one.prim));
   if (!IsValid(one.type)) return InvalidArgument("instruction {}: no element type {}", at, static_cast<int>(one.type));
   const PrimInfo& info = InfoOf(one.prim);
   for (int i = 0; i < 3; ++i) {

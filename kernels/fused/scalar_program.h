@@ -7,9 +7,9 @@
 //   OPWIRE_ASSIGN_OR_RETURN(const int z, p.Append(*Catalogue().Find("relu"), {{sum}}, {}, DType::kF16));
 //   p.AddOutput(z);
 //
-// Values follow ir/ops/expr.h. f16, bf16 and the 8-bit floats compute in f32: they are rounded where they are cast to and where they
-// are stored, not between ops. Inputs, selections between them and casts keep a NaN's bits; where arithmetic made a NaN, what is
-// stored or cast is the one quiet NaN with no sign and no payload, so that bits are equal whatever made the code.
+// Values follow ir/ops/expr.h. f16, bf16 and the 8-bit floats compute in f32: they are rounded where they are cast to and where
+// they are stored, not between ops. Inputs, selections between them and casts keep a NaN's bits; where arithmetic made a NaN, what
+// is stored or cast is the one quiet NaN with no sign and no payload, so that bits are equal whatever made the code.
 #ifndef OPWIRE_KERNELS_FUSED_SCALAR_PROGRAM_H_
 #define OPWIRE_KERNELS_FUSED_SCALAR_PROGRAM_H_
 
@@ -29,11 +29,11 @@ inline constexpr int kMaxInstructions = 1024;  // 64 ops of 16 primitives, const
 
 struct Instruction {
   Prim prim = Prim::kIn;
-  DType type = DType::kInvalid;         // of its value
-  int32_t operands[3] = {-1, -1, -1};   // earlier instructions
-  int32_t index = 0;                    // kIn: the input; kAttr: the argument
-  uint64_t bits = 0;                    // kConst: the value in its computing type; bool: 0 or 1
-  bool saturate = false;                // kCast to an 8-bit float: beyond its range, the largest finite value
+  DType type = DType::kInvalid;        // of its value
+  int32_t operands[3] = {-1, -1, -1};  // earlier instructions
+  int32_t index = 0;                   // kIn: the input; kAttr: the argument
+  uint64_t bits = 0;                   // kConst: the value in its computing type; bool: 0 or 1
+  bool saturate = false;               // kCast to an 8-bit float: beyond its range, the largest finite value
 };
 
 class ScalarProgram {

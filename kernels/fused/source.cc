@@ -82,6 +82,11 @@ bool TakesWholeVectors(Prim prim) {
   return std::ranges::find(kAnyWidth, prim) == std::end(kAnyWidth);
 }
 
+// Whether signed integers may leave their range.
+bool Wraps(Prim prim) {
+  return prim == Prim::kAdd || prim == Prim::kSub || prim == Prim::kMul || prim == Prim::kShl || prim == Prim::kNeg;
+}
+
 class Writer {
  public:
   Writer(const ScalarProgram& program, int index) : program_(program), index_(index), held_(HowHeld(program)) {}
@@ -202,16 +207,16 @@ class Writer {
     const bool floats = kFloats.Has(compute);
     const Function f = FunctionOf(one.prim);
     std::string a = Computed(one.operands[0]);
-    if (InfoOf(one.prim).arity == 1) return fmt::format("{}({})", Call(f, floats && TakesWholeVectors(one.prim)), a);
+    const std::string call = floats && TakesWholeVectors(one.prim)       ? fmt::format("Whole<{}>", f.name)
+                             : kSigned.Has(compute) && Wraps(one.prim) ? fmt::format("Wrapping<{}>", f.name)
+                                                                       : fmt::format("{}::Apply", f.name);
+    if (InfoOf(one.prim).arity == 1) return fmt::format("{}({})", call, a);
     std::string b = Computed(one.operands[1]);
     if (!floats && one.prim == Prim::kDiv) return fmt::format("Each<DivideOp<false>>({}, {}, &flags)", a, b);
     if (!floats && one.prim == Prim::kRem) return fmt::format("Each<DivideOp<true>>({}, {}, &flags)", a, b);
     if (!floats && one.prim == Prim::kPow) return fmt::format("Each<IntegerPowOp>({}, {}, &flags)", a, b);
     if (f.swapped) std::swap(a, b);
-    return fmt::format("{}({}, {})", Call(f, floats && TakesWholeVectors(one.prim)), a, b);
-  }
-  static std::string Call(const Function& f, bool whole) {
-    return whole ? fmt::format("Whole<{}>", f.name) : fmt::format("{}::Apply", f.name);
+    return fmt::format("{}({}, {})", call, a, b);
   }
 
   void Output(int i) {

@@ -72,9 +72,7 @@ class Builder {
     return computed_[value];
   }
   // The value as it is held, any NaN of arithmetic the canonical one.
-  Slot Canonical(int value) {
-    return held_[value].exact ? values_[value] : Add(CanonicalStep(held_[value].as), {values_[value]});
-  }
+  Slot Canonical(int value) { return held_[value].exact ? values_[value] : Add(CanonicalStep(held_[value].as), {values_[value]}); }
   void Output(int i) {
     const int value = program_.outputs()[i];
     Add(CastStep(held_[value].as, program_.OutputType(i), false, isa_), {Canonical(value)}, {Slot::kOutput, i});

@@ -26,8 +26,8 @@ struct Step {
   ops::ElementwiseLoop loop = nullptr;  // of this processor; null: `run` needs none
   Prim prim = Prim::kIn;
   bool saturate = false;
-  bool swap = false;                    // the loop wants its two operands the other way round
-  DType types[2] = {};                  // a cast's
+  bool swap = false;    // the loop wants its two operands the other way round
+  DType types[2] = {};  // a cast's
   int operands = 0;
   Slot from[3];
   Slot to;
@@ -42,7 +42,7 @@ struct Steps {
   std::vector<Step> steps;
   std::vector<uint64_t> constants;
   std::vector<ArgumentUse> arguments;
-  int blocks = 0;                // that are in use at one time
+  int blocks = 0;  // that are in use at one time
 };
 
 // REQUIRES: program.Check().ok().
