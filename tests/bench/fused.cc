@@ -1,11 +1,12 @@
 // A chain of elementwise ops as one kernel, against a copy of the bytes that it must move.
+#include "kernels/fused/fused.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 
 #include "kernels/device/device.h"
-#include "kernels/fused/fused.h"
 #include "tests/bench/bench.h"
 #include "tests/kernels/host_library.h"
 
@@ -82,7 +83,8 @@ void FusedRows(Device& device, std::vector<Row>& rows) {
       y(static_cast<float*>(std::aligned_alloc(64, bytes)), std::free);
   std::memset(x.get(), 0, bytes);
   std::memset(y.get(), 0, bytes);
-  Runner fast(compiled->kernel(), device.runtime(), x.get(), y.get()), slow(interpreter.kernel(), device.runtime(), x.get(), y.get());
+  Runner fast(compiled->kernel(), device.runtime(), x.get(), y.get()),
+      slow(interpreter.kernel(), device.runtime(), x.get(), y.get());
   const auto median = [](const auto& once) {
     std::vector<double> ms;
     for (int i = 0; i < 15; ++i) ms.push_back(once());

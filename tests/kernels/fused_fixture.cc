@@ -37,9 +37,32 @@ std::vector<T> Corners() {
   std::vector<T> out;
   if constexpr (std::is_floating_point_v<C>) {
     const C inf = std::numeric_limits<C>::infinity();
-    for (const C v : {C(0), C(-0.0), C(1), C(-1), C(0.5), C(2.5), C(-3.5), inf, -inf, std::numeric_limits<C>::quiet_NaN(), std::numeric_limits<C>::min(),
-                      std::numeric_limits<C>::denorm_min(), std::numeric_limits<C>::max(), std::numeric_limits<C>::lowest(), C(255.5), C(448), C(464),
-                      C(57344), C(65519), C(65520), C(2147483648.0), C(-2147483904.0), C(9.3e18), C(1.9e19), C(3e9), C(100.25)}) {
+    for (const C v : {C(0),
+                      C(-0.0),
+                      C(1),
+                      C(-1),
+                      C(0.5),
+                      C(2.5),
+                      C(-3.5),
+                      inf,
+                      -inf,
+                      std::numeric_limits<C>::quiet_NaN(),
+                      std::numeric_limits<C>::min(),
+                      std::numeric_limits<C>::denorm_min(),
+                      std::numeric_limits<C>::max(),
+                      std::numeric_limits<C>::lowest(),
+                      C(255.5),
+                      C(448),
+                      C(464),
+                      C(57344),
+                      C(65519),
+                      C(65520),
+                      C(2147483648.0),
+                      C(-2147483904.0),
+                      C(9.3e18),
+                      C(1.9e19),
+                      C(3e9),
+                      C(100.25)}) {
       out.push_back(ops::Convert<T>(v));
     }
   } else if constexpr (std::is_same_v<T, ops::Bool>) {

@@ -1,7 +1,5 @@
 // Fused kernels as their user meets them: programs that are refused, the source's alphabet, flags, stops, and the switch from
 // interpreted to compiled.
-#include "kernels/fused/fused.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "kernels/fused/fused.h"
 #include "kernels/fused/source.h"
 #include "kernels/ops/scalar.h"
 #include "tests/kernels/fused_fixture.h"
@@ -48,9 +47,7 @@ TEST(ScalarProgram, RefusesWhatIsMalformed) {
     EXPECT_NE(MessageOf(p.Check()).find(part), std::string::npos) << p.Check();
   };
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument, kTooMany = absl::StatusCode::kResourceExhausted;
-  const auto one = [](Instruction i) {
-    return [i](ScalarProgram& p) { p.AddOutput(p.Append(i)); };
-  };
+  const auto one = [](Instruction i) { return [i](ScalarProgram& p) { p.AddOutput(p.Append(i)); }; };
   refuses([](ScalarProgram&) {}, kInvalid, "without outputs");
   refuses([](ScalarProgram& p) { p.AddOutput(1); }, kInvalid, "no value 1");
   refuses([](ScalarProgram& p) { p.AddOutput(-1); }, kInvalid, "no value -1");
@@ -67,10 +64,26 @@ TEST(ScalarProgram, RefusesWhatIsMalformed) {
   refuses(one({Prim::kAttr, DType::kF32, {-1, -1, -1}, 0}), kInvalid, "no argument 0");
   refuses(one({static_cast<Prim>(200), DType::kF32}), kInvalid, "no primitive 200");
   refuses(one({Prim::kConst, static_cast<DType>(99)}), kInvalid, "no element type 99");
-  refuses([](ScalarProgram& p) { for (int i = 0; i <= kMaxOutputs; ++i) p.AddOutput(0); }, kTooMany, "17 outputs, at most 16");
-  refuses([](ScalarProgram& p) { for (int i = 0; i < kMaxInputs; ++i) p.AddInput(DType::kF32); }, kTooMany, "17 inputs");
-  refuses([](ScalarProgram& p) { for (int i = 0; i <= kMaxArguments; ++i) p.AddArgument(DType::kF32); }, kTooMany, "65 arguments");
-  refuses([](ScalarProgram& p) { for (int i = 0; i < kMaxInstructions; ++i) p.Append({Prim::kConst, DType::kF32}); }, kTooMany, "1025");
+  refuses(
+      [](ScalarProgram& p) {
+        for (int i = 0; i <= kMaxOutputs; ++i) p.AddOutput(0);
+      },
+      kTooMany, "17 outputs, at most 16");
+  refuses(
+      [](ScalarProgram& p) {
+        for (int i = 0; i < kMaxInputs; ++i) p.AddInput(DType::kF32);
+      },
+      kTooMany, "17 inputs");
+  refuses(
+      [](ScalarProgram& p) {
+        for (int i = 0; i <= kMaxArguments; ++i) p.AddArgument(DType::kF32);
+      },
+      kTooMany, "65 arguments");
+  refuses(
+      [](ScalarProgram& p) {
+        for (int i = 0; i < kMaxInstructions; ++i) p.Append({Prim::kConst, DType::kF32});
+      },
+      kTooMany, "1025");
 }
 
 TEST(ScalarProgram, AppendSaysWhatARowTakes) {
@@ -89,13 +102,16 @@ TEST(ScalarProgram, AppendSaysWhatARowTakes) {
 // Whatever a program is, its text is made of these words, of our numbered names and of numbers.
 TEST(HostSource, HoldsNothingForeign) {
   const std::set<std::string> words = {
-      "struct", "static", "constexpr", "const", "auto", "bool", "char", "int", "for", "return", "true", "false", "fused", "Rows", "rows",
-      "stream", "in", "out", "step", "vectors", "i", "flags", "arguments", "Loop", "kInputs", "kOutputs", "kLanes", "kTypes", "kVectorBytes",
-      "uint8_t", "uint16_t", "uint32_t", "uint64_t", "int8_t", "int16_t", "int32_t", "int64_t", "float", "double", "Half", "Brain", "E4M3",
-      "E5M2", "Get", "GetMask", "Put", "Constant", "Argument", "MaskArgument", "Apply", "Whole", "Each", "DivideOp", "IntegerPowOp", "Canonical",
-      "Choose", "ChooseMask", "OfMasks", "Ones", "CastTo", "ToNarrow", "Widen", "Narrow", "NarrowEighth"};
-  const std::regex token("[A-Za-z_][A-Za-z_0-9]*|0x[0-9a-f]+u?|[0-9]+|[^A-Za-z0-9_]+"), name("[vpsq][0-9]+|P[0-9]+|[A-Z][A-Za-z0-9]*Op"),
-      other("0x[0-9a-f]+u?|[0-9]+|[ \n{}()\\[\\]<>=!*/+,.;:&~]+");
+      "struct",       "static",       "constexpr", "const",        "auto",      "bool",     "char",     "int",      "for",
+      "return",       "true",         "false",     "fused",        "Rows",      "rows",     "stream",   "in",       "out",
+      "step",         "vectors",      "i",         "flags",        "arguments", "Loop",     "kInputs",  "kOutputs", "kLanes",
+      "kTypes",       "kVectorBytes", "uint8_t",   "uint16_t",     "uint32_t",  "uint64_t", "int8_t",   "int16_t",  "int32_t",
+      "int64_t",      "float",        "double",    "Half",         "Brain",     "E4M3",     "E5M2",     "Get",      "GetMask",
+      "Put",          "Constant",     "Argument",  "MaskArgument", "Apply",     "Whole",    "Wrapping", "Each",     "DivideOp",
+      "IntegerPowOp", "Canonical",    "Choose",    "ChooseMask",   "OfMasks",   "Ones",     "CastTo",   "ToNarrow", "Widen",
+      "Narrow",       "NarrowEighth"};
+  const std::regex token("[A-Za-z_][A-Za-z_0-9]*|0x[0-9a-f]+u?|[0-9]+|[^A-Za-z0-9_]+"),
+      name("[vpsq][0-9]+|P[0-9]+|[A-Z][A-Za-z0-9]*Op"), other("0x[0-9a-f]+u?|[0-9]+|[ \n{}()\\[\\]<>=!*/+,.;:&~]+");
   std::mt19937_64 random(Seed());
   for (int n = 0; n < 50; ++n) {
     const std::string text = ProgramSource(RandomProgram(random, 64).program, n);
@@ -107,7 +123,8 @@ TEST(HostSource, HoldsNothingForeign) {
 }
 
 TEST(HostSource, IsEqualForEqualPrograms) {
-  const ScalarProgram a = Chain(DType::kF32, {"add", "relu"}), b = Chain(DType::kF32, {"add", "relu"}), c = Chain(DType::kF32, {"add", "sign"});
+  const ScalarProgram a = Chain(DType::kF32, {"add", "relu"}), b = Chain(DType::kF32, {"add", "relu"}),
+                      c = Chain(DType::kF32, {"add", "sign"});
   const ScalarProgram *pa[] = {&a}, *pb[] = {&b}, *pc[] = {&c};
   EXPECT_EQ(HostSource(pa), HostSource(pb));
   EXPECT_NE(HostSource(pa), HostSource(pc));
@@ -116,7 +133,8 @@ TEST(HostSource, IsEqualForEqualPrograms) {
 // What every kernel of a program must do, however it came about.
 void ExpectFlagsStopsAndSharing(const opw_kernel& divide, const opw_kernel& add) {
   for (const int n : {1, 3, 16, 67, 5000}) {  // also where lanes are left over
-    const TestTensor ones = Tensor(DType::kI32, std::vector<int32_t>(n, 1)), zeros = Tensor(DType::kI32, std::vector<int32_t>(n, 0));
+    const TestTensor ones = Tensor(DType::kI32, std::vector<int32_t>(n, 1)),
+                     zeros = Tensor(DType::kI32, std::vector<int32_t>(n, 0));
     std::vector<TestTensor> y = {ones};
     EXPECT_EQ(Call(divide, {ones, ones}, y), 0u) << n;
     EXPECT_EQ(y[0].bytes, ones.bytes);
@@ -189,7 +207,9 @@ TEST_F(FusedKernels, SwitchWhileOthersRun) {
 // A toolchain that fails.
 class Broken : public TestToolchain {
  public:
-  StatusOr<jit::CompiledObject> Compile(const jit::CompileRequest&, const std::string&) override { return FailedPrecondition("no c++ in PATH"); }
+  StatusOr<jit::CompiledObject> Compile(const jit::CompileRequest&, const std::string&) override {
+    return FailedPrecondition("no c++ in PATH");
+  }
 };
 
 TEST_F(FusedKernels, StayInterpretedWhereTheCompilerFails) {

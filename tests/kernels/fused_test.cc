@@ -1,4 +1,5 @@
-// Fused code: the interpreter and the compiled unit give equal bits for every primitive, type and shape, and what the reference gives.
+// Fused code: the interpreter and the compiled unit give equal bits for every primitive, type and shape, and what the reference
+// gives.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -38,7 +39,9 @@ void ExpectEqualBits(const Case& c, const Isa& isa, const opw_kernel& compiled, 
   std::vector<TestTensor> a = outputs, b = outputs;
   const uint32_t raised = Call(interpreter.kernel(), inputs, a, arguments);
   EXPECT_EQ(Call(compiled, inputs, b, arguments), raised);
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(FirstDifference(a[i], b[i]), "") << c.outputs[i] << " in\n" << ProgramSource(c.program, 0) << "on " << isa.ToString() << ", seed " << Seed();
+  for (size_t i = 0; i < a.size(); ++i)
+    EXPECT_EQ(FirstDifference(a[i], b[i]), "") << c.outputs[i] << " in\n"
+                                               << ProgramSource(c.program, 0) << "on " << isa.ToString() << ", seed " << Seed();
 }
 
 void ExpectAllEqualBits(const std::vector<Case>& cases) {
@@ -53,7 +56,8 @@ void ExpectAllEqualBits(const std::vector<Case>& cases) {
   std::mt19937_64 random(Seed());
   for (size_t i = 0; i < cases.size(); ++i) {
     const ScalarProgram& p = cases[i].program;
-    ExpectEqualBits(cases[i], Isa::Detect(), compiled.kernel(static_cast<int>(i)), Inputs(p, {kElements}, random), Outputs(p, {kElements}));
+    ExpectEqualBits(cases[i], Isa::Detect(), compiled.kernel(static_cast<int>(i)), Inputs(p, {kElements}, random),
+                    Outputs(p, {kElements}));
   }
 }
 
@@ -107,14 +111,34 @@ TEST(Fused, RowsGiveWhatTheirReferenceGives) {
       const uint32_t raised = Call((*table.Choose(row.name, type, call, "reference"))->kernel, inputs, expected);
       EXPECT_EQ(Call(Interpreter(p, Isa{}).kernel(), inputs, portable), raised);
       EXPECT_EQ(Call(Interpreter(p).kernel(), inputs, fast), raised);
-      const std::vector<double> e = Doubles(expected[0]), a = Doubles(portable[0]), b = Doubles(fast[0]), x = Doubles(inputs.back());
+      const std::vector<double> e = Doubles(expected[0]), a = Doubles(portable[0]), b = Doubles(fast[0]),
+                                x = Doubles(inputs.back());
       const std::vector<double> base = Doubles(inputs.front());
       const bool relative = row.name.starts_with("gelu"), power = row.name == "pow";
       for (size_t i = 0; i < e.size(); ++i) {
-        if (power && (std::isnan(base[i]) || std::isnan(x[i]))) continue;  // C leaves open whether 1, or NaN, where one is signalling
+        if (power && (std::isnan(base[i]) || std::isnan(x[i])))
+          continue;  // C leaves open whether 1, or NaN, where one is signalling
         ASSERT_EQ(Distance(type, a[i], e[i], 0), 0) << row.name << " of " << DTypeName(type) << ": " << a[i] << " for " << e[i];
         ASSERT_LE(Distance(type, b[i], e[i], relative ? std::abs(x[i]) : 0), 1)
             << row.name << " of " << DTypeName(type) << ": " << b[i] << " for " << e[i] << " at " << x[i] << ", seed " << Seed();
+      }
+    }
+  }
+}
+
+// Portable casts are the reference's own conversions.
+TEST(Fused, CastsGiveWhatTheReferenceGives) {
+  std::mt19937_64 random(Seed());
+  for (const DType type : TypesIn(kAll)) {
+    const Case c = CastsOf(type);
+    const std::vector<TestTensor> inputs = Inputs(c.program, {kElements}, random);
+    std::vector<TestTensor> portable = Outputs(c.program, {kElements}), fast = portable;
+    Call(Interpreter(c.program, Isa{}).kernel(), inputs, portable);
+    Call(Interpreter(c.program).kernel(), inputs, fast);
+    for (size_t i = 0; i < fast.size(); ++i) {
+      const std::vector<double> a = Doubles(portable[i]), b = Doubles(fast[i]);
+      for (size_t k = 0; k < a.size(); ++k) {
+        ASSERT_TRUE(a[k] == b[k] || (std::isnan(a[k]) && std::isnan(b[k]))) << c.outputs[i] << ": " << b[k] << " for " << a[k];
       }
     }
   }
@@ -158,13 +182,16 @@ TEST(Fused, RandomProgramsHaveEqualBitsOnAnyShapes) {
   for (const Isa& isa : sets) {
     const CompiledPrograms compiled(programs, isa.avx512 ? "x86-64-v4" : "x86-64-v3");
     ASSERT_TRUE(compiled.ok());
-    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{}, {1}, {67}, {40000}, {0, 3}, {5, 3, 7}, {3, 130, 70}, {70, 1, 129}}) {
+    for (const std::vector<int64_t>& shape :
+         std::vector<std::vector<int64_t>>{{}, {1}, {67}, {40000}, {0, 3}, {5, 3, 7}, {3, 130, 70}, {70, 1, 129}}) {
       for (size_t i = 0; i < cases.size(); ++i) {
         const ScalarProgram& p = cases[i].program;
         std::vector<TestTensor> inputs;
         for (const DType type : p.inputs()) {
           const uint64_t kind = random() % 4;
-          inputs.push_back(kind == 0 ? Broadcast(type, shape, random) : kind == 1 ? View(type, shape, random) : TestTensor(type, shape));
+          inputs.push_back(kind == 0   ? Broadcast(type, shape, random)
+                           : kind == 1 ? View(type, shape, random)
+                                       : TestTensor(type, shape));
           FillHard(inputs.back(), random);
         }
         std::vector<TestTensor> outputs;

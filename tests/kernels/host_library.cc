@@ -1,8 +1,8 @@
 // Spawns the compiler.
 #include "tests/kernels/host_library.h"
 
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -27,11 +27,23 @@ TemporaryFolder::~TemporaryFolder() {
 
 StatusOr<jit::CompiledObject> TestToolchain::Compile(const jit::CompileRequest& request, const std::string& directory) {
   fs::create_directories(fs::path(directory) / "opwire");
-  fs::copy_file(fs::path(OPWIRE_SOURCE) / "kernels/abi.h", fs::path(directory) / "opwire/abi.h", fs::copy_options::overwrite_existing);
+  fs::copy_file(fs::path(OPWIRE_SOURCE) / "kernels/abi.h", fs::path(directory) / "opwire/abi.h",
+                fs::copy_options::overwrite_existing);
   const std::string source = directory + "/unit.cc", object = directory + "/unit.so", log = directory + "/log";
   std::ofstream(source) << request.text;
-  std::vector<std::string> argv = {facts_.path,      "-std=c++20",           "-O3",           "-fPIC",  "-shared", "-fvisibility=hidden",
-                                   "-ffp-contract=off", "-fno-math-errno", "-march=" + request.arch, "-I" + directory, source, "-o", object};
+  std::vector<std::string> argv = {facts_.path,
+                                   "-std=c++20",
+                                   "-O3",
+                                   "-fPIC",
+                                   "-shared",
+                                   "-fvisibility=hidden",
+                                   "-ffp-contract=off",
+                                   "-fno-math-errno",
+                                   "-march=" + request.arch,
+                                   "-I" + directory,
+                                   source,
+                                   "-o",
+                                   object};
   argv.insert(argv.end(), request.flags.begin(), request.flags.end());
   std::vector<char*> pointers;
   for (std::string& a : argv) pointers.push_back(a.data());
@@ -54,7 +66,8 @@ StatusOr<jit::CompiledObject> TestToolchain::Compile(const jit::CompileRequest& 
 }
 
 StatusOr<jit::CacheEntry> TestCache::Get(jit::Toolchain& toolchain, const jit::CompileRequest& request) {
-  OPWIRE_ASSIGN_OR_RETURN(const jit::CompiledObject object, toolchain.Compile(request, fmt::format("{}/{}", folder_.path(), builds_++)));
+  OPWIRE_ASSIGN_OR_RETURN(const jit::CompiledObject object,
+                          toolchain.Compile(request, fmt::format("{}/{}", folder_.path(), builds_++)));
   return jit::CacheEntry{.name = request.name, .object = object.path, .seconds = object.seconds, .built = true};
 }
 
