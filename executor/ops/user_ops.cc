@@ -27,6 +27,7 @@
 #include "ir/wire/log.h"
 #include "kernels/jit/library.h"
 #include "kernels/jit/manifest.h"
+#include "kernels/select/choices.h"
 
 namespace opwire::ops {
 namespace {
@@ -91,12 +92,16 @@ class UserOpsImpl final : public UserOps {
   }
 
   Status Begin() {
+    auto cache = jit::BuildCache::Open(options_.cache);
+    if (cache.ok()) cache_ = *std::move(cache);
+    else if (!options_.directories.empty()) return cache.status();
+    const std::string why = cache_ ? cache_->warning() : MessageOf(cache.status());
+    if (!why.empty()) Log(LogLevel::kWarning, "the cache cannot be used", {{"why", why}});
+    choices_ = Choices::Open(cache_ ? cache_->directory() : "", options_.context);
     if (options_.directories.empty()) {
       Offer();
       return absl::OkStatus();
     }
-    OPWIRE_ASSIGN_OR_RETURN(cache_, jit::BuildCache::Open(options_.cache));
-    if (!cache_->warning().empty()) Log(LogLevel::kWarning, "the cache cannot be written", {{"why", cache_->warning()}});
     std::vector<std::string> found;
     for (std::string& directory : options_.directories) {
       OPWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> folders, jit::OpFolders(directory));
@@ -402,6 +407,7 @@ class UserOpsImpl final : public UserOps {
     for (const Variant& v : builtin_->variants.variants()) set->variants.Add(v);
     for (const auto& v : live) AddOp(*v, *set);
     set->variants.Steer(options_.steering);
+    if (!options_.steering.deterministic) set->choices = choices_;
     return set;
   }
 
@@ -418,6 +424,7 @@ class UserOpsImpl final : public UserOps {
       if (b.library) {
         variant.kernel = b.library->kernel();
         variant.holds = b.library;
+        variant.build = b.key.substr(0, 12);
       } else {
         variant.unavailable = b.state == Built::kWaiting ? "is being built" : b.reason;
       }
@@ -504,7 +511,8 @@ class UserOpsImpl final : public UserOps {
   const Publish publish_;
   const std::shared_ptr<const KernelSet> builtin_;
   std::vector<std::unique_ptr<jit::Toolchain>> toolchains_;
-  std::unique_ptr<jit::BuildCache> cache_;  // null: no folders
+  std::unique_ptr<jit::BuildCache> cache_;  // null: it cannot be used, and there are no folders
+  std::shared_ptr<Choices> choices_;
   std::atomic<bool> death_counted_{false};
 
   std::mutex offering_;

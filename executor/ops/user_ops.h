@@ -28,6 +28,7 @@ struct UserOpsOptions {
   int threads = 2;                          // that build
   double seconds = 60;                      // of wall time, for a compilation and for a trial
   Steering steering;
+  std::string context;                      // what measured costs depend on: device, its driver and libraries, this release
   std::string died;                         // "op@variant" that the executor before this one died in; empty: it did not
 };
 

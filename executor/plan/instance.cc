@@ -294,6 +294,14 @@ class Instance::Builder {
     return row.cost({operands, results, node.results.empty() ? 0 : DTypeBytes(node.results[0].dtype)});
   }
 
+  StatusOr<const Variant*> Choose(const OpRow& row, const Node& node, const opw_call& call, double expected_ns) const {
+    const DType dtype = KeyDType(row, node, types_.types);
+    Choices* const choices = p_.kernels->choices.get();
+    // Some sizes are no work, and take no measuring.
+    if (!choices || call.results[0].elements == 0) return variants_.Choose(node.op, dtype, call, node.pin);
+    return variants_.Choose(node.op, dtype, call, node.pin, *choices, expected_ns);
+  }
+
   Status PlaceNode(uint32_t n) {
     const Node& node = f_.nodes[n];
     const OpRow& row = *typing_.nodes[n].row;
@@ -320,15 +328,15 @@ class Instance::Builder {
     out_->starts_.push_back(start);
     call.attrs = LowerAttrs(n);
 
-    OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, variants_.Choose(node.op, KeyDType(row, node, types_.types), call, node.pin));
+    step.cost_ns = EstimateNanos(CostOf(row, node, static_cast<uint32_t>(first)));
+    call.runtime = options_.runtime;  // its number of threads is part of what is prepared
+    OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, Choose(row, node, call, step.cost_ns));
     const opw_kernel& kernel = variant->kernel;
     step.run = kernel.run;
     step.mark = CrashRecord::Mark(n, variant->label);
-    step.cost_ns = EstimateNanos(CostOf(row, node, static_cast<uint32_t>(first)));
     for (const OperandSpec& o : row.operands) step.checks_values |= o.domain != Domain::kAny;
 
     int64_t workspace = 0;
-    call.runtime = options_.runtime;  // its number of threads is part of what is prepared
     call.context = kernel.context;
     if (kernel.prepare) {
       if (kernel.prepare(&call, &call.state, &workspace) != OPW_OK) return Internal("{}@{} could not be prepared", node.op, variant->name);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ir/ops/catalogue.h"
+#include "kernels/select/choices.h"
 
 namespace opwire {
 namespace {
@@ -26,6 +27,20 @@ uint32_t Mask(DTypeSet set) {
   uint32_t mask = 0;
   for (int i = 1; i < kDTypeCount; ++i) mask |= set.Has(static_cast<DType>(i)) ? 1u << i : 0;
   return mask;
+}
+
+// What the variant took, by class of calls: {"class": "f32[7,8] f32[8,6]", "ns": 812, "first": true}.
+json Measured(const std::vector<std::pair<std::string, Choice>>& choices, const OpRow& row, DType dtype, const Variant& variant) {
+  json out = json::array();
+  const std::string prefix = fmt::format("{} {} ", row.name, DTypeName(dtype));
+  for (const auto& [key, choice] : choices) {
+    if (!key.starts_with(prefix)) continue;
+    for (const auto& [name, ns] : choice.order) {
+      if (name != variant.name) continue;
+      out.push_back({{"class", key.substr(prefix.size(), key.rfind(" of ") - prefix.size())}, {"ns", ns}, {"first", name == choice.order[0].first}});
+    }
+  }
+  return out;
 }
 
 std::string Dump(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
@@ -88,16 +103,25 @@ std::string InfoWriter::Report() const {
   json limits = json::object();
   for (const ExecutorLimit& row : kExecutorLimits) limits[std::string(row.name)] = core_.options_.limits[row.id];
   j["limits"] = limits;
+  j["epoch"] = core_.kernels_->epoch;
   json ops = json::array();
   for (const OpRow& row : core_.kernels_->catalogue().rows()) {
     json variants = json::array();
     for (const Variant& v : core_.kernels_->variants.Of(row.name)) {
       variants.push_back({{"name", v.name},
+                          {"backend", d.kind},
                           {"tier", TierName(v.tier)},
                           {"source", v.source},
                           {"dtypes", v.dtypes.ToString()},
                           {"state", v.unavailable.empty() ? OriginName(v.origin) : "unavailable"},
                           {"reason", v.unavailable}});
+    }
+    for (const OtherBackend& b : core_.kernels_->other_backends) {
+      if (b.op != row.name) continue;
+      const char* state = !b.tried ? "waiting" : b.reason.empty() ? "buildable" : "unavailable";
+      variants.push_back({{"name", b.variant}, {"backend", b.backend}, {"tier", TierName(Tier::kProduction)}, {"source", ""},
+                          {"dtypes", row.variables.empty() ? "" : row.variables[0].types.ToString()}, {"state", state},
+                          {"reason", b.reason.empty() ? "for " + b.arch : b.reason}});
     }
     ops.push_back({{"op", row.name}, {"variants", variants}});
   }
@@ -128,6 +152,8 @@ StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) co
   const OpRow* row = ops.Find(alias ? alias->name : op);
   if (!row) return NotFound("no op '{}'; the nearest are: {}", op, fmt::join(ops.Nearest(op), ", "));
   const std::vector<DType> keys = KeyTypes(*row);
+  const std::vector<std::pair<std::string, Choice>> measured =
+      core_.kernels_->choices ? core_.kernels_->choices->Of(row->name + " ") : std::vector<std::pair<std::string, Choice>>();
   json candidates = json::array();
   for (DType key : keys) {
     if (dtype != DType::kInvalid && key != dtype) continue;
@@ -138,7 +164,8 @@ StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) co
                             {"priority", c.variant->priority},
                             {"source", c.variant->source},
                             {"chosen", c.chosen},
-                            {"reason", c.reason}});
+                            {"reason", c.reason},
+                            {"measured", Measured(measured, *row, key, *c.variant)}});
     }
   }
   if (candidates.empty()) {

@@ -126,6 +126,13 @@ fb::ExecutorInfoT InfoOf(const Flags& f, const CoreOptions& core, const Device& 
   return info;
 }
 
+// What a measured cost holds for.
+std::string ContextOf(const DeviceInfo& d) {
+  std::string out = fmt::format("opwire {} on {} {}, {}, {} units", OPWIRE_VERSION, d.kind, d.name, d.arch, d.compute_units);
+  for (const auto& [name, value] : d.facts) out += fmt::format(", {} {}", name, value);
+  return out;
+}
+
 // Where sets of kernels wait until somebody takes them.
 class Inbox {
  public:
@@ -223,6 +230,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   // Threads that come before the two that they hand their sets to, and end after them.
   ops::UserOpsOptions ops_options = f.ops;
   ops_options.died = died.substr(0, died.find(' '));
+  ops_options.context = ContextOf((*device)->info());
   Inbox inbox;
   auto user_ops = ops::UserOps::Start(std::move(ops_options), BuildVariantTable(**device), [&](auto set) { inbox.Deliver(std::move(set)); });
   if (!user_ops.ok()) return Fail(kUsage, user_ops.status());

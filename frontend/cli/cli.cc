@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -271,6 +272,12 @@ StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic,
     if (const fb::InfoReply* body = reply->body_as_InfoReply(); body && body->json()) return body->json()->str();
   }
   return Internal("executor {} answered something else", executor.id);
+}
+
+std::string Locate(const std::string& program) {
+  std::error_code error;
+  const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / program;
+  return std::filesystem::is_regular_file(beside, error) ? beside.string() : program;
 }
 
 StatusOr<ProgramFile> ReadProgram(const Common& common, const std::string& path) {

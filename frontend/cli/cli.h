@@ -44,8 +44,24 @@ struct RunArgs {
 struct UpArgs {
   std::vector<std::string> devices;
   std::string data;
+  std::vector<std::string> executor;  // options handed to every executor
   bool detach = false;
   int idle_timeout_s = 0;  // 0: stays
+};
+
+struct NewOpArgs {
+  std::string name, directory;
+};
+
+struct BuildArgs {
+  std::vector<std::string> directories;
+  bool all = false, quick = false;
+  uint64_t seed = 1;
+};
+
+struct CacheArgs {
+  bool prune = false;
+  int64_t bytes = 0;  // that may stay
 };
 
 Status Devices(const Common& common);
@@ -58,6 +74,10 @@ Status ReportAll(const Common& common);
 Status Sessions(const Common& common, const SessionsArgs& args);
 Status Run(const Common& common, const RunArgs& args);
 Status Up(const Common& common, const UpArgs& args);
+// A folder with a user's op that works, to be changed.
+Status NewOp(const Common& common, const NewOpArgs& args);
+Status Build(const Common& common, const BuildArgs& args);
+Status Cache(const Common& common, const CacheArgs& args);
 
 // ---- Errors ------------------------------------------------------------------------------------------------------------------
 
@@ -102,6 +122,9 @@ StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic,
                           DType dtype = DType::kInvalid);
 // The id of the executor that holds this user's session of that name; empty: none does.
 StatusOr<std::string> HolderOf(const std::vector<ExecutorFacts>& executors, const std::string& session);
+
+// The path of a program that is installed beside this one; else its name, for the PATH.
+std::string Locate(const std::string& program);
 
 // A program's file, parsed with the ops of users that executors here offer, where it names such. Errors show the line that they name.
 struct ProgramFile {

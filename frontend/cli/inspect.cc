@@ -154,6 +154,21 @@ Status Ops(const Common& common, const std::string& name) {
   return absl::OkStatus();
 }
 
+// "0.8 us to 12 us, first in 2 of 3 classes of calls".
+std::string MeasuredText(const json& measured) {
+  if (measured.empty()) return "-";
+  double least = 1e300, most = 0;
+  int first = 0;
+  for (const json& m : measured) {
+    least = std::min(least, m.at("ns").get<double>());
+    most = std::max(most, m.at("ns").get<double>());
+    first += m.at("first").get<bool>() ? 1 : 0;
+  }
+  const std::string range = measured.size() == 1 ? HumanNanos(static_cast<int64_t>(least))
+                                                 : fmt::format("{} to {}", HumanNanos(static_cast<int64_t>(least)), HumanNanos(static_cast<int64_t>(most)));
+  return fmt::format("{}, first in {} of {} {}", range, first, measured.size(), measured.size() == 1 ? "class of calls" : "classes of calls");
+}
+
 Status Explain(const Common& common, const ExplainArgs& args) {
   if (args.op.empty()) return WithNext(Usage("opwire explain: expected an op, or --placement"), "opwire explain matmul f32");
   DType dtype = DType::kInvalid;
@@ -185,9 +200,9 @@ Status Explain(const Common& common, const ExplainArgs& args) {
     fmt::print("{}\nevery candidate and why: opwire explain {} {}\n", table.ToString(), args.op, Text(candidates.at(0).at("dtype")));
     return absl::OkStatus();
   }
-  Table table({"DTYPE", "VARIANT", "TIER", "SOURCE", "CHOSEN", "WHY"});
+  Table table({"DTYPE", "VARIANT", "TIER", "SOURCE", "CHOSEN", "MEASURED", "WHY"});
   for (const json& c : candidates)
-    table.Add({c.at("dtype"), c.at("variant"), c.at("tier"), c.at("source"), c.at("chosen") ? "yes" : "no", c.at("reason")});
+    table.Add({c.at("dtype"), c.at("variant"), c.at("tier"), c.at("source"), c.at("chosen") ? "yes" : "no", MeasuredText(c.at("measured")), c.at("reason")});
   fmt::print("{}", table.ToString());
   return absl::OkStatus();
 }
@@ -219,8 +234,33 @@ Status Placement(const Common& common, const std::string& file) {
   return absl::OkStatus();
 }
 
+// What builds kernels, where what was built lies, and folders that are not as they should be.
+void PrintToolchains(const json& facts) {
+  if (!facts.contains("toolchains")) return;
+  fmt::print("\n");
+  Table table({"TOOLCHAIN", "BACKEND", "VERSION", "PATH", "ARCHITECTURES", "WHY NOT"});
+  for (const json& t : facts.at("toolchains")) {
+    const json& archs = t.at("architectures");
+    const std::string range = archs.empty() ? "" : archs.size() == 1 ? Text(archs.at(0)) : fmt::format("{} to {}", Text(archs.front()), Text(archs.back()));
+    table.Add({t.at("name"), t.at("backend"), t.at("version"), t.at("path"), range, t.at("reason")});
+  }
+  fmt::print("{}", table.ToString());
+  if (const json& cache = facts.at("cache"); cache.is_object()) {
+    fmt::print("\ncache     {}: {} objects, {} of {}{}{}\n", Text(cache.at("directory")), Count(cache.at("entries")), HumanBytes(Count(cache.at("bytes"))),
+               HumanBytes(Count(cache.at("limit"))), cache.at("warning") == "" ? "" : "; ", Text(cache.at("warning")));
+  }
+  for (const json& f : facts.at("folders")) {
+    const std::string problem = Text(f.at("problem"));
+    fmt::print("folder    {}: {}{}{}\n", Text(f.at("folder")), f.at("op") == "" ? "no op" : Text(f.at("op")), problem.empty() ? "" : ": ", problem);
+  }
+}
+
 Status ReportAll(const Common& common) {
-  OPWIRE_ASSIGN_OR_RETURN(const json r, AskBest(common, "report"));
+  OPWIRE_ASSIGN_OR_RETURN(json r, AskBest(common, "report"));
+  // Of the same executor, which looks for its compilers now.
+  Common same = common;
+  same.device = Text(r.at("executor"));
+  OPWIRE_ASSIGN_OR_RETURN(r["toolchains"], AskBest(same, "toolchains"));
   if (common.json) {
     PrintJson(r);
     return absl::OkStatus();
@@ -241,12 +281,19 @@ Status ReportAll(const Common& common) {
   fmt::print("limits   ");
   for (const auto& [name, value] : r.at("limits").items()) fmt::print(" {}={}", name, Count(value));
   fmt::print("\n\n");
-  Table table({"OP", "VARIANT", "TIER", "STATE", "DTYPES", "WHY NOT"});
+  Table table({"OP", "VARIANT", "BACKEND", "TIER", "STATE", "DTYPES", "NOTE"});
+  std::string long_reasons;
   for (const json& op : r.at("ops")) {
-    for (const json& v : op.at("variants"))
-      table.Add({op.at("op"), v.at("name"), v.at("tier"), v.at("state"), Classes(Text(v.at("dtypes"))), v.at("reason")});
+    for (const json& v : op.at("variants")) {
+      const std::string reason = Text(v.at("reason"));
+      const size_t line = reason.find('\n');
+      if (line != reason.npos) long_reasons += fmt::format("\n{}@{}: {}\n", Text(op.at("op")), Text(v.at("name")), reason);
+      table.Add({op.at("op"), v.at("name"), v.at("backend"), v.at("tier"), v.at("state"), Classes(Text(v.at("dtypes"))), reason.substr(0, line)});
+    }
   }
-  fmt::print("{}\n{}\n", table.ToString(), kClassesNote);
+  fmt::print("{}\n{}\nbuilt-in ops have kernels for {} only: none of them has sources for another backend\n", table.ToString(), kClassesNote, Text(d.at("kind")));
+  PrintToolchains(r.at("toolchains"));
+  fmt::print("{}", long_reasons);
   return absl::OkStatus();
 }
 

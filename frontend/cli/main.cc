@@ -68,6 +68,21 @@ int main(int argc, char** argv) {
       ->type_name("DEVICE")
       ->allow_extra_args(false);
   command->add_option("--data", up.data, "Directory for save and load (default: none)")->type_name("DIRECTORY");
+  const auto hand_on = [&](const std::string& option, const std::string& does, const std::string& type) {
+    command
+        ->add_option_function<std::vector<std::string>>(
+            option,
+            [&up, option](const std::vector<std::string>& values) {
+              for (const std::string& v : values) up.executor.insert(up.executor.end(), {option, v});
+            },
+            does)
+        ->type_name(type)
+        ->allow_extra_args(false);
+  };
+  hand_on("--ops", "Folder of a user's op, or of such folders; may be given again (default: none)", "DIRECTORY");
+  hand_on("--prefer", "A variant that comes first where it can run; may be given again", "OP@VARIANT");
+  hand_on("--forbid", "A variant that is never run; may be given again", "OP@VARIANT");
+  command->add_flag_callback("--deterministic", [&up] { up.executor.push_back("--deterministic"); }, "Only variants that give equal bits every time");
   command->add_flag("--detach", up.detach, "Return once they are ready, and leave them running");
   command->add_option("--idle-timeout", up.idle_timeout_s, "Stop when no session was open for this time (default: never)")
       ->check(CLI::Range(2, 86400).description(""))
@@ -129,6 +144,32 @@ int main(int argc, char** argv) {
       ->type_name("MS");
   command->add_flag("--profile", run.profile, "Print what each node took");
   command->callback([&] { chosen = [&] { return Run(common, run); }; });
+
+  NewOpArgs new_op;
+  command = Command(app, "new-op", "Write a folder with an op of your own, to be changed", "  opwire new-op gelu_bias\n  opwire build gelu_bias\n");
+  command->add_option("name", new_op.name, "Programs will call it user.NAME")->required()->type_name("");
+  command->add_option("--dir", new_op.directory, "Where its folder goes (default: here)")->type_name("DIRECTORY");
+  command->callback([&] { chosen = [&] { return NewOp(common, new_op); }; });
+
+  BuildArgs build;
+  command = Command(app, "build", "Build ops of your own, check them against their references, measure them",
+                    "  opwire build gelu_bias\n  opwire build --all my_ops\n");
+  command->add_option("directory", build.directories, "Folders of ops, or of such folders")->required()->type_name("");
+  command->add_flag("--all", build.all, "For every architecture, not this machine's alone");
+  command->add_flag("--quick", build.quick, "A small case of each type only, and no measurement");
+  command->add_option("--seed", build.seed, "Of the inputs (default: 1)")->type_name("N");
+  command->callback([&] { chosen = [&] { return Build(common, build); }; });
+
+  CacheArgs cache;
+  command = Command(app, "cache", "What was built: list it, or remove it", "  opwire cache list\n  opwire cache prune\n  opwire cache prune --bytes 1000000\n");
+  command->require_subcommand(1);
+  command->add_subcommand("list", "Every object, the latest used first")->callback([&] { chosen = [&] { return Cache(common, cache); }; });
+  CLI::App* prune = command->add_subcommand("prune", "Remove objects, the least lately used first");
+  prune->add_option("--bytes", cache.bytes, "How much may stay (default: 0)")->check(CLI::NonNegativeNumber.description(""))->type_name("N");
+  prune->callback([&] {
+    cache.prune = true;
+    chosen = [&] { return Cache(common, cache); };
+  });
 
   Command(app, "keys", "Your public key for tcp, made where there is none", "  opwire keys\n  opwire keys --json\n")->callback([&] {
     chosen = [&] { return Keys(common); };

@@ -31,13 +31,6 @@ struct Child {
   Nanos restart_at = 0;
 };
 
-// The programs lie beside this one; else the PATH has them.
-std::string Locate(const std::string& program) {
-  std::error_code error;
-  const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / program;
-  return std::filesystem::is_regular_file(beside, error) ? beside.string() : program;
-}
-
 void Start(Child& c, Nanos now) {
   c.started = now;
   c.pid = fork();
@@ -112,6 +105,7 @@ std::vector<Child> Children(const UpArgs& args, const std::string& registry) {
             0,
             0};
     if (!args.data.empty()) c.args.insert(c.args.end(), {"--data", args.data});
+    c.args.insert(c.args.end(), args.executor.begin(), args.executor.end());
     out.push_back(std::move(c));
   }
   return out;

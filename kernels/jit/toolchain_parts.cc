@@ -71,11 +71,21 @@ std::string CommandOf(const std::vector<std::string>& argv) {
   return out;
 }
 
+// The line that says what is wrong, for messages of one line; empty: none does.
+std::string FirstError(std::string_view log) {
+  const size_t at = log.find("error:");
+  if (at == log.npos) return "";
+  const size_t before = log.rfind('\n', at);
+  const size_t begin = before == log.npos ? 0 : before + 1;
+  return std::string(log.substr(begin, std::min(log.find('\n', at), log.size()) - begin));
+}
+
 Status CompileError(const CompileRequest& request, std::string_view compiler, const std::vector<std::string>& argv,
                     const ProcessResult& result) {
   const std::string& log = result.errors.empty() ? result.output : result.errors;
-  return Status(CodeOf(result), fmt::format("{}: {} did not compile it: {}\ncommand: {}\n{}", request.name, compiler,
-                                            result.Describe(), CommandOf(argv), LastLines(log, kLogLines)));
+  const std::string first = FirstError(log);
+  return Status(CodeOf(result), fmt::format("{}: {} did not compile it: {}{}{}\ncommand: {}\n{}", request.name, compiler, first,
+                                            first.empty() ? "" : "; ", result.Describe(), CommandOf(argv), LastLines(log, kLogLines)));
 }
 
 Status CheckFlags(const CompileRequest& request) {

@@ -22,8 +22,9 @@ void AddReference(VariantTable& table, std::string_view op, const opw_kernel& ke
 
 void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std::string_view name, std::string_view set,
                    int priority, DTypeSet dtypes, const opw_kernel& kernel) {
-  table.Add(
-      {std::string(op), std::string(name), Tier::kProduction, priority, dtypes, isa.Missing(std::string(set)), "builtin", kernel});
+  Variant v{std::string(op), std::string(name), Tier::kProduction, priority, dtypes, isa.Missing(std::string(set)), "builtin", kernel};
+  if (set == "avx2") v.wider = "avx512";
+  table.Add(std::move(v));
 }
 
 }  // namespace ops

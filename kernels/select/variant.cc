@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "kernels/select/choices.h"
+
 
 namespace opwire {
 namespace {
@@ -35,6 +37,18 @@ const char* ReasonAgainstCall(const Variant& v, const opw_call* call) {
   opw_call asked = *call;
   asked.context = v.kernel.context;
   return v.kernel.supports(&asked);
+}
+
+// In the fixed order, but that the fastest goes first where it is clearly faster.
+Choice Measure(const std::vector<const Variant*>& rivals, const opw_call& call, const OpRow& row) {
+  Choice choice;
+  for (const Variant* v : rivals) {
+    if (const auto ns = MeasureCall(v->kernel, call, row)) choice.order.emplace_back(v->name, *ns);
+  }
+  if (choice.order.empty()) return {{{rivals[0]->name, 0}}};
+  const auto fastest = std::ranges::min_element(choice.order, {}, [](const auto& o) { return o.second; });
+  if (fastest->second * kFasterBy < choice.order[0].second) std::rotate(choice.order.begin(), fastest, fastest + 1);
+  return choice;
 }
 
 }  // namespace
@@ -100,6 +114,29 @@ std::span<const Variant> VariantTable::Of(std::string_view op) const {
 
 StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin) const {
   return Pick(op, dtype, &call, pin);
+}
+
+StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin, Choices& choices,
+                                              double expected_ns) const {
+  OPWIRE_ASSIGN_OR_RETURN(const Variant* const first, Pick(op, dtype, &call, pin));
+  if (!pin.empty() || expected_ns > kMeasureBelowNs) return first;
+  std::vector<const Variant*> rivals;
+  for (const Variant& v : Of(op)) {
+    if (v.tier != first->tier || !ReasonAgainst(v, dtype).empty() || ReasonAgainstCall(v, &call) != nullptr) continue;
+    const bool lesser = std::ranges::any_of(rivals, [&](const Variant* r) { return r->name == v.wider; });
+    if (!lesser) rivals.push_back(&v);
+  }
+  if (rivals.size() < 2) return first;
+  const OpRow& row = *ops_->Find(op);
+  std::string key = fmt::format("{} {} {} of", op, DTypeName(dtype), ClassOf(call, row));
+  for (const Variant* v : rivals) key += fmt::format(" {}{}{}", v->name, v->build.empty() ? "" : ":", v->build);
+  const Choice* choice = choices.Find(key);
+  if (!choice) choice = choices.Keep(key, Measure(rivals, call, row));
+  for (const auto& [name, ns] : choice->order) {
+    const auto found = std::ranges::find_if(rivals, [&, &name = name](const Variant* v) { return v->name == name; });
+    if (found != rivals.end()) return *found;
+  }
+  return first;
 }
 
 Status VariantTable::CheckRunnable(std::string_view op, DType dtype, std::string_view pin) const {

@@ -21,7 +21,13 @@
 
 namespace opwire {
 
+class Choices;
 class Device;
+
+// Longer calls are not measured before they run: they would hold up others.
+inline constexpr double kMeasureBelowNs = 300'000;
+// How much faster a variant must be than the one before it in the fixed order, to take its place.
+inline constexpr double kFasterBy = 1.1;
 
 // Candidates of a higher tier are preferred to all of a lower one.
 enum class Tier : uint8_t { kReference = 0, kLibtorch = 1, kProduction = 2, kPinned = 3 };
@@ -43,6 +49,8 @@ struct Variant {
   Origin origin = Origin::kPrebuilt;
   std::shared_ptr<const void> holds;  // what the kernel's code or context lies in; null: this program
   uint32_t label = 0;      // its number among the table's labels
+  std::string build;       // which code it is, where the name does not tell: of a user's variant
+  std::string wider;       // the variant of the same code for a wider instruction set, which goes first wherever it runs
 };
 
 // What an operator wants of the choice. Entries are "OP@VARIANT", or a variant's name for all ops that have it.
@@ -72,6 +80,10 @@ class VariantTable {
   // whose `supports` gives no reason. With a pin only that one; FAILED_PRECONDITION lists those that can run, UNIMPLEMENTED when
   // none can. `dtype` is that of the row's first type variable (kInvalid where it has none).
   StatusOr<const Variant*> Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin) const;
+  // The same, but among the variants of the best tier that can run the call the fastest goes first: by what was measured for its class of
+  // calls, or is now. A call that is expected to take long (kMeasureBelowNs) is chosen for without that.
+  StatusOr<const Variant*> Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin, Choices& choices,
+                                  double expected_ns) const;
 
   // The same before shapes are known: OK when some variant (or the pinned one) may run.
   Status CheckRunnable(std::string_view op, DType dtype, std::string_view pin) const;
@@ -109,6 +121,7 @@ struct KernelSet {
   std::shared_ptr<const OpCatalogue> ops;  // null: the built-in ones
   std::vector<OpDeclaration> declarations; // of those that are not built in
   std::vector<OtherBackend> other_backends;
+  std::shared_ptr<Choices> choices;        // null: the fixed order
   VariantTable variants;
 
   const OpCatalogue& catalogue() const { return ops ? *ops : Catalogue(); }

@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   char directory[] = "/tmp/opwire-bench-XXXXXX";
   if (!mkdtemp(directory)) return 1;
   setenv("OPWIRE_RUNTIME_DIR", directory, 1);
+  setenv("OPWIRE_CACHE", (std::string(directory) + "/cache").c_str(), 1);
   const Setup setup{build, directory};
   std::vector<Row> rows;
   const double wake = FutexWakeMicros(), scaling = ThreadScaling();

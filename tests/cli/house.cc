@@ -61,6 +61,7 @@ pid_t House::Start(const std::string& command) {
   dup2(out, 1);
   dup2(out, 2);
   setenv("OPWIRE_RUNTIME_DIR", runtime_.c_str(), 1);
+  setenv("OPWIRE_CACHE", (root_ + "/cache").c_str(), 1);
   unsetenv("OPWIRE_REGISTRY");
   setenv("OPWIRE_KEY", (root_ + "/key").c_str(), 1);
   setenv("PATH", fmt::format("{}:{}", OPWIRE_PATH, std::getenv("PATH")).c_str(), 1);

@@ -22,6 +22,7 @@ SystemTest::SystemTest() {
   char path[] = "/tmp/opwire-system-XXXXXX";
   directory_ = mkdtemp(path);
   setenv("OPWIRE_RUNTIME_DIR", directory_.c_str(), 1);
+  setenv("OPWIRE_CACHE", (directory_ + "/cache").c_str(), 1);
   unsetenv("OPWIRE_REGISTRY");
   setenv("OPWIRE_KEY", (directory_ + "/key").c_str(), 1);  // not there until a test makes it
 }
