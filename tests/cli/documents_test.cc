@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <functional>
 
 #include "ir/wire/limits.h"
 #include "ir/wire/message.h"
@@ -35,6 +36,39 @@ TEST(Documents, ThreeTerminals) {
   const House::Result first = house.Run("first");
   EXPECT_EQ(first.code, 0) << first.output;
   t.Compare("README.md", "Three terminals");
+}
+
+// The tutorial, followed to the letter.
+TEST(Documents, AnOpOfOnesOwn) {
+  House house;
+  const std::string page = "docs/user-ops.md", document = ReadDocument(page);
+  const auto compare = [&](const std::string& heading, const std::function<void(Transcript&)>& type) {
+    Transcript t(house);
+    type(t);
+    t.Compare(page, heading);
+  };
+  compare("1. A folder that works", [&](Transcript& t) { t.Type("opwire new-op gelu_bias"); });
+  house.Write("gelu_bias/reference.opw", BlockOf(document, "2. What it means", ""));
+  house.Write("gelu_bias/gelu_bias.cc", BlockOf(document, "3. What computes it", "cpp"));
+  house.Write("gelu_bias/op.json", BlockOf(document, "3. What computes it", "json"));
+  compare("4. Build it and check it", [&](Transcript& t) { t.Type("opwire build gelu_bias"); });
+  house.Write("layer.opw", BlockOf(document, "5. Call it", ""));
+  compare("5. Call it", [&](Transcript& t) {
+    t.Say("$ opwire-registry &");
+    house.StartRegistry();
+    t.Say("$ opwire-executor --device cpu --name cpu-0 --ops gelu_bias &");
+    house.StartExecutor("--ops gelu_bias");
+    t.Type("opwire run layer.opw --in x=random:1 --in bias=random:2 --dim b=3 --profile");
+  });
+  const auto folder = [&] { return house.Run("opwire report | grep ^folder | sed 's|/.*/gelu_bias|gelu_bias|'"); };
+  compare("6. Change it while it runs", [&](Transcript& t) {
+    t.Type("sed -i 's/T(0.5)/T(0.25)/' gelu_bias/gelu_bias.cc");
+    EXPECT_TRUE(House::Eventually([&] { return folder().output.find("expected") != std::string::npos; })) << folder().output;
+    t.Quote("opwire report | grep ^folder", folder());
+    t.Type("sed -i 's/T(0.25)/T(0.5)/' gelu_bias/gelu_bias.cc");
+    EXPECT_TRUE(House::Eventually([&] { return folder().output.find("expected") == std::string::npos; })) << folder().output;
+    t.Quote("opwire report | grep ^folder", folder());
+  });
 }
 
 TEST(Documents, LimitsAreTheTable) {
