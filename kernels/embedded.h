@@ -12,6 +12,11 @@ struct EmbeddedFile {
   std::string_view text;
 };
 
+// What compiled code is written to, as it stood when this program was built.
+std::span<const EmbeddedFile> CompiledHeaders();
+inline std::string_view AbiHeader() { return CompiledHeaders()[0].text; }  // <opwire/abi.h>, the host compiler's
+inline std::string_view GpuHeader() { return CompiledHeaders()[1].text; }  // <opwire/gpu.h>, the only one that the RTC compilers see
+
 // What units of fused code are made of, in the order in which they are written into one (kernels/fused/source.h).
 std::span<const EmbeddedFile> FusedHeaders();
 

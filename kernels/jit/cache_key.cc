@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "kernels/abi.h"
+#include "kernels/embedded.h"
 #include "kernels/jit/digest.h"
-#include "kernels/jit/embedded.h"
 
 namespace opwire::jit {
 namespace {
@@ -33,7 +33,7 @@ std::vector<std::string> HeaderNames(const std::string& directory) {
 }
 
 const std::string& OurHeaders() {
-  static const std::string digest = Digest().Add(int64_t{OPW_ABI_VERSION}).Add(kAbiHeader).Add(kGpuHeader).Hex();
+  static const std::string digest = Digest().Add(int64_t{OPW_ABI_VERSION}).Add(AbiHeader()).Add(GpuHeader()).Hex();
   return digest;
 }
 

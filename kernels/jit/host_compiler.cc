@@ -7,9 +7,9 @@
 #include <filesystem>
 
 #include "kernels/abi.h"
+#include "kernels/embedded.h"
 #include "kernels/jit/depfile.h"
 #include "kernels/jit/digest.h"
-#include "kernels/jit/embedded.h"
 #include "kernels/jit/files.h"
 #include "kernels/jit/toolchain_parts.h"
 
@@ -132,7 +132,7 @@ class Compilation {
   Status Prepare() {
     include_ = directory_ + "/include";
     for (const std::string& folder : {include_, include_ + "/opwire"}) OPWIRE_RETURN_IF_ERROR(MakeDirectory(folder));
-    OPWIRE_RETURN_IF_ERROR(WriteFile(include_ + "/opwire/abi.h", kAbiHeader, /*sync=*/false));
+    OPWIRE_RETURN_IF_ERROR(WriteFile(include_ + "/opwire/abi.h", AbiHeader(), /*sync=*/false));
     if (!request_.text.empty()) {
       sources_ = {directory_ + "/unit.cc"};
       return WriteFile(sources_[0], request_.text, /*sync=*/false);

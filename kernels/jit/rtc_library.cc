@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <set>
 
+#include "kernels/embedded.h"
 #include "kernels/jit/digest.h"
-#include "kernels/jit/embedded.h"
 #include "kernels/jit/files.h"
 
 namespace opwire::jit {
@@ -159,7 +159,7 @@ class Library final : public RtcLibrary {
 
   StatusOr<std::string> Compile(const std::string& name, const std::string& arch, const std::string& text,
                                 const std::vector<std::string>& flags, std::string& log) override {
-    const std::string header(kGpuHeader);
+    const std::string header(GpuHeader());
     const char* contents[] = {header.c_str()};
     const char* names[] = {"opwire/gpu.h"};
     Handle handle;

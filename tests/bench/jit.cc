@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "kernels/embedded.h"
 #include "kernels/jit/cache.h"
-#include "kernels/jit/embedded.h"
 #include "kernels/jit/toolchain.h"
 #include "tests/bench/bench.h"
 
@@ -63,7 +63,7 @@ void Host(const Setup& setup, std::vector<Row>& rows) {
   const std::string folder = setup.directory + "/jit";
   std::filesystem::create_directories(folder + "/include/opwire");
   std::filesystem::create_directories(folder + "/op");
-  std::ofstream(folder + "/include/opwire/abi.h") << jit::kAbiHeader;
+  std::ofstream(folder + "/include/opwire/abi.h") << AbiHeader();
   std::ofstream(folder + "/op/gelu_bias.cc") << kOp;
   const auto cxx = jit::HostCompiler({});
   if (!cxx->facts().available()) {
@@ -129,7 +129,7 @@ std::string GpuUnit() {
   const auto compile = reinterpret_cast<int (*)(void*, int, const char* const*)>(dlsym(handle, "nvrtcCompileProgram"));
   const auto size = reinterpret_cast<int (*)(void*, size_t*)>(dlsym(handle, "nvrtcGetCUBINSize"));
   const auto code = reinterpret_cast<int (*)(void*, char*)>(dlsym(handle, "nvrtcGetCUBIN"));
-  const std::string header(jit::kGpuHeader);
+  const std::string header(GpuHeader());
   const char* const contents[] = {header.c_str()};
   const char* const names[] = {"opwire/gpu.h"};
   const char* const flags[] = {"--gpu-architecture=sm_90a", "--std=c++17", "--fmad=false"};

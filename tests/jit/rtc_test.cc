@@ -1,7 +1,7 @@
 // NVRTC and hipRTC behind worker processes. Where a library is absent its tests skip with the reason that the probe gives.
 #include <gtest/gtest.h>
 
-#include "kernels/jit/embedded.h"
+#include "kernels/embedded.h"
 #include "kernels/jit/rtc_protocol.h"
 #include "kernels/jit/toolchain.h"
 #include "tests/jit/support.h"
@@ -228,8 +228,8 @@ TEST(RtcWorker, FieldsComeBack) {
 }
 
 TEST(RtcWorker, HeadersAreEmbeddedWhole) {
-  EXPECT_TRUE(kGpuHeader.ends_with("#endif  // OPWIRE_GPU_H_\n"));
-  EXPECT_TRUE(kAbiHeader.ends_with("#endif /* OPWIRE_KERNELS_ABI_H_ */\n"));
+  EXPECT_TRUE(GpuHeader().ends_with("#endif  // OPWIRE_GPU_H_\n"));
+  EXPECT_TRUE(AbiHeader().ends_with("#endif /* OPWIRE_KERNELS_ABI_H_ */\n"));
 }
 
 }  // namespace
