@@ -170,7 +170,7 @@ void ComputeRows(const Setup&, std::vector<Row>& rows) {
   const VariantTable variants = BuildVariantTable(*device);
   Overhead(rows, *device, variants);
   Transfers(rows, *device, variants);
-  FusedRows(*device, rows);
+  FusedRows(setup, *device, rows);
   Matmul(rows, DType::kF32, dnnl::memory::data_type::f32, "matmul_f32_1024");
   Matmul(rows, DType::kBF16, dnnl::memory::data_type::bf16, "matmul_bf16_1024");
 }

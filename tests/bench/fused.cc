@@ -7,8 +7,9 @@
 #include <memory>
 
 #include "kernels/device/device.h"
+#include "kernels/jit/cache.h"
+#include "kernels/jit/toolchain.h"
 #include "tests/bench/bench.h"
-#include "tests/kernels/host_library.h"
 
 namespace opwire::bench {
 namespace {
@@ -71,11 +72,11 @@ struct Copy {
 
 }  // namespace
 
-void FusedRows(Device& device, std::vector<Row>& rows) {
-  TestToolchain toolchain;
-  TestCache cache;
+void FusedRows(const Setup& setup, Device& device, std::vector<Row>& rows) {
+  const auto cxx = jit::HostCompiler({});
+  const auto cache = Must(jit::BuildCache::Open({.directory = setup.directory + "/fused"}));
   const fused::ScalarProgram program = Chain();
-  const auto compiled = Must(fused::CompileElementwise(program, toolchain, cache, [](const auto& task) { task(); }));
+  const auto compiled = Must(fused::CompileElementwise(program, *cxx, *cache, [](const auto& task) { task(); }));
   Must(compiled->status());
   const fused::Interpreter interpreter(program);
   const size_t bytes = kFloats * sizeof(float);

@@ -22,24 +22,6 @@ namespace opwire::jit {
 
 namespace fs = std::filesystem;
 
-Folder::Folder() {
-  char path[] = "/tmp/opwire-jit-test-XXXXXX";
-  path_ = mkdtemp(path);
-}
-
-Folder::~Folder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-
-std::string Folder::Write(const std::string& name, const std::string& text, int mode) const {
-  const std::string path = path_ + "/" + name;
-  fs::create_directories(fs::path(path).parent_path());
-  std::ofstream(path, std::ios::binary) << text;
-  chmod(path.c_str(), static_cast<mode_t>(mode));
-  return path;
-}
-
 std::string Slurp(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};

@@ -1,4 +1,4 @@
-// Folders, fake compilers, and other processes at the same cache.
+// Fake compilers, and other processes at the same cache.
 #ifndef OPWIRE_TESTS_JIT_SUPPORT_H_
 #define OPWIRE_TESTS_JIT_SUPPORT_H_
 
@@ -12,24 +12,9 @@
 
 #include "kernels/jit/cache.h"
 #include "kernels/jit/toolchain.h"
+#include "tests/folder.h"
 
 namespace opwire::jit {
-
-// A directory that goes with its owner.
-class Folder {
- public:
-  Folder();
-  ~Folder();
-  Folder(const Folder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  // The file's path; folders on the way are made.
-  std::string Write(const std::string& name, const std::string& text, int mode = 0644) const;
-
- private:
-  std::string path_;
-};
 
 std::string Slurp(const std::string& path);
 int CountLines(const std::string& path);

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sodium.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -182,11 +183,18 @@ TestTensor View(DType type, const std::vector<int64_t>& shape, std::mt19937_64& 
   return t;
 }
 
+Builder::Builder() : toolchain_(jit::HostCompiler({})) {
+  if (sodium_init() < 0) std::abort();
+  auto cache = jit::BuildCache::Open({.directory = folder_.path()});
+  if (!cache.ok()) std::abort();
+  cache_ = *std::move(cache);
+}
+
 CompiledPrograms::CompiledPrograms(const std::vector<ScalarProgram>& programs, const std::string& arch) {
   std::vector<const ScalarProgram*> pointers;
   for (const ScalarProgram& p : programs) pointers.push_back(&p);
-  TestToolchain toolchain;
-  const StatusOr<jit::CacheEntry> entry = cache_.Get(toolchain, {.name = "test", .text = HostSource(pointers), .arch = arch});
+  const StatusOr<jit::CacheEntry> entry =
+      builder_.cache().Get(builder_.toolchain(), {.name = "test", .text = HostSource(pointers), .arch = arch});
   if (!entry.ok()) {
     ADD_FAILURE() << MessageOf(entry.status());
     return;

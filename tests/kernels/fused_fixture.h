@@ -11,7 +11,9 @@
 
 #include "kernels/fused/fused.h"
 #include "kernels/fused/scalar_program.h"
-#include "tests/kernels/host_library.h"
+#include "kernels/jit/cache.h"
+#include "kernels/jit/toolchain.h"
+#include "tests/folder.h"
 
 namespace opwire::fused {
 
@@ -45,6 +47,19 @@ uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs, st
 uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs, std::vector<TestTensor>& outputs,
               const std::vector<opw_attr>& arguments = {}, int64_t ranges = kAllRanges);
 
+// The host's compiler, and a cache in a folder of its own.
+class Builder {
+ public:
+  Builder();
+  jit::Toolchain& toolchain() { return *toolchain_; }
+  jit::BuildCache& cache() { return *cache_; }
+
+ private:
+  Folder folder_;
+  std::unique_ptr<jit::Toolchain> toolchain_;
+  std::unique_ptr<jit::BuildCache> cache_;
+};
+
 // Programs compiled into one library. Fails the test where it does not compile.
 class CompiledPrograms {
  public:
@@ -54,7 +69,7 @@ class CompiledPrograms {
   bool ok() const { return library_ != nullptr; }
 
  private:
-  TestCache cache_;
+  Builder builder_;
   void* library_ = nullptr;
   std::vector<const opw_kernel*> kernels_;
 };

@@ -159,16 +159,15 @@ void ExpectFlagsStopsAndSharing(const opw_kernel& divide, const opw_kernel& add)
 
 class FusedKernels : public testing::Test {
  protected:
-  TestToolchain toolchain_;
-  TestCache cache_;
+  Builder builder_;
   std::vector<std::function<void()>> tasks_;
   const Submit later_ = [this](std::function<void()> task) { tasks_.push_back(std::move(task)); };
 };
 
 TEST_F(FusedKernels, InterpretAtOnceAndSwitchToCompiled) {
   if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
-  const auto divide = *CompileElementwise(Chain(DType::kI32, {"div"}), toolchain_, cache_, later_);
-  const auto add = *CompileElementwise(Chain(DType::kF32, {"add"}), toolchain_, cache_, later_);
+  const auto divide = *CompileElementwise(Chain(DType::kI32, {"div"}), builder_.toolchain(), builder_.cache(), later_);
+  const auto add = *CompileElementwise(Chain(DType::kF32, {"add"}), builder_.toolchain(), builder_.cache(), later_);
   EXPECT_FALSE(divide->compiled());
   EXPECT_EQ(divide->status().code(), absl::StatusCode::kUnavailable);
   ExpectFlagsStopsAndSharing(divide->kernel(), add->kernel());
@@ -180,7 +179,7 @@ TEST_F(FusedKernels, InterpretAtOnceAndSwitchToCompiled) {
 
 TEST_F(FusedKernels, SwitchWhileOthersRun) {
   if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
-  const auto fused = *CompileElementwise(Chain(DType::kF16, {"add", "exp", "mul"}), toolchain_, cache_, later_);
+  const auto fused = *CompileElementwise(Chain(DType::kF16, {"add", "exp", "mul"}), builder_.toolchain(), builder_.cache(), later_);
   std::mt19937_64 random(Seed());
   std::vector<TestTensor> inputs = {TestTensor(DType::kF16, {3000}), TestTensor(DType::kF16, {3000})};
   for (TestTensor& t : inputs) FillHard(t, random);
@@ -204,18 +203,10 @@ TEST_F(FusedKernels, SwitchWhileOthersRun) {
   EXPECT_TRUE(fused->compiled()) << fused->status();
 }
 
-// A toolchain that fails.
-class Broken : public TestToolchain {
- public:
-  StatusOr<jit::CompiledObject> Compile(const jit::CompileRequest&, const std::string&) override {
-    return FailedPrecondition("no c++ in PATH");
-  }
-};
-
 TEST_F(FusedKernels, StayInterpretedWhereTheCompilerFails) {
-  Broken broken;
-  const auto divide = *CompileElementwise(Chain(DType::kI32, {"div"}), broken, cache_, later_);
-  const auto add = *CompileElementwise(Chain(DType::kF32, {"add"}), broken, cache_, later_);
+  const auto broken = jit::HostCompiler({.compiler = "/no/such/compiler"});
+  const auto divide = *CompileElementwise(Chain(DType::kI32, {"div"}), *broken, builder_.cache(), later_);
+  const auto add = *CompileElementwise(Chain(DType::kF32, {"add"}), *broken, builder_.cache(), later_);
   for (const auto& task : tasks_) task();
   EXPECT_FALSE(divide->compiled());
   EXPECT_EQ(divide->status().code(), absl::StatusCode::kFailedPrecondition) << divide->status();
@@ -223,7 +214,7 @@ TEST_F(FusedKernels, StayInterpretedWhereTheCompilerFails) {
 }
 
 TEST_F(FusedKernels, RefuseMalformedPrograms) {
-  EXPECT_EQ(CompileElementwise(ScalarProgram(), toolchain_, cache_, later_).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CompileElementwise(ScalarProgram(), builder_.toolchain(), builder_.cache(), later_).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(tasks_.empty());
 }
 
