@@ -1,8 +1,6 @@
 // Compiles, loads and switches.
 #include "kernels/fused/fused.h"
 
-#include <dlfcn.h>
-
 #include <utility>
 
 #include "kernels/fused/source.h"
@@ -13,10 +11,6 @@ namespace opwire::fused {
 std::string UnitArch() {
   const Isa& isa = Isa::Detect();
   return isa.avx512 ? "x86-64-v4" : isa.avx2 ? "x86-64-v3" : "";
-}
-
-FusedKernel::~FusedKernel() {
-  if (library_ != nullptr) dlclose(library_);
 }
 
 // The call as the interpreter's kernel takes it.
@@ -50,24 +44,15 @@ Status FusedKernel::status() const {
   return status_;
 }
 
-Status FusedKernel::Load(const std::string& object) {
-  library_ = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library_ == nullptr) return Internal("{} cannot be loaded: {}", object, dlerror());
-  const auto* const compiled = static_cast<const opw_kernel*>(dlsym(library_, KernelSymbol(0).c_str()));
-  if (compiled == nullptr) return Internal("{} exports no {}", object, KernelSymbol(0));
-  if (compiled->abi_version != OPW_ABI_VERSION)
-    return Internal("{} is of ABI {}, not {}", object, compiled->abi_version, OPW_ABI_VERSION);
-  run_.store(compiled->run, std::memory_order_release);
-  return absl::OkStatus();
-}
-
 void FusedKernel::Compile(const ScalarProgram& program, jit::Toolchain& toolchain, jit::BuildCache& cache) {
   const auto compile = [&]() -> Status {
     if (UnitArch().empty()) return FailedPrecondition("fused code is compiled for processors with AVX2");
     const ScalarProgram* const programs[] = {&program};
     OPWIRE_ASSIGN_OR_RETURN(const jit::CacheEntry entry,
                             cache.Get(toolchain, {.name = "fused", .text = HostSource(programs), .arch = UnitArch()}));
-    return Load(entry.object);
+    OPWIRE_ASSIGN_OR_RETURN(library_, jit::Library::Open(entry.object));
+    run_.store(library_->kernel().run, std::memory_order_release);
+    return absl::OkStatus();
   };
   Status status = compile();
   const std::lock_guard lock(mutex_);

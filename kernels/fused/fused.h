@@ -17,6 +17,7 @@
 #include "kernels/fused/interpreter.h"
 #include "kernels/fused/scalar_program.h"
 #include "kernels/jit/cache.h"
+#include "kernels/jit/library.h"
 #include "kernels/jit/toolchain.h"
 
 namespace opwire::fused {
@@ -25,7 +26,6 @@ class FusedKernel {
  public:
   // REQUIRES: program.Check().ok().
   explicit FusedKernel(const ScalarProgram& program) : interpreter_(program) {}
-  ~FusedKernel();
   FusedKernel(const FusedKernel&) = delete;
   FusedKernel& operator=(const FusedKernel&) = delete;
 
@@ -44,12 +44,11 @@ class FusedKernel {
  private:
   static const FusedKernel& Of(const opw_call* c) { return *static_cast<const FusedKernel*>(c->context); }
   static opw_call Inner(const opw_call* c);
-  Status Load(const std::string& object);
 
   const Interpreter interpreter_;
   const opw_kernel interpreted_ = interpreter_.kernel();
   std::atomic<int (*)(const opw_call*)> run_{nullptr};  // compiled
-  void* library_ = nullptr;
+  std::shared_ptr<const jit::Library> library_;
   mutable std::mutex mutex_;
   Status status_ = Unavailable("it is being compiled");
 };

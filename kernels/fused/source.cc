@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/embedded.h"
+#include "kernels/jit/library.h"
 
 namespace opwire::fused {
 namespace {
@@ -254,8 +255,6 @@ std::string MakePrelude() {
 
 }  // namespace
 
-std::string KernelSymbol(int index) { return index == 0 ? "opwire_kernel" : fmt::format("opwire_kernel_{}", index); }
-
 std::string ProgramSource(const ScalarProgram& program, int index) { return Writer(program, index).Write(); }
 
 std::string HostSource(std::span<const ScalarProgram* const> programs) {
@@ -264,9 +263,9 @@ std::string HostSource(std::span<const ScalarProgram* const> programs) {
   for (size_t i = 0; i < programs.size(); ++i) text += ProgramSource(*programs[i], static_cast<int>(i)) + "\n";
   text += "}  // namespace\n}  // namespace opwire::ops::unit\n\n";
   for (size_t i = 0; i < programs.size(); ++i) {
-    const std::string declaration =
-        i == 0 ? "OPW_KERNEL" : fmt::format("extern \"C\" __attribute__((visibility(\"default\"))) const opw_kernel {}", KernelSymbol(static_cast<int>(i)));
-    text += fmt::format("{} = opwire::ops::unit::KernelOf<opwire::ops::unit::P{}>();\n", declaration, i);
+    text += fmt::format(
+        "extern \"C\" __attribute__((visibility(\"default\"))) const opw_kernel {} = opwire::ops::unit::KernelOf<opwire::ops::unit::P{}>();\n",
+        jit::KernelSymbol(static_cast<int>(i)), i);
   }
   return text;
 }

@@ -16,12 +16,9 @@
 
 namespace opwire::fused {
 
-// The unit exports program 0 as OPW_KERNEL, `opwire_kernel`, and program N beside it as `opwire_kernel_N`. Their calls are those of
+// The unit exports program N as kernel N of a library (kernels/jit/library.h). Their calls are those of
 // Interpreter::kernel(), and state that one of them prepared the other runs. REQUIRES: each Check().ok(), and at least one.
 std::string HostSource(std::span<const ScalarProgram* const> programs);
-
-// The symbol of program `index`.
-std::string KernelSymbol(int index);
 
 // The programs' own part of the text, without what every unit has before it.
 std::string ProgramSource(const ScalarProgram& program, int index);

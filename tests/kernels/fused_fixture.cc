@@ -1,7 +1,6 @@
 // Values, calls and libraries of the tests of fused code.
 #include "tests/kernels/fused_fixture.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sodium.h>
@@ -193,21 +192,14 @@ Builder::Builder() : toolchain_(jit::HostCompiler({})) {
 CompiledPrograms::CompiledPrograms(const std::vector<ScalarProgram>& programs, const std::string& arch) {
   std::vector<const ScalarProgram*> pointers;
   for (const ScalarProgram& p : programs) pointers.push_back(&p);
-  const StatusOr<jit::CacheEntry> entry =
-      builder_.cache().Get(builder_.toolchain(), {.name = "test", .text = HostSource(pointers), .arch = arch});
-  if (!entry.ok()) {
-    ADD_FAILURE() << MessageOf(entry.status());
-    return;
-  }
-  library_ = dlopen(entry->object.c_str(), RTLD_NOW | RTLD_LOCAL);
-  EXPECT_NE(library_, nullptr) << dlerror();
-  for (size_t i = 0; library_ != nullptr && i < programs.size(); ++i) {
-    kernels_.push_back(static_cast<const opw_kernel*>(dlsym(library_, KernelSymbol(static_cast<int>(i)).c_str())));
-    EXPECT_NE(kernels_.back(), nullptr);
-  }
-}
-CompiledPrograms::~CompiledPrograms() {
-  if (library_ != nullptr) dlclose(library_);
+  const auto open = [&]() -> StatusOr<std::shared_ptr<const jit::Library>> {
+    OPWIRE_ASSIGN_OR_RETURN(const jit::CacheEntry entry,
+                            builder_.cache().Get(builder_.toolchain(), {.name = "test", .text = HostSource(pointers), .arch = arch}));
+    return jit::Library::Open(entry.object, static_cast<int>(programs.size()));
+  };
+  StatusOr<std::shared_ptr<const jit::Library>> library = open();
+  EXPECT_TRUE(library.ok()) << MessageOf(library.status());
+  if (library.ok()) library_ = *std::move(library);
 }
 
 uint64_t Seed() {

@@ -12,6 +12,7 @@
 #include "kernels/fused/fused.h"
 #include "kernels/fused/scalar_program.h"
 #include "kernels/jit/cache.h"
+#include "kernels/jit/library.h"
 #include "kernels/jit/toolchain.h"
 #include "tests/folder.h"
 
@@ -64,14 +65,12 @@ class Builder {
 class CompiledPrograms {
  public:
   explicit CompiledPrograms(const std::vector<ScalarProgram>& programs, const std::string& arch = UnitArch());
-  ~CompiledPrograms();
-  const opw_kernel& kernel(int i) const { return *kernels_[i]; }
+  const opw_kernel& kernel(int i) const { return library_->kernel(i); }
   bool ok() const { return library_ != nullptr; }
 
  private:
   Builder builder_;
-  void* library_ = nullptr;
-  std::vector<const opw_kernel*> kernels_;
+  std::shared_ptr<const jit::Library> library_;
 };
 
 // The seed of this run's random values, printed where a test fails.
