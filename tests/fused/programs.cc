@@ -1,5 +1,5 @@
 // Makes programs.
-#include "tests/kernels/fused_programs.h"
+#include "tests/fused/programs.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // What tests of fused code share: tensors of any strides with hard values, one call of a kernel, compiled programs.
-#ifndef OPWIRE_TESTS_KERNELS_FUSED_FIXTURE_H_
-#define OPWIRE_TESTS_KERNELS_FUSED_FIXTURE_H_
+#ifndef OPWIRE_TESTS_FUSED_FIXTURE_H_
+#define OPWIRE_TESTS_FUSED_FIXTURE_H_
 
 #include <cstdint>
 #include <memory>
@@ -81,4 +81,4 @@ std::string FirstDifference(const TestTensor& a, const TestTensor& b);
 
 }  // namespace opwire::fused
 
-#endif  // OPWIRE_TESTS_KERNELS_FUSED_FIXTURE_H_
+#endif  // OPWIRE_TESTS_FUSED_FIXTURE_H_

@@ -1,5 +1,5 @@
 // Values, calls and libraries of the tests of fused code.
-#include "tests/kernels/fused_fixture.h"
+#include "tests/fused/fixture.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

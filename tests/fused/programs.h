@@ -1,6 +1,6 @@
 // Programs for tests of fused code: every primitive and cast, and random ones.
-#ifndef OPWIRE_TESTS_KERNELS_FUSED_PROGRAMS_H_
-#define OPWIRE_TESTS_KERNELS_FUSED_PROGRAMS_H_
+#ifndef OPWIRE_TESTS_FUSED_PROGRAMS_H_
+#define OPWIRE_TESTS_FUSED_PROGRAMS_H_
 
 #include <random>
 #include <string>
@@ -27,4 +27,4 @@ Case RandomProgram(std::mt19937_64& random, int nodes);
 
 }  // namespace opwire::fused
 
-#endif  // OPWIRE_TESTS_KERNELS_FUSED_PROGRAMS_H_
+#endif  // OPWIRE_TESTS_FUSED_PROGRAMS_H_

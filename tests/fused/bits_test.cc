@@ -10,8 +10,8 @@
 #include "kernels/fused/source.h"
 #include "kernels/ops/scalar.h"
 #include "kernels/select/variant.h"
-#include "tests/kernels/fused_fixture.h"
-#include "tests/kernels/fused_programs.h"
+#include "tests/fused/fixture.h"
+#include "tests/fused/programs.h"
 
 namespace opwire::fused {
 namespace {
