@@ -64,6 +64,9 @@ StatusOr<std::vector<OpDeclaration>> DeclarationsFromJson(std::string_view json)
 // One object, as it stands in a manifest.
 StatusOr<OpDeclaration> DeclarationFromJson(std::string_view json);
 
+// INVALID_ARGUMENT where JSON is nested so deep that walking over its value, which recurses, is a danger. Looks at brackets only.
+Status CheckJsonDepth(std::string_view text);
+
 // The built-in rows and these. ALREADY_EXISTS where two have one name.
 StatusOr<std::shared_ptr<const OpCatalogue>> ExtendCatalogue(std::vector<OpRow> rows);
 // The same for what executors tell: of two with one name the first holds, and one that is no declaration is left out.

@@ -28,10 +28,12 @@ StatusOr<std::string> String(const Json& value, std::string_view key) {
   return value.get<std::string>();
 }
 
+bool IsInt64(const Json& value) { return value.is_number_integer() && !(value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX); }
+
 StatusOr<AttrValue> Default(const Json& value, AttrKind kind, std::string_view key) {
   switch (kind) {
     case AttrKind::kInt:
-      if (value.is_number_integer()) return AttrValue(value.get<int64_t>());
+      if (IsInt64(value)) return AttrValue(value.get<int64_t>());
       break;
     case AttrKind::kFloat:
       if (value.is_number()) return AttrValue(value.get<double>());
@@ -48,7 +50,7 @@ StatusOr<AttrValue> Default(const Json& value, AttrKind kind, std::string_view k
       }
       break;
     case AttrKind::kInts:
-      if (value.is_array() && std::ranges::all_of(value, [](const Json& v) { return v.is_number_integer(); })) return AttrValue(value.get<Ints>());
+      if (value.is_array() && std::ranges::all_of(value, IsInt64)) return AttrValue(value.get<Ints>());
       break;
     default:
       if (value.is_array() && std::ranges::all_of(value, [](const Json& v) { return v.is_number(); })) return AttrValue(value.get<Doubles>());
@@ -161,18 +163,22 @@ Json Write(const OpDeclaration& d) {
 
 StatusOr<Json> ParseJson(std::string_view text) {
   if (text.size() > kMaxJsonBytes) return InvalidArgument("expected at most {} bytes of JSON, got {}", kMaxJsonBytes, text.size());
-  // Counted first: what writes and frees a value recurses.
-  int depth = 0;
-  for (char c : text) {
-    depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
-    if (depth > kMaxJsonDepth) return InvalidArgument("expected JSON nested at most {} deep", kMaxJsonDepth);
-  }
+  OPWIRE_RETURN_IF_ERROR(CheckJsonDepth(text));
   Json j = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (j.is_discarded()) return InvalidArgument("expected JSON, got {}", Clip(text, 32));
   return j;
 }
 
 }  // namespace
+
+Status CheckJsonDepth(std::string_view text) {
+  int depth = 0;
+  for (char c : text) {
+    depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
+    if (depth > kMaxJsonDepth) return InvalidArgument("expected JSON nested at most {} deep", kMaxJsonDepth);
+  }
+  return absl::OkStatus();
+}
 
 std::string ToJson(std::span<const OpDeclaration> declarations) {
   Json j = Json::array();

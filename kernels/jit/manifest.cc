@@ -57,7 +57,7 @@ Status CheckOwner(const std::string& path, bool folder) {
 // The path of a file of the folder, which no part of the name leads out of.
 StatusOr<std::string> FileOf(const std::string& folder, const std::string& name) {
   const auto allowed = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.' || c == '/'; };
-  const bool plain = !name.empty() && name.size() <= 255 && std::ranges::all_of(name, allowed) && name[0] != '/' && name[0] != '-';
+  const bool plain = !name.empty() && name.size() <= 255 && std::ranges::all_of(name, allowed) && name[0] != '/' && name[0] != '-' && name.back() != '/';
   if (!plain) return InvalidArgument("'{}': expected a file of the folder, its name of letters, digits, '_', '-', '.' and '/'", Clip(name));
   std::string path = folder;
   std::stringstream parts(name);
@@ -101,12 +101,21 @@ StatusOr<std::vector<std::string>> Files(const std::string& folder, const Json& 
   return names;
 }
 
+// Whether an option names what else to write, run or read options from; those come from the folder's other keys alone.
+bool NamesFiles(std::string_view flag) {
+  constexpr std::string_view kBeginnings[] = {"-o",      "--output", "-M",      "-save-temps", "--save-temps", "-dump",   "-fdump",
+                                              "-wrapper", "-fplugin", "-specs", "--specs",     "-Xlinker",     "-Xassembler", "-Wa,", "-Wp,", "-B"};
+  const bool begins = std::ranges::any_of(kBeginnings, [&](std::string_view b) { return flag.starts_with(b); });
+  const bool to_linker = flag.starts_with("-Wl,") && (flag.find(",-o") != flag.npos || flag.find(",--output") != flag.npos || flag.find(",-Map") != flag.npos);
+  return begins || to_linker || flag.find('@') != flag.npos;
+}
+
 // Options of the compiler, none of which names its output or a file of further options.
 StatusOr<std::vector<std::string>> Flags(const Json& value, std::string_view key) {
   OPWIRE_ASSIGN_OR_RETURN(std::vector<std::string> flags, Strings(value, key));
   for (const std::string& f : flags) {
     const bool control = std::ranges::any_of(f, [](char c) { return static_cast<unsigned char>(c) < ' '; });
-    if (f.size() < 2 || f[0] != '-' || f.starts_with("-o") || control) return InvalidArgument("{}: '{}': expected an option such as -funroll-loops", key, Clip(f));
+    if (f.size() < 2 || f[0] != '-' || NamesFiles(f) || control) return InvalidArgument("{}: '{}': expected an option such as -funroll-loops", key, Clip(f));
   }
   return flags;
 }
@@ -226,8 +235,9 @@ StatusOr<OpManifest> Read(const std::string& folder, const Json& j) {
 
   const auto reference = at("reference");
   if (reference == j.end() || !reference->is_string()) return InvalidArgument("\"reference\": expected the file of a program, which says what the op computes");
-  OPWIRE_ASSIGN_OR_RETURN(const std::string path, FileOf(folder, reference->get<std::string>()));
-  OPWIRE_ASSIGN_OR_RETURN(m.reference, ReadFile(path, kMaxSourceBytes));
+  const auto path = FileOf(folder, reference->get<std::string>());
+  if (!path.ok()) return Prefix("reference", path.status());
+  OPWIRE_ASSIGN_OR_RETURN(m.reference, ReadFile(*path, kMaxSourceBytes));
 
   const auto variants = at("variants");
   if (variants == j.end() || !variants->is_object() || variants->empty() || variants->size() > kMaxVariants) {
@@ -277,6 +287,7 @@ StatusOr<OpManifest> ReadManifest(const std::string& folder) {
   OPWIRE_RETURN_IF_ERROR(CheckOwner(absolute, true));
   OPWIRE_RETURN_IF_ERROR(CheckOwner(path, false));
   OPWIRE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxManifestBytes));
+  if (Status s = CheckJsonDepth(text); !s.ok()) return Prefix(path, s);
   const Json j = Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
   if (j.is_discarded()) {
     std::string why = "no JSON";
