@@ -58,7 +58,7 @@ struct Bound {
 class Checker {
  public:
   Checker(const OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, Device& device, const CheckOptions& options)
-      : op_(op), variant_(variant), kernel_(kernel), device_(device), options_(options), random_(options.seed) {}
+      : op_(op), variant_(variant), kernel_(kernel), device_(device), options_(options), random_(options.seed), faults_(options.report) {}
 
   StatusOr<CheckReport> Run(std::shared_ptr<const KernelSet> builtin) {
     OPWIRE_RETURN_IF_ERROR(Prepare(std::move(builtin)));
@@ -303,15 +303,17 @@ class Checker {
       OPWIRE_RETURN_IF_ERROR(add(fmt::format("result {} {}", op_.row.results[r].name, shape(t)), t.elements * size, size));
       b.instance->BindResult(static_cast<int>(r), buffers.back().data());
     }
-    OPWIRE_RETURN_IF_ERROR(add("the workspace", b.instance->scratch_bytes(), 64));
-    b.instance->BindScratch(static_cast<uint8_t*>(buffers.back().data()));
+    // The kernel's own workspace, not what a plan would give it as a part of more.
+    opw_call call = step.call;
+    OPWIRE_RETURN_IF_ERROR(add("the workspace", call.workspace_bytes, 64));
+    call.workspace = buffers.back().data();
     std::vector<const GuardedBuffer*> watched_buffers;
     for (const GuardedBuffer& g : buffers) watched_buffers.push_back(&g);
     (void)device_.TakeFlags();
     int rc = 0;
     {
       FaultReporter::Watched watched(faults_, fmt::format("{}, {}", Label(), what), watched_buffers);
-      rc = step.run(&step.call);
+      rc = step.run(&call);
     }
     if (rc != OPW_OK) return Fail(what, fmt::format("it returned {}", rc));
     out_of_range |= device_.TakeFlags().out_of_range_operand >= 0;

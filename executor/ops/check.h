@@ -19,6 +19,7 @@ struct CheckOptions {
   bool thorough = false;  // every type and many sizes; else a small case of each type
   bool measure = false;
   uint64_t seed = 1;      // of the inputs
+  int report = 1;         // the descriptor that hears of a fault (guarded.h)
 };
 
 struct Measurement {

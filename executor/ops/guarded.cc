@@ -28,11 +28,12 @@ struct {
   std::string what;
   std::vector<Region> regions;
   bool active = false;
+  int descriptor = -1;
 } g_watched;
 
 void Say(std::string_view text) {
   while (!text.empty()) {
-    const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
+    const ssize_t n = write(g_watched.descriptor, text.data(), text.size());
     if (n <= 0) return;
     text.remove_prefix(static_cast<size_t>(n));
   }
@@ -149,7 +150,8 @@ std::string GuardedBuffer::Overrun() const {
   return "";
 }
 
-FaultReporter::FaultReporter() {
+FaultReporter::FaultReporter(int descriptor) {
+  g_watched.descriptor = descriptor;
   static uint8_t stack[64 << 10];
   stack_t alternative{};
   alternative.ss_sp = stack;

@@ -42,11 +42,11 @@ class GuardedBuffer {
   int64_t size_ = 0;
 };
 
-// While it lives, a fault of this process ends it with code 1 after writing `{"failure": "WHAT: HOW"}` to standard output, where HOW
-// names the buffer that was left, or the signal.
+// While it lives, a fault of this process ends it with code 1 after writing `{"failure": "WHAT: HOW"}` to a descriptor, where HOW names
+// the buffer that was left, or the signal.
 class FaultReporter {
  public:
-  FaultReporter();
+  explicit FaultReporter(int descriptor);
   ~FaultReporter();
 
   // What runs as long as this lives, and the buffers that it was given.

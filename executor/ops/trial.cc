@@ -1,10 +1,13 @@
 // Both sides of a trial.
 #include "executor/ops/trial.h"
 
+#include <unistd.h>
+
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "executor/ops/guarded.h"
 #include "ir/ops/names.h"
 #include "kernels/jit/library.h"
 #include "kernels/jit/process.h"
@@ -26,7 +29,7 @@ json Report(const CheckReport& r) {
 
 StatusOr<CheckReport> ReadReport(const std::string& text) {
   const json j = json::parse(text, nullptr, false);
-  if (!j.is_object()) return FailedPrecondition("it ended without a word");
+  if (!j.is_object()) return FailedPrecondition("it ended in the middle of its report");
   if (j.contains("failure")) return FailedPrecondition("{}", j.value("failure", ""));
   CheckReport r;
   r.cases = j.value("cases", 0);
@@ -38,15 +41,21 @@ StatusOr<CheckReport> ReadReport(const std::string& text) {
   return r;
 }
 
-StatusOr<CheckReport> Try(const json& request) {
+StatusOr<std::shared_ptr<const jit::Library>> Load(const std::string& name, const std::string& object, int report) {
+  FaultReporter faults(report);
+  FaultReporter::Watched watched(faults, name + ": while it was loaded", {});
+  return jit::Library::Open(object);
+}
+
+StatusOr<CheckReport> Try(const json& request, int report) {
   OPWIRE_ASSIGN_OR_RETURN(const jit::OpManifest op, jit::ReadManifest(request.value("folder", "")));
   const std::string name = request.value("variant", "");
   const auto variant = std::ranges::find_if(op.variants, [&](const jit::OpVariantSpec& v) { return v.name == name; });
   if (variant == op.variants.end()) return NotFound("{} has no variant {}", op.name(), name);
   OPWIRE_ASSIGN_OR_RETURN(const auto device, OpenDevice("cpu", {}));
   const auto builtin = std::make_shared<const KernelSet>(KernelSet{.variants = BuildVariantTable(*device)});
-  OPWIRE_ASSIGN_OR_RETURN(const auto library, jit::Library::Open(request.value("object", "")));
-  const CheckOptions options{request.value("thorough", false), request.value("measure", false), request.value("seed", uint64_t{1})};
+  OPWIRE_ASSIGN_OR_RETURN(const auto library, Load(fmt::format("{}@{}", op.name(), name), request.value("object", ""), report));
+  const CheckOptions options{request.value("thorough", false), request.value("measure", false), request.value("seed", uint64_t{1}), report};
   return CheckKernel(op, *variant, library->kernel(), *device, builtin, options);
 }
 
@@ -64,12 +73,7 @@ StatusOr<CheckReport> TryKernel(const std::string& folder, const std::string& va
   if (const char* path = std::getenv("LD_LIBRARY_PATH")) process.environment.push_back(fmt::format("LD_LIBRARY_PATH={}", path));
   OPWIRE_ASSIGN_OR_RETURN(const jit::ProcessResult result, jit::RunProcess(process));
   if (result.timed_out) return FailedPrecondition("{} did not return within {} s", variant, options.seconds);
-  // The last line: a kernel may have printed others.
-  std::string text = result.output;
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  if (const size_t line = text.rfind('\n'); line != std::string::npos) text.erase(0, line + 1);
-  StatusOr<CheckReport> report = ReadReport(text);
-  if (report.ok() || !text.empty()) return report;
+  if (!result.output.empty()) return ReadReport(result.output);
   return FailedPrecondition("its process ended with {}{}", result.Describe(), result.errors.empty() ? "" : ": " + Clip(result.errors, 256));
 }
 
@@ -77,8 +81,16 @@ int TrialMain() {
   const std::string input{std::istreambuf_iterator<char>(std::cin), {}};
   const json request = json::parse(input, nullptr, false);
   if (!request.is_object()) return 2;
-  const StatusOr<CheckReport> report = Try(request);
-  std::cout << "\n" << (report.ok() ? Dump(Report(*report)) : Dump({{"failure", MessageOf(report.status())}})) << std::endl;
+  // Standard output is for the report alone: what a kernel prints goes where errors go.
+  const int out = dup(STDOUT_FILENO);
+  if (out < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return 2;
+  const StatusOr<CheckReport> report = Try(request, out);
+  const std::string text = report.ok() ? Dump(Report(*report)) : Dump({{"failure", MessageOf(report.status())}});
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t n = write(out, text.data() + at, text.size() - at);
+    if (n <= 0) return 2;
+    at += static_cast<size_t>(n);
+  }
   return report.ok() ? 0 : 1;
 }
 
