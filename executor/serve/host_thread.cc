@@ -181,7 +181,7 @@ void HostThread::Watch(DeviceThread& device, Nanos now) {
   // A slice ends within milliseconds unless a kernel holds it.
   const Nanos since = device.core().gate().busy_since();
   if (since == 0 || now - since < options_.kernel_timeout) return;
-  Log(LogLevel::kError, "device fault: a kernel does not return", {{"kernel", crash_->label()}});
+  Log(LogLevel::kError, "device fault: a kernel does not return", {{"kernel", crash_->label()}, {"seconds", fmt::format("{:.1f}", static_cast<double>(now - since) / kSecond)}});
   _exit(kDeviceFault);
 }
 
