@@ -13,6 +13,7 @@
 #include "executor/ops/trial.h"
 #include "kernels/jit/cache.h"
 #include "kernels/jit/manifest.h"
+#include "kernels/jit/prebuilt.h"
 
 namespace opwire::ops {
 namespace {
@@ -36,7 +37,7 @@ void PrintJson(const json& j) { fmt::print("{}\n", j.dump(2, ' ', false, json::e
 std::vector<std::string> ArchsOf(const std::string& backend, bool all) {
   if (backend == "cuda") return all ? std::vector<std::string>{"sm_80", "sm_90a"} : std::vector<std::string>{"sm_90a"};
   if (backend == "hip") return {"gfx90a"};
-  return all ? std::vector<std::string>{"x86-64-v2", "x86-64-v3", "x86-64-v4"} : std::vector<std::string>{jit::HostArch()};
+  return all ? jit::ArchsBelow(jit::HostArch()) : std::vector<std::string>{jit::HostArch()};
 }
 
 class Builder {
@@ -115,7 +116,7 @@ class Builder {
     v["object"] = entry->object;
     v["bytes"] = entry->bytes;
     v["seconds"] = entry->seconds;
-    if (backend != "cpu" || !jit::BelowArch(jit::HostArch(), arch).empty()) return end(entry->built ? "built" : "cached", "compiled; nothing here runs it");
+    if (backend != "cpu") return end(entry->built ? "built" : "cached", "compiled; nothing here runs it");
     TrialOptions trial{.check = {.thorough = !flags_.quick, .measure = !flags_.quick, .seed = flags_.seed}, .seconds = kTrialSeconds};
     const auto report = TryKernel(op.folder, variant.name, entry->object, trial);
     jit::Verdict verdict{.tried = true, .failure = report.ok() ? "" : MessageOf(report.status()), .deaths = entry->verdict.deaths};
@@ -125,6 +126,9 @@ class Builder {
     v["worst"] = report->worst;
     for (const Measurement& m : report->measurements) {
       v["speed"].push_back({{"what", m.what}, {"seconds", m.seconds}, {"reference_seconds", m.reference_seconds}, {"copy_seconds", m.copy_seconds}, {"bytes", m.bytes}});
+    }
+    if (flags_.all) {
+      if (Status s = jit::StorePrebuilt(op, variant, arch, entry->object); !s.ok()) return end("failed", MessageOf(s));
     }
     return end(entry->built ? "built" : "cached", "");
   }
@@ -209,7 +213,7 @@ int CommandMain(int argc, char** argv) {
   BuildFlags build;
   CLI::App* command = app.add_subcommand("build", "Build, check and measure the ops of folders");
   command->add_option("directory", build.directories, "Folder of an op, or of such folders")->required();
-  command->add_flag("--all", build.all, "For every architecture, not this machine's alone");
+  command->add_flag("--all", build.all, "For every architecture that this machine can check, too; objects go into the folder, for machines without a compiler");
   command->add_flag("--quick", build.quick, "Only a small case of each type, and no measurement");
   command->add_option("--seed", build.seed, "Of the inputs")->capture_default_str();
   command->add_flag("--json", build.json, "Print JSON");

@@ -27,6 +27,7 @@
 #include "ir/wire/log.h"
 #include "kernels/jit/library.h"
 #include "kernels/jit/manifest.h"
+#include "kernels/jit/prebuilt.h"
 #include "kernels/select/choices.h"
 
 namespace opwire::ops {
@@ -194,7 +195,8 @@ class UserOpsImpl final : public UserOps {
     auto version = Read(path, /*eager=*/false);
     bool missing = false;
     if (version.ok()) {
-      for (Built& b : (*version)->variants) missing |= b.state == Built::kWaiting && !FromCache(*(*version)->manifest, b);
+      const OpManifest& op = *(*version)->manifest;
+      for (Built& b : (*version)->variants) missing |= b.state == Built::kWaiting && !Prebuilt(op, b) && !FromCache(op, b);
       // The reference answers where something is missing, so it is checked now.
       if (missing) version = ReadBeside(path, **version);
     }
@@ -242,6 +244,26 @@ class UserOpsImpl final : public UserOps {
   }
 
   // ---- building
+
+  // It was checked when it was made, on a machine of its architecture.
+  bool Prebuilt(const OpManifest& op, Built& b) {
+    const auto object = b.backend == "cpu" ? jit::FindPrebuilt(op, b.spec, b.arch) : std::nullopt;
+    if (!object) return false;
+    if (options_.died == op.name() + "@" + b.spec.name) {
+      // Built anew, it stands in the cache, which counts deaths.
+      jit::ForgetPrebuilt(*object);
+      return false;
+    }
+    auto library = jit::Library::Open(*object);
+    if (!library.ok()) {
+      Log(LogLevel::kWarning, "a prebuilt kernel does not load; it is built anew", {{"object", *object}, {"why", MessageOf(library.status())}});
+      return false;
+    }
+    b.library = *std::move(library);
+    b.origin = Origin::kPrebuilt;
+    b.state = Built::kReady;
+    return true;
+  }
 
   bool FromCache(const OpManifest& op, Built& b) {
     auto request = jit::RequestFor(op, b.spec, b.backend, b.arch);
@@ -424,7 +446,7 @@ class UserOpsImpl final : public UserOps {
       if (b.library) {
         variant.kernel = b.library->kernel();
         variant.holds = b.library;
-        variant.build = b.key.substr(0, 12);
+        variant.build = b.key.empty() ? op.digest.substr(0, 12) : b.key.substr(0, 12);
       } else {
         variant.unavailable = b.state == Built::kWaiting ? "is being built" : b.reason;
       }

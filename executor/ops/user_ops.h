@@ -29,7 +29,7 @@ struct UserOpsOptions {
   double seconds = 60;                      // of wall time, for a compilation and for a trial
   Steering steering;
   std::string context;                      // what measured costs depend on: device, its driver and libraries, this release
-  std::string died;                         // "op@variant" that the executor before this one died in; empty: it did not
+  std::string died;                         // "op@variant" in which the executor before this one faulted; empty: it did not
 };
 
 class UserOps {

@@ -7,11 +7,25 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
+#include <iterator>
 
 namespace opwire {
 namespace {
 
-constexpr uint64_t kMagic = 0x334853415243574f;  // "OWCRASH3"
+constexpr uint64_t kMagic = 0x344853415243574f;  // "OWCRASH4"
+
+constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+CrashRecord* g_faulting = nullptr;
+struct sigaction g_before[std::size(kFaults)];
+
+// Notes the signal, and lets it happen again as if nobody had caught it.
+void OnFault(int signal) {
+  g_faulting->NoteFault(signal);
+  for (size_t i = 0; i < std::size(kFaults); ++i) {
+    if (kFaults[i] == signal) sigaction(signal, &g_before[i], nullptr);
+  }
+}
 
 }  // namespace
 
@@ -23,19 +37,33 @@ std::string CrashRecord::LabelAt(const Contents& c, uint64_t mark) {
 }
 
 // What an earlier process was at, from a file that may hold anything.
-std::string CrashRecord::Died(int fd) {
+Death CrashRecord::DeathIn(int fd) {
   std::vector<uint64_t> copy(kBytes / 8 + 1);
-  if (pread(fd, copy.data(), kBytes, 0) != static_cast<ssize_t>(kBytes)) return "";
+  if (pread(fd, copy.data(), kBytes, 0) != static_cast<ssize_t>(kBytes)) return {};
   Contents& c = *reinterpret_cast<Contents*>(copy.data());
-  if (c.magic != kMagic || !c.running) return "";
+  if (c.magic != kMagic || !c.running) return {};
   c.program[sizeof(c.program) - 1] = 0;
-  return fmt::format("{} (node %{} of @{})", LabelAt(c, c.mark), static_cast<uint32_t>(c.mark), c.program);
+  return {LabelAt(c, c.mark), fmt::format("node %{} of @{}", static_cast<uint32_t>(c.mark), c.program), static_cast<int>(c.fault)};
 }
 
-StatusOr<std::unique_ptr<CrashRecord>> CrashRecord::Open(const std::string& path, uint64_t incarnation, std::string& died) {
+std::string Death::ToString() const {
+  const std::string how = fault == SIGXCPU ? ", for it did not return" : fault ? fmt::format(", by signal {} ({})", fault, strsignal(fault)) : "";
+  return any() ? fmt::format("{} ({}){}", kernel, where, how) : "";
+}
+
+void CrashRecord::CatchFaults() {
+  g_faulting = this;
+  for (size_t i = 0; i < std::size(kFaults); ++i) {
+    struct sigaction action {};
+    action.sa_handler = OnFault;
+    sigaction(kFaults[i], &action, &g_before[i]);
+  }
+}
+
+StatusOr<std::unique_ptr<CrashRecord>> CrashRecord::Open(const std::string& path, uint64_t incarnation, Death& death) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return Unavailable("crash record {}: {}", path, std::strerror(errno));
-  died = Died(fd);
+  death = DeathIn(fd);
   void* memory = MAP_FAILED;
   // Emptied first, so that it begins as zeros.
   if (ftruncate(fd, 0) == 0 && ftruncate(fd, kBytes) == 0) memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

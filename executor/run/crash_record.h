@@ -14,11 +14,21 @@
 
 namespace opwire {
 
+// How a process ended in the middle of a run.
+struct Death {
+  std::string kernel;  // "matmul@onednn"; empty: it ended in peace
+  std::string where;   // "node %3 of @mlp"
+  int fault = 0;       // the signal that the process itself raised, SIGXCPU for a kernel that did not return; 0: it was killed from outside
+
+  bool any() const { return !kernel.empty(); }
+  // "matmul@onednn (node %3 of @mlp), by signal 11 (Segmentation fault)".
+  std::string ToString() const;
+};
+
 class CrashRecord {
  public:
-  // Maps the file anew. What an earlier process left running there comes back in `died`: "matmul@onednn (node %3 of @mlp)"; empty
-  // when it ended in peace.
-  static StatusOr<std::unique_ptr<CrashRecord>> Open(const std::string& path, uint64_t incarnation, std::string& died);
+  // Maps the file anew. What an earlier process left running there comes back in `death`.
+  static StatusOr<std::unique_ptr<CrashRecord>> Open(const std::string& path, uint64_t incarnation, Death& death);
   ~CrashRecord();
 
   // What steps refer to, "op@variant"; labels are only ever added. Beyond 8192 a step is noted without one.
@@ -35,6 +45,11 @@ class CrashRecord {
   void BeginStep(uint64_t mark) { __atomic_store_n(&c_->mark, mark, __ATOMIC_RELAXED); }
   void EndRun() { c_->running = 0; }
 
+  // From here on this process notes by which fault it ends. Once, for one record that lives as long as the process.
+  void CatchFaults();
+  // Any thread, and a signal's handler.
+  void NoteFault(int signal) { __atomic_store_n(&c_->fault, static_cast<uint32_t>(signal), __ATOMIC_RELAXED); }
+
   // Any thread: the label of the step that began last.
   std::string label() const { return LabelAt(*c_, __atomic_load_n(&c_->mark, __ATOMIC_RELAXED)); }
 
@@ -46,13 +61,15 @@ class CrashRecord {
     uint64_t mark;
     uint32_t running;  // 1 between a run's first and last step
     uint32_t labels;
+    uint32_t fault;
+    uint32_t reserved;
     char program[64];
     // Then `labels` names of kLabelBytes each.
   };
   CrashRecord() = default;
   static constexpr size_t kBytes = sizeof(Contents) + kMaxLabels * kLabelBytes;  // of which what no label fills takes no space
   static std::string LabelAt(const Contents& c, uint64_t mark);
-  static std::string Died(int fd);
+  static Death DeathIn(int fd);
 
   Contents* c_ = nullptr;
 };

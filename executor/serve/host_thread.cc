@@ -5,6 +5,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "executor/serve/info.h"
 #include "executor/serve/ring_door.h"
 #include "ir/wire/endpoint.h"
@@ -182,6 +184,7 @@ void HostThread::Watch(DeviceThread& device, Nanos now) {
   const Nanos since = device.core().gate().busy_since();
   if (since == 0 || now - since < options_.kernel_timeout) return;
   Log(LogLevel::kError, "device fault: a kernel does not return", {{"kernel", crash_->label()}, {"seconds", fmt::format("{:.1f}", static_cast<double>(now - since) / kSecond)}});
+  crash_->NoteFault(SIGXCPU);
   _exit(kDeviceFault);
 }
 

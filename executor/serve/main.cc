@@ -221,15 +221,16 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     if (!listener.ok()) return Fail(kCannotStart, listener.status());
     host.ring_listener = *listener;
   }
-  std::string died;
-  auto crash = CrashRecord::Open(fmt::format("{}/{}.crash", *directory, name), core.incarnation, died);
+  Death death;
+  auto crash = CrashRecord::Open(fmt::format("{}/{}.crash", *directory, name), core.incarnation, death);
   if (!crash.ok()) return Fail(kCannotStart, crash.status());
-  if (!died.empty()) Log(LogLevel::kWarning, "the previous incarnation died in a kernel", {{"kernel", died}});
+  (*crash)->CatchFaults();
+  if (death.any()) Log(LogLevel::kWarning, "the previous incarnation died in a kernel", {{"kernel", death.ToString()}});
 
   host.registries = registries;
   // Threads that come before the two that they hand their sets to, and end after them.
   ops::UserOpsOptions ops_options = f.ops;
-  ops_options.died = died.substr(0, died.find(' '));
+  if (death.fault) ops_options.died = death.kernel;
   ops_options.context = ContextOf((*device)->info());
   Inbox inbox;
   auto user_ops = ops::UserOps::Start(std::move(ops_options), BuildVariantTable(**device), [&](auto set) { inbox.Deliver(std::move(set)); });
@@ -238,10 +239,10 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   const std::shared_ptr<const KernelSet> kernels = (*user_ops)->current();
 
   host.info = InfoOf(f, core, **device, *kernels, (*control)->endpoint());
-  if (!died.empty()) {
+  if (death.any()) {
     auto fact = std::make_unique<fb::KeyValueT>();
     fact->key = "died";
-    fact->value = died;
+    fact->value = death.ToString();
     host.info.facts.push_back(std::move(fact));
   }
   if (f.device == "auto") {

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "tests/folder.h"
+#include "tests/jit/support.h"
 #include "tests/system/seed.h"
 
 namespace opwire::ops {

@@ -1,0 +1,72 @@
+// Prebuilt objects. Their records hold no compiler's identity: they must be found where there is none.
+#include "kernels/jit/prebuilt.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kernels/abi.h"
+#include "kernels/jit/digest.h"
+#include "kernels/jit/files.h"
+
+namespace opwire::jit {
+namespace {
+
+std::string PathOf(const OpManifest& op, const OpVariantSpec& variant, const std::string& arch) {
+  return fmt::format("{}/prebuilt/{}-{}.so", op.folder, variant.name, arch);
+}
+
+// Of all files of the folder that the object is made of, and of the object's own bytes.
+StatusOr<std::string> RecordOf(const OpManifest& op, const OpVariantSpec& variant, const std::string& arch, const std::string& object) {
+  Digest digest;
+  digest.Add(int64_t{OPW_ABI_VERSION}).Add(std::string_view(op.digest)).Add(std::string_view(variant.name)).Add(std::string_view(arch));
+  for (const std::vector<std::string>* files : {&variant.sources, &variant.headers}) {
+    for (const std::string& name : *files) {
+      OPWIRE_ASSIGN_OR_RETURN(const std::string text, ReadFile(op.folder + "/" + name));
+      digest.Add(std::string_view(name)).Add(std::string_view(text));
+    }
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const std::string bytes, Sha256OfFile(object));
+  return digest.Add(std::string_view(bytes)).Hex() + "\n";
+}
+
+// As of the manifest and the sources: nobody else may have put it there.
+bool Trusted(const std::string& path) {
+  struct stat st;
+  return lstat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && (st.st_uid == geteuid() || st.st_uid == 0) && !(st.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+}  // namespace
+
+std::vector<std::string> ArchsBelow(const std::string& arch) {
+  constexpr std::string_view kPrefix = "x86-64-v";
+  std::vector<std::string> out{arch};
+  if (!arch.starts_with(kPrefix) || arch.size() != kPrefix.size() + 1) return out;
+  for (char level = static_cast<char>(arch.back() - 1); level >= '2'; --level) out.push_back(std::string(kPrefix) + level);
+  return out;
+}
+
+std::optional<std::string> FindPrebuilt(const OpManifest& op, const OpVariantSpec& variant, const std::string& arch) {
+  for (const std::string& each : ArchsBelow(arch)) {
+    const std::string path = PathOf(op, variant, each);
+    if (!Trusted(path) || !Trusted(path + ".sha256")) continue;
+    const auto said = ReadFile(path + ".sha256"), is = RecordOf(op, variant, each, path);
+    if (said.ok() && is.ok() && *said == *is) return path;
+  }
+  return std::nullopt;
+}
+
+void ForgetPrebuilt(const std::string& object) { unlink((object + ".sha256").c_str()); }
+
+Status StorePrebuilt(const OpManifest& op, const OpVariantSpec& variant, const std::string& arch, const std::string& object) {
+  OPWIRE_RETURN_IF_ERROR(MakeDirectory(op.folder + "/prebuilt"));
+  const std::string path = PathOf(op, variant, arch);
+  OPWIRE_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(object));
+  // The record goes first and comes last: an object without a record of its own is none.
+  ForgetPrebuilt(path);
+  OPWIRE_RETURN_IF_ERROR(WriteFile(path + ".new", bytes, /*sync=*/true));
+  if (rename((path + ".new").c_str(), path.c_str()) != 0) return FileError(path, "rename", errno);
+  OPWIRE_ASSIGN_OR_RETURN(const std::string record, RecordOf(op, variant, arch, path));
+  return WriteFile(path + ".sha256", record, /*sync=*/true);
+}
+
+}  // namespace opwire::jit
