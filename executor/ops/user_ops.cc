@@ -47,8 +47,8 @@ constexpr int kBuilderNice = 5;          // runs come first
 struct Built {
   OpVariantSpec spec;
   std::string backend, arch;
-  enum State : uint8_t { kWaiting, kReady, kFailed } state = kWaiting;
-  std::string reason;  // why it failed
+  enum State : uint8_t { kWaiting, kReady, kFailed, kUnsuited } state = kWaiting;  // unsuited: not for this architecture
+  std::string reason;  // why it failed or does not suit
   std::string key;     // of its object in the cache
   Origin origin = Origin::kBuilt;
   std::shared_ptr<const jit::Library> library;  // cpu
@@ -59,14 +59,14 @@ struct Version {
   std::shared_ptr<const OpManifest> manifest;
   std::shared_ptr<const ReferenceProgram> reference;
   std::vector<Built> variants;
-
 };
 
 struct Folder {
-  std::shared_ptr<const Version> live;  // what sets offer; null: nothing yet
-  std::string problem;                  // with the files as they are now; empty: none
-  uint64_t edit = 0;                    // counts the states of its files,
-  uint64_t live_edit = 0;               // and which of them is live
+  std::shared_ptr<const Version> live;     // what sets offer; null: nothing yet
+  std::shared_ptr<const OpManifest> read;  // the last manifest that could be read, which may not be live yet
+  std::string problem;                     // with the files as they are now; empty: none
+  uint64_t edit = 0;                       // counts the states of its files,
+  uint64_t live_edit = 0;                  // and which of them is live
 };
 
 class UserOpsImpl final : public UserOps {
@@ -114,12 +114,16 @@ class UserOpsImpl final : public UserOps {
     std::vector<std::thread> loaders;
     for (const std::string& folder : found) folders_[folder];
     Watch();
+    std::vector<Loaded> loaded(found.size());
     const auto load = [&] {
-      for (size_t i; (i = next++) < found.size();) Load(found[i], /*cached_only=*/true);
+      for (size_t i; (i = next++) < found.size();) loaded[i] = Load(found[i]);
     };
     for (int i = 1; i < options_.threads; ++i) loaders.emplace_back(load);
     load();
     for (std::thread& t : loaders) t.join();
+    // In order, so that of two folders with one op it is always the same that has it.
+    for (size_t i = 0; i < found.size(); ++i) Install(found[i], std::move(loaded[i]));
+    Watch();  // what the manifests name, too
     Offer();
     for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { BuildLoop(); });
     threads_.emplace_back([this] { WatchLoop(); });
@@ -183,26 +187,36 @@ class UserOpsImpl final : public UserOps {
         Built b{.spec = spec, .backend = backend, .arch = ArchOf(spec, backend)};
         const auto least = spec.min_arch.find(backend);
         b.reason = least == spec.min_arch.end() ? "" : jit::BelowArch(b.arch, least->second);
-        if (!b.reason.empty()) b.state = Built::kFailed;
+        if (!b.reason.empty()) b.state = Built::kUnsuited;
         version->variants.push_back(std::move(b));
       }
     }
     return version;
   }
 
-  // Reads a folder, takes what the cache has, and queues the rest. With `cached_only` the first state of a folder is offered as it is.
-  void Load(const std::string& path, bool first) {
-    auto version = Read(path, /*eager=*/false);
-    bool missing = false;
-    if (version.ok()) {
-      const OpManifest& op = *(*version)->manifest;
-      for (Built& b : (*version)->variants) missing |= b.state == Built::kWaiting && !Prebuilt(op, b) && !FromCache(op, b);
-      // The reference answers where something is missing, so it is checked now.
-      if (missing) version = ReadBeside(path, **version);
-    }
+  struct Loaded {
+    StatusOr<std::shared_ptr<Version>> version = std::shared_ptr<Version>();
+    bool missing = false;  // something must be built
+  };
+
+  // Reads a folder and takes what the cache has. Any thread.
+  Loaded Load(const std::string& path) {
+    Loaded l{.version = Read(path, /*eager=*/false)};
+    if (!l.version.ok()) return l;
+    const OpManifest& op = *(*l.version)->manifest;
+    for (Built& b : (*l.version)->variants) l.missing |= b.state == Built::kWaiting && !Prebuilt(op, b) && !FromCache(op, b);
+    // The reference answers where something is missing, so it is checked now.
+    if (l.missing) l.version = ReadBeside(path, **l.version);
+    return l;
+  }
+
+  // Makes it what the folder is, and queues what must be built.
+  void Install(const std::string& path, Loaded loaded) {
+    auto& [version, missing] = loaded;
     std::lock_guard lock(mutex_);
     Folder& folder = folders_[path];
     const uint64_t edit = ++folder.edit;
+    if (version.ok()) folder.read = (*version)->manifest;
     if (version.ok() && TakenByAnother(path, (*version)->manifest->name())) {
       version = AlreadyExists("{}/{}: another folder has the op {}", path, jit::kManifestName, (*version)->manifest->name());
     }
@@ -210,9 +224,10 @@ class UserOpsImpl final : public UserOps {
       Complain(path, folder, MessageOf(version.status()));
       return;
     }
-    folder.problem.clear();
-    // An op that was not there before is offered by its reference; another keeps what it has until the new is built.
-    if (first || !folder.live || !missing) {
+    if (!missing) {
+      Adopt({path, edit, *version});
+    } else if (!folder.live) {
+      // Offered by its reference; an op that was there before keeps what it has until the new is built.
       folder.live = *version;
       folder.live_edit = edit;
       dirty_ = true;
@@ -378,6 +393,10 @@ class UserOpsImpl final : public UserOps {
     if (problem != folder.problem && !problem.empty()) Complain(job.path, folder, problem);
     folder.problem = problem;
     if (!problem.empty() && worked && folder.live_edit != job.edit) return;
+    if (TakenByAnother(job.path, job.version->manifest->name())) {
+      Complain(job.path, folder, fmt::format("{}/{}: another folder has the op {}", job.path, jit::kManifestName, job.version->manifest->name()));
+      return;
+    }
     folder.live = std::make_shared<const Version>(*job.version);
     folder.live_edit = job.edit;
     dirty_ = true;
@@ -463,21 +482,37 @@ class UserOpsImpl final : public UserOps {
 
   // ---- watching
 
+  // Looks at directories of ops and what lies in them, so that an op is seen however slowly it is written, and at ops with the folders
+  // of their files.
   void Watch() {
-    const auto add = [&](const std::string& path) {
-      const int w = inotify_add_watch(watch_.get(), path.c_str(), IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_CREATE | IN_DELETE | IN_ATTRIB);
-      if (w >= 0) watched_[w] = path;
-      else Log(LogLevel::kWarning, "a folder cannot be watched: edits will not be noticed", {{"folder", path}, {"why", std::strerror(errno)}});
-    };
-    std::set<std::string> have;
-    for (const auto& [w, path] : watched_) have.insert(path);
-    std::vector<std::string> wanted = options_.directories;
+    std::map<std::string, std::string> wanted;  // by path: the folder that has changed when something there has
+    std::error_code ignored;
+    for (const std::string& directory : options_.directories) {
+      wanted.emplace(directory, directory);
+      if (IsOp(directory)) continue;
+      for (std::filesystem::directory_iterator it(directory, ignored), end; it != end; it.increment(ignored)) {
+        if (it->is_directory(ignored)) wanted.emplace(it->path().string(), it->path().string());
+      }
+    }
     {
       std::lock_guard lock(mutex_);
-      for (const auto& [path, folder] : folders_) wanted.push_back(path);
+      for (const auto& [path, folder] : folders_) {
+        wanted.emplace(path, path);
+        if (!folder.read) continue;
+        for (const OpVariantSpec& v : folder.read->variants) {
+          for (const auto* files : {&v.sources, &v.headers}) {
+            for (const std::string& file : *files) {
+              if (file.find('/') != file.npos) wanted.emplace(std::filesystem::path(path + "/" + file).parent_path().string(), path);
+            }
+          }
+        }
+      }
     }
-    for (const std::string& path : wanted) {
-      if (have.insert(path).second) add(path);
+    for (const auto& [w, place] : watched_) wanted.erase(place.path);
+    for (const auto& [path, folder] : wanted) {
+      const int w = inotify_add_watch(watch_.get(), path.c_str(), IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_CREATE | IN_DELETE | IN_ATTRIB);
+      if (w >= 0) watched_[w] = {path, folder};
+      else Log(LogLevel::kWarning, "a folder cannot be watched: edits will not be noticed", {{"folder", path}, {"why", std::strerror(errno)}});
     }
   }
 
@@ -501,29 +536,48 @@ class UserOpsImpl final : public UserOps {
     for (ssize_t at = 0; at < bytes;) {
       const auto& event = *reinterpret_cast<const inotify_event*>(buffer + at);
       at += static_cast<ssize_t>(sizeof(inotify_event) + event.len);
-      if (const auto it = watched_.find(event.wd); it != watched_.end()) {
-        changed.insert(it->second);
-        if (event.mask & IN_IGNORED) watched_.erase(it);
+      const auto it = watched_.find(event.wd);
+      if (it == watched_.end()) continue;
+      changed.insert(it->second.folder);
+      // A folder that comes or goes: what was watched under its name is not what is there now.
+      if ((event.mask & IN_ISDIR) && event.len > 0 && it->second.path == it->second.folder) {
+        const std::string path = it->second.path + "/" + event.name;
+        const auto old = std::ranges::find_if(watched_, [&](const auto& w) { return w.second.path == path; });
+        if (old != watched_.end()) {
+          changed.insert(old->second.folder);
+          if (event.mask & (IN_MOVED_FROM | IN_MOVED_TO)) {
+            inotify_rm_watch(watch_.get(), old->first);
+            watched_.erase(old);
+          }
+        }
       }
+      if (event.mask & IN_IGNORED) watched_.erase(event.wd);
     }
+  }
+
+  static bool IsOp(const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::exists(path + "/" + std::string(jit::kManifestName), ignored);
   }
 
   // Something in this folder is not what it was: an op's, or one that holds such.
   void Changed(const std::string& path) {
-    std::error_code ignored;
-    if (!std::filesystem::exists(path + "/" + std::string(jit::kManifestName), ignored)) {
-      std::unique_lock lock(mutex_);
-      if (folders_.erase(path) > 0) dirty_ = true;
-    }
     std::vector<std::string> load;
-    if (std::filesystem::exists(path + "/" + std::string(jit::kManifestName), ignored)) load.push_back(path);
-    else if (auto below = jit::OpFolders(path); below.ok()) {
+    if (IsOp(path)) {
+      load.push_back(path);
+    } else {
+      const bool holds = std::ranges::find(options_.directories, path) != options_.directories.end();
+      const auto below = holds ? jit::OpFolders(path) : std::vector<std::string>();
       std::lock_guard lock(mutex_);
-      for (const std::string& folder : *below) {
-        if (!folders_.contains(folder)) load.push_back(folder);
+      const size_t gone = folders_.erase(path);
+      dirty_ |= gone > 0;
+      if (below.ok()) std::ranges::copy_if(*below, std::back_inserter(load), [&](const std::string& f) { return !folders_.contains(f); });
+      // One that had to stand back for its name may have it now.
+      for (const auto& [other, folder] : folders_) {
+        if (gone > 0 && !folder.live) load.push_back(other);
       }
     }
-    for (const std::string& folder : load) Load(folder, /*first=*/false);
+    for (const std::string& folder : load) Install(folder, Load(folder));
     Watch();
     std::unique_lock lock(mutex_);
     MaybeOffer(lock);
@@ -549,7 +603,10 @@ class UserOpsImpl final : public UserOps {
   std::shared_ptr<const KernelSet> current_;
 
   const OwnedFd stop_, watch_;
-  std::map<int, std::string> watched_;  // the watcher's
+  struct Place {
+    std::string path, folder;  // what is watched, and whose change it is
+  };
+  std::map<int, Place> watched_;  // the watcher's
   std::vector<std::thread> threads_;
 };
 
