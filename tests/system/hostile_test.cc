@@ -46,38 +46,6 @@ class HostileTest : public SystemTest {
     ASSERT_TRUE(twice.Call({Values({1})}).ok());
   }
 
-  struct Spoken {
-    std::vector<uint8_t> token;
-    uint32_t attachment = 0;
-    std::string run_endpoint, ring_path;
-  };
-  Spoken SayHello(const std::string& endpoint) {
-    Spoken s;
-    auto dealer = Dealer::Connect(context_, endpoint);
-    fb::HelloT hello;
-    hello.major = kProtocolMajor;
-    hello.session = "hostile";
-    ClientChannel::Message m;
-    EXPECT_TRUE((*dealer)->Send(AsBytes(EncodeRequest(1, std::move(hello)))).ok());
-    auto came = (*dealer)->Receive(m, 10 * kSecond);
-    AlignedBytes memory;
-    auto reply = came.ok() && *came ? DecodeReply(AsBytes(m.head), memory) : Unavailable("no answer to Hello");
-    EXPECT_TRUE(reply.ok()) << reply.status();
-    if (!reply.ok() || !(*reply)->body_as_HelloReply()) {
-      ADD_FAILURE() << "no session";
-      return s;
-    }
-    fb::HelloReplyT body;
-    (*reply)->body_as_HelloReply()->UnPackTo(&body);
-    return {body.token, body.attachment, body.run_endpoint, body.ring_path};
-  }
-  static std::string AttachBytes(const Spoken& s) {
-    fb::AttachT attach;
-    attach.token = s.token;
-    attach.attachment = s.attachment;
-    return EncodeRequest(0, std::move(attach));
-  }
-
   // Requests as a client would send them, to be spoiled.
   std::vector<std::string> RealRequests(const Spoken& s) {
     std::vector<std::string> out;
@@ -237,7 +205,6 @@ class HostileTest : public SystemTest {
   Client good_ = Connect("good");
   Session session_;
   Program twice_;
-  ZmqContext context_;
   pid_t registry_ = -1, executor_ = -1;
 };
 

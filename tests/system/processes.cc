@@ -12,7 +12,6 @@
 #include <fstream>
 #include <iostream>
 
-#include "ir/wire/zmq_channel.h"
 
 namespace opwire {
 
@@ -144,6 +143,32 @@ std::map<std::string, uint64_t> SystemTest::Registered() {
   if (!all.ok()) return out;
   for (const ExecutorFacts& e : *all) out[e.id] = e.incarnation;
   return out;
+}
+
+SystemTest::Spoken SystemTest::SayHello(const std::string& endpoint, fb::HelloT hello) {
+  auto dealer = Dealer::Connect(context_, endpoint);
+  hello.major = kProtocolMajor;
+  if (hello.session.empty()) hello.session = "hostile";
+  ClientChannel::Message m;
+  EXPECT_TRUE((*dealer)->Send(AsBytes(EncodeRequest(1, std::move(hello)))).ok());
+  auto came = (*dealer)->Receive(m, 10 * kSecond);
+  AlignedBytes memory;
+  auto reply = came.ok() && *came ? DecodeReply(AsBytes(m.head), memory) : Unavailable("no answer to Hello");
+  EXPECT_TRUE(reply.ok()) << reply.status();
+  if (!reply.ok() || !(*reply)->body_as_HelloReply()) {
+    ADD_FAILURE() << "no session";
+    return {};
+  }
+  fb::HelloReplyT body;
+  (*reply)->body_as_HelloReply()->UnPackTo(&body);
+  return {body.token, body.attachment, body.run_endpoint, body.ring_path};
+}
+
+std::string SystemTest::AttachBytes(const Spoken& s) {
+  fb::AttachT attach;
+  attach.token = s.token;
+  attach.attachment = s.attachment;
+  return EncodeRequest(0, std::move(attach));
 }
 
 bool SystemTest::Eventually(const std::function<bool()>& condition, Nanos within) {

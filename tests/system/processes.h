@@ -13,6 +13,8 @@
 #include "frontend/cpp/client.h"
 #include "frontend/cpp/placement.h"
 #include "ir/wire/clock.h"
+#include "ir/wire/message.h"
+#include "ir/wire/zmq_channel.h"
 
 namespace opwire {
 
@@ -54,10 +56,20 @@ class SystemTest : public ::testing::Test {
 
   static bool Eventually(const std::function<bool()>& condition, Nanos within = 20 * kSecond);
 
+  // A session as the wire has it, without the care of the client library; "hostile" where the Hello names none.
+  struct Spoken {
+    std::vector<uint8_t> token;
+    uint32_t attachment = 0;
+    std::string run_endpoint, ring_path;
+  };
+  Spoken SayHello(const std::string& endpoint, fb::HelloT hello = {});
+  static std::string AttachBytes(const Spoken& s);
+
   // What the process said.
   std::string LogOf(pid_t pid) const { return directory_ + "/" + std::to_string(pid) + ".log"; }
 
   std::string directory_;
+  ZmqContext context_;
 
  private:
   std::map<pid_t, int> children_;  // by id: the status once ended, else -1
