@@ -90,7 +90,7 @@ TEST_F(UserOpsTest, EditsReachNewSessionsAndBrokenOnesNobody) {
     EXPECT_TRUE(Eventually([&] { return Problem(folder).empty(); })) << Problem(folder);
   }
   // A constructor that crashes, a manifest and a reference that are none.
-  jit::Folder aside;
+  Folder aside;
   const std::string good = jit::Slurp(folder + "/own.cc");
   WriteFile(folder + "/own.cc", good + "__attribute__((constructor)) static void Load() { abort(); }\n");
   EXPECT_TRUE(Eventually([&] { return Problem(folder).find("while it was loaded: an abort") != std::string::npos; })) << Problem(folder);
@@ -316,7 +316,7 @@ TEST_F(UserOpsTest, AKernelThatDoesNotReturnIsNamed) {
   const std::string log = jit::Slurp(LogOf(executor));
   EXPECT_NE(log.find("a kernel does not return"), std::string::npos) << log;
   EXPECT_NE(log.find("user.endless@own"), std::string::npos) << log;
-  EXPECT_NE(log.find("\"seconds\":\"0.5"), std::string::npos) << log;
+  EXPECT_NE(log.find("\"seconds\":\"0."), std::string::npos) << log;
 }
 
 TEST_F(UserOpsTest, WithoutACompilerReferencesAnswer) {
@@ -368,7 +368,7 @@ TEST_F(UserOpsTest, VariantsCanBeSteered) {
         const std::string said = MessageOf(pinned.status);
         EXPECT_NE(said.find("these can: "), std::string::npos) << said;
         EXPECT_NE(said.find("reference", said.find("these can: ")), std::string::npos) << said;
-        if (forbidden) EXPECT_NE(said.find("forbidden by --forbid"), std::string::npos) << said;
+        EXPECT_EQ(forbidden, said.find("forbidden by --forbid") != std::string::npos) << said;
       } else {
         EXPECT_EQ(pinned.ran, std::string("user.twice@") + pin) << pinned.status;
       }
