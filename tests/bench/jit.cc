@@ -1,4 +1,4 @@
-// Building: an op through an empty and through a filled cache, and a unit of GPU kernels through the worker.
+// Building: an op through an empty and through a filled cache, a unit of GPU kernels through the worker, and executors with many ops.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -6,9 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
+#include "frontend/cpp/placement.h"
 #include "kernels/embedded.h"
 #include "kernels/jit/cache.h"
 #include "kernels/jit/library.h"
@@ -21,6 +24,7 @@ namespace opwire::bench {
 namespace {
 
 constexpr int kGpuKernels = 50;
+constexpr int kOps = 200;
 
 constexpr const char* kOp = R"(#include <math.h>
 #include <opwire/abi.h>
@@ -171,10 +175,115 @@ void Gpu(const Setup& setup, std::vector<Row>& rows) {
   rows.back().target = 1.1;
 }
 
+// Folders of small distinct ops, x * x + k * x element by element.
+std::string WriteOps(const Setup& setup) {
+  const std::string ops = setup.directory + "/ops";
+  for (int i = 0; i < kOps; ++i) {
+    const std::string folder = fmt::format("{}/op{:03}", ops, i);
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/op.json") << fmt::format(
+        R"({{"name": "op{}", "signature": "x: f32[N] -> y: f32[N]", "reference": "reference.opw", "variants": {{"own": {{"sources": ["own.cc"]}}}}}})", i);
+    const int adds = 1 + i % 8;
+    std::string reference = "program @reference(%x: f32[?N]) -> (y: f32[?N]) {\n  %0 = mul(%x, %x)\n";
+    for (int k = 1; k <= adds; ++k) reference += fmt::format("  %{} = add(%{}, %x)\n", k, k - 1);
+    std::ofstream(folder + "/reference.opw") << reference << fmt::format("  return %{}\n}}\n", adds);
+    std::ofstream(folder + "/own.cc") << fmt::format(R"(// Op {}.
+#include <opwire/abi.h>
+
+static int Run(const opw_call* c) {{
+  const float* x = (const float*)c->operands[0].data;
+  float* y = (float*)c->results[0].data;
+  for (int64_t i = 0; i < c->results[0].elements; ++i) y[i] = x[i] * x[i] + {}.0f * x[i];
+  return OPW_OK;
+}}
+
+OPW_KERNEL = {{OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run, 0}};
+)",
+                                                     i, adds);
+  }
+  return ops;
+}
+
+// An executor that offers the ops, or without `ops` none; each has a name of its own.
+struct OpsExecutor {
+  OpsExecutor(const Setup& setup, const std::string& ops, const std::string& cache) : name(fmt::format("ops{}", count++)), begun(Seconds()), child(Argv(setup, ops, cache)) {}
+  std::vector<std::string> Argv(const Setup& setup, const std::string& ops, const std::string& cache) const {
+    std::vector<std::string> argv{setup.build + "/bin/opwire-executor", "--name", name, "--log-level", "error"};
+    if (!ops.empty()) argv.insert(argv.end(), {"--ops", ops, "--cache", cache});
+    return argv;
+  }
+  // Waits until the registry has it with so many ops that run by their own code; the seconds from its start.
+  double Ready(int own) const {
+    const Client client = Must(Client::Connect());
+    while (true) {
+      Client asking = client;
+      for (const ExecutorFacts& e : Must(asking.Executors(/*with_ops=*/true))) {
+        if (e.id != name) continue;
+        int have = 0;
+        for (const OpFacts& op : e.ops) have += std::ranges::find(op.variants, "own") != op.variants.end();
+        if (have >= own) return Seconds() - begun;
+      }
+      if (Seconds() - begun > 600) Must(DeadlineExceeded("{} of the ops are not built", name));
+      usleep(own > 0 && Seconds() - begun > 1 ? 100'000 : 1'000);
+    }
+  }
+  // The seconds from its start to the first answer of an op.
+  double FirstAnswer(const std::string& op) const {
+    Session session = OpenOn(name, true);
+    const Program program = Must(session.Load(fmt::format("program @p(%x: f32[?n]) -> (y: f32[?n]) {{\n  %0 = {}(%x)\n  return %0\n}}\n", op)));
+    const Array x = Array::Random(DType::kF32, {16}, 1);
+    Must(program.Call({x}).status());
+    return Seconds() - begun;
+  }
+
+  static inline int count = 0;
+  std::string name;
+  double begun;
+  Child child;
+};
+
+void ManyOps(const Setup& setup, std::vector<Row>& rows) {
+  const auto cxx = jit::HostCompiler({});
+  if (!cxx->facts().available()) {
+    fmt::print("ops_cold, ops_first_request, ops_warm: skipped: {}\n", cxx->facts().reason);
+    return;
+  }
+  const std::string ops = WriteOps(setup), cache = setup.directory + "/ops-cache";
+  int round = 0;
+  const auto first = [&] {
+    return OpsExecutor(setup, ops, fmt::format("{}/ops-empty{}", setup.directory, round++)).FirstAnswer("user.op0") * 1e3;
+  };
+  rows.push_back(Compare("ops_first_request", "ms", "an executor without such ops", first, [&] { return OpsExecutor(setup, "", "").FirstAnswer("relu") * 1e3; }));
+  rows.back().target = 300;
+  rows.back().target_is_ratio = false;
+
+  // Once: it takes as long as seven rounds of all else.
+  Row cold{.name = "ops_cold", .value = OpsExecutor(setup, ops, cache).Ready(kOps), .unit = "s", .baseline_name = "bare compiler commands, two at a time",
+           .target = 60, .target_is_ratio = false};
+  const double begun = Seconds();
+  const auto half = [&](int from) {
+    for (int i = from; i < kOps; i += 2) {
+      RunBare({cxx->facts().path, "-std=c++20", "-O3", "-fPIC", "-shared", "-march=" + jit::HostArch(), "-I", setup.directory + "/jit/include", "-o",
+               fmt::format("{}/bare{}.so", setup.directory, from), fmt::format("{}/op{:03}/own.cc", ops, i)});
+    }
+  };
+  std::thread other(half, 1);
+  half(0);
+  other.join();
+  cold.baseline = Seconds() - begun;
+  rows.push_back(std::move(cold));
+
+  rows.push_back(Compare("ops_warm", "ms", "an executor without such ops", [&] { return OpsExecutor(setup, ops, cache).Ready(kOps) * 1e3; },
+                         [&] { return OpsExecutor(setup, "", "").Ready(0) * 1e3; }));
+  rows.back().target = 100;
+  rows.back().target_is_ratio = false;
+}
+
 }  // namespace
 
 void JitRows(const Setup& setup, std::vector<Row>& rows) {
   Host(setup, rows);
+  ManyOps(setup, rows);
   Gpu(setup, rows);
 }
 
