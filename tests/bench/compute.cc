@@ -165,7 +165,7 @@ void Matmul(std::vector<Row>& rows, DType dtype, dnnl::memory::data_type type, c
 
 }  // namespace
 
-void ComputeRows(const Setup&, std::vector<Row>& rows) {
+void ComputeRows(const Setup& setup, std::vector<Row>& rows) {
   const std::unique_ptr<Device> device = Must(OpenDevice("cpu", {}));
   const VariantTable variants = BuildVariantTable(*device);
   Overhead(rows, *device, variants);

@@ -182,7 +182,7 @@ TestTensor View(DType type, const std::vector<int64_t>& shape, std::mt19937_64& 
   return t;
 }
 
-Builder::Builder() : toolchain_(jit::HostCompiler({})) {
+Builder::Builder() : toolchain_(jit::HostCompiler({.seconds = 240})) {  // units of every primitive, on a machine under load
   if (sodium_init() < 0) std::abort();
   auto cache = jit::BuildCache::Open({.directory = folder_.path()});
   if (!cache.ok()) std::abort();
