@@ -2,11 +2,13 @@
 #include "executor/ops/trial.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
+#include <cstdlib>
 #include <filesystem>
 
+#include "kernels/jit/process.h"
 #include "tests/folder.h"
+#include "tests/jit/support.h"
 #include "tests/jit/support.h"
 #include "tests/system/seed.h"
 
@@ -278,6 +280,51 @@ TEST_F(Trial, ObjectsThatAreNoKernel) {
   EXPECT_FALSE(TryKernel(*folder_ / "sum", "other", Object("sum"), {.worker = OPWIRE_EXECUTOR}).ok());
   EXPECT_TRUE(absl::IsNotFound(TryKernel(*folder_ / "sum", "own", text, {.worker = "/nonexistent"}).status()) ||
               absl::IsInternal(TryKernel(*folder_ / "sum", "own", text, {.worker = "/nonexistent"}).status()));
+}
+
+// The command, from a folder to figures, and what it leaves in the cache.
+TEST_F(Trial, TheCommandBuildsChecksAndMeasures) {
+  Folder ops, cache;
+  const auto write = [&](const std::string& name, const char* result) {
+    ops.Write(name + "/op.json", fmt::format(R"({{"name": "{}", "signature": "x: f32[N] -> y: f32[N]", "reference": "reference.opw",
+      "variants": {{"own": {{"sources": ["own.cc"]}}}}, "bench": {{"N": 1000}}}})", name));
+    ops.Write(name + "/reference.opw", "program @reference(%x: f32[?N]) -> (y: f32[?N]) { %0 = add(%x, %x) return %0 }\n");
+    ops.Write(name + "/own.cc", fmt::format(R"(#include <opwire/abi.h>
+static int Run(const opw_call* c) {{
+  for (int64_t i = 0; i < c->results[0].elements; ++i) ((float*)c->results[0].data)[i] = {} * ((const float*)c->operands[0].data)[i];
+  return OPW_OK;
+}}
+OPW_KERNEL = {{OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run, 0}};
+)", result));
+  };
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), OPWIRE_EXECUTOR);
+    arguments.insert(arguments.end(), {"--cache", cache.path()});
+    const auto result = jit::RunProcess({.argv = std::move(arguments), .environment = {std::string("PATH=") + std::getenv("PATH")}, .seconds = 60});
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *result : jit::ProcessResult();
+  };
+  write("good", "2");
+  const auto good = run({"build", ops / "good"});
+  EXPECT_EQ(good.exit_code, 0) << good.output << good.errors;
+  for (const char* said : {"user.good@own  cpu ", ": built in ", "cases agree with the reference, between guard pages", "GB/s", "x the time of a copy",
+                           "x as fast as the reference"}) {
+    EXPECT_NE(good.output.find(said), std::string::npos) << said << " in: " << good.output;
+  }
+  EXPECT_NE(run({"build", "--quick", ops / "good"}).output.find(": cached"), std::string::npos);
+  write("wrong", "3");
+  write("broken", "nothing *");
+  const auto all = run({"build", "--quick", ops.path()});
+  EXPECT_EQ(all.exit_code, 1);
+  EXPECT_NE(all.output.find("user.wrong@own, - N="), std::string::npos) << all.output;
+  EXPECT_NE(all.output.find("result y[0]: expected"), std::string::npos) << all.output;
+  EXPECT_NE(all.output.find("error: "), std::string::npos) << "the compiler's message: " << all.output;
+  EXPECT_EQ(run({"build", ops / "nowhere"}).exit_code, 2);
+  const auto list = run({"cache", "list"});
+  EXPECT_NE(list.output.find("2 objects"), std::string::npos) << list.output;
+  EXPECT_NE(list.output.find("refused: user.wrong@own"), std::string::npos) << list.output;
+  EXPECT_NE(run({"cache", "prune"}).output.find("removed 2 objects"), std::string::npos);
+  EXPECT_NE(run({"cache", "list"}).output.find("0 objects"), std::string::npos);
 }
 
 }  // namespace
