@@ -1,186 +1,18 @@
-// Reads signatures with shapes into rows whose shape rule follows them.
+// Rows whose shape rule follows a signature.
 #include "ir/ops/declaration.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 
 #include "ir/ops/names.h"
 #include "ir/ops/rows.h"
+#include "ir/ops/signature.h"
 
 namespace opwire {
 namespace {
-
-constexpr size_t kMaxSignatureBytes = 4096;
-constexpr size_t kMaxOperands = 64;
-constexpr size_t kMaxTerms = 32;  // of one extent
-
-// An extent in postfix order.
-struct Term {
-  enum Kind : uint8_t { kNumber, kName, kAdd, kMul, kDiv, kMod, kMin, kMax } kind;
-  int64_t number = 0;
-  std::string name = {};
-};
-using ExtentExpr = std::vector<Term>;
-
-struct Pattern {
-  std::string type;
-  bool leading = false;  // begins with "..."
-  std::vector<ExtentExpr> extents;
-};
-
-struct Parameter {
-  std::string name;
-  bool optional = false, variadic = false;
-  Pattern pattern;
-};
-
-struct Signature {
-  std::vector<Parameter> operands, results;
-};
-
-class SignatureParser {
- public:
-  explicit SignatureParser(std::string_view text) : text_(text) {}
-
-  StatusOr<Signature> Parse() {
-    Signature s;
-    OPWIRE_RETURN_IF_ERROR(Parameters(/*results=*/false, s.operands));
-    if (!TakeIf("->")) return Expected("',' or '->'");
-    OPWIRE_RETURN_IF_ERROR(Parameters(/*results=*/true, s.results));
-    if (!Rest().empty()) return Expected("',' or the end");
-    return s;
-  }
-
- private:
-  std::string_view Rest() {
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
-    return text_.substr(at_);
-  }
-  bool TakeIf(std::string_view mark) {
-    if (!Rest().starts_with(mark)) return false;
-    at_ += mark.size();
-    return true;
-  }
-  Status Expected(std::string_view what) {
-    const std::string_view rest = Rest();
-    return InvalidArgument("signature: column {}: expected {}, got {}", at_ + 1, what, rest.empty() ? "the end" : Clip(rest, 16));
-  }
-  StatusOr<std::string> Name(std::string_view what) {
-    const std::string_view rest = Rest();
-    size_t n = 0;
-    while (n < rest.size() && (std::isalnum(static_cast<unsigned char>(rest[n])) || rest[n] == '_')) ++n;
-    if (!IsIdentifier(rest.substr(0, n))) return Expected(what);
-    at_ += n;
-    return std::string(rest.substr(0, n));
-  }
-
-  Status Parameters(bool results, std::vector<Parameter>& out) {
-    if (Rest().starts_with("->")) return absl::OkStatus();
-    do {
-      Parameter p;
-      OPWIRE_ASSIGN_OR_RETURN(p.name, Name(results ? "a result's name" : "an operand's name"));
-      if (!results && TakeIf("...")) p.variadic = true;
-      if (!results && TakeIf("?")) p.optional = true;
-      if (!TakeIf(":")) return Expected("':'");
-      OPWIRE_ASSIGN_OR_RETURN(p.pattern.type, Name("a type"));
-      OPWIRE_RETURN_IF_ERROR(Shape(p.pattern));
-      out.push_back(std::move(p));
-      if (out.size() > kMaxOperands) return InvalidArgument("signature: expected at most {} operands and results", kMaxOperands);
-    } while (TakeIf(","));
-    return absl::OkStatus();
-  }
-
-  Status Shape(Pattern& pattern) {
-    if (!TakeIf("[")) return Expected("'[' and the extents");
-    if (TakeIf("]")) return absl::OkStatus();
-    if (TakeIf("...")) {
-      pattern.leading = true;
-      if (TakeIf("]")) return absl::OkStatus();
-      if (!TakeIf(",")) return Expected("',' or ']'");
-    }
-    do {
-      ExtentExpr extent;
-      OPWIRE_RETURN_IF_ERROR(Sum(extent));
-      if (extent.size() > kMaxTerms) return InvalidArgument("signature: column {}: expected an extent of at most {} terms", at_ + 1, kMaxTerms);
-      pattern.extents.push_back(std::move(extent));
-      if (pattern.extents.size() > static_cast<size_t>(kMaxRank)) return InvalidArgument("signature: column {}: expected at most rank {}", at_ + 1, kMaxRank);
-    } while (TakeIf(","));
-    if (!TakeIf("]")) return Expected("',', an operator or ']'");
-    return absl::OkStatus();
-  }
-
-  Status Sum(ExtentExpr& out) {
-    OPWIRE_RETURN_IF_ERROR(Product(out));
-    while (TakeIf("+")) {
-      OPWIRE_RETURN_IF_ERROR(Product(out));
-      out.push_back({Term::kAdd});
-    }
-    return absl::OkStatus();
-  }
-  Status Product(ExtentExpr& out) {
-    OPWIRE_RETURN_IF_ERROR(Atom(out));
-    while (true) {
-      const auto kind = TakeIf("*") ? Term::kMul : TakeIf("/") ? Term::kDiv : TakeIf("%") ? Term::kMod : Term::kNumber;
-      if (kind == Term::kNumber) return absl::OkStatus();
-      OPWIRE_RETURN_IF_ERROR(Atom(out));
-      out.push_back({kind});
-    }
-  }
-  Status Atom(ExtentExpr& out) {
-    const std::string_view rest = Rest();
-    if (TakeIf("(")) {
-      if (++depth_ > static_cast<int>(kMaxTerms)) return Expected("less nesting");
-      OPWIRE_RETURN_IF_ERROR(Sum(out));
-      --depth_;
-      return TakeIf(")") ? absl::OkStatus() : Expected("')'");
-    }
-    if (!rest.empty() && std::isdigit(static_cast<unsigned char>(rest[0]))) {
-      int64_t number = 0;
-      const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-      if (error != std::errc() || number > kMaxExtent) return Expected(fmt::format("a number of at most {}", kMaxExtent));
-      at_ += static_cast<size_t>(end - rest.data());
-      out.push_back({Term::kNumber, number});
-      return absl::OkStatus();
-    }
-    OPWIRE_ASSIGN_OR_RETURN(std::string name, Name("an extent"));
-    if ((name != "min" && name != "max") || !TakeIf("(")) {
-      out.push_back({Term::kName, 0, std::move(name)});
-      return absl::OkStatus();
-    }
-    if (++depth_ > static_cast<int>(kMaxTerms)) return Expected("less nesting");
-    OPWIRE_RETURN_IF_ERROR(Sum(out));
-    if (!TakeIf(",")) return Expected("','");
-    OPWIRE_RETURN_IF_ERROR(Sum(out));
-    --depth_;
-    out.push_back({name == "min" ? Term::kMin : Term::kMax});
-    return TakeIf(")") ? absl::OkStatus() : Expected("')'");
-  }
-
-  std::string_view text_;
-  size_t at_ = 0;
-  int depth_ = 0;
-};
-
-// Applies an operator to the last two extents.
-void Combine(DimTable& dims, const Term& term, std::vector<Dim>& stack) {
-  const Dim b = stack.back();
-  stack.pop_back();
-  Dim& a = stack.back();
-  switch (term.kind) {
-    case Term::kAdd: a = dims.Add(a, b); break;
-    case Term::kMul: a = dims.Mul(a, b); break;
-    case Term::kDiv: a = dims.FloorDiv(a, b); break;
-    case Term::kMod: a = dims.Mod(a, b); break;
-    case Term::kMin: a = dims.Min(a, b); break;
-    default: a = dims.Max(a, b); break;
-  }
-}
-
-bool IsName(const ExtentExpr& e) { return e.size() == 1 && e[0].kind == Term::kName; }
 
 // The shape rule that a signature stands for.
 class ShapeRule {
@@ -357,8 +189,7 @@ StatusOr<OpRow> RowOf(const OpDeclaration& d) {
     return InvalidArgument("name '{}': expected {} and letters, digits and '_', at most 64 in all", Clip(d.name), kUserPrefix);
   }
   if (d.version == 0) return InvalidArgument("version: expected 1 to 65535, got 0");
-  if (d.signature.size() > kMaxSignatureBytes) return InvalidArgument("signature: expected at most {} bytes, got {}", kMaxSignatureBytes, d.signature.size());
-  OPWIRE_ASSIGN_OR_RETURN(Signature signature, SignatureParser(d.signature).Parse());
+  OPWIRE_ASSIGN_OR_RETURN(Signature signature, ParseSignature(d.signature));
   if (signature.results.empty()) return InvalidArgument("signature: expected a result");
   for (const TypeVariable& v : d.types) {
     if (!IsIdentifier(v.name) || ParseDType(v.name)) return InvalidArgument("types: '{}': expected a name that is no element type", Clip(v.name));
@@ -406,14 +237,14 @@ StatusOr<OpRow> RowOf(const OpDeclaration& d) {
 }
 
 StatusOr<std::vector<OperandPattern>> OperandPatterns(const OpDeclaration& d) {
-  OPWIRE_ASSIGN_OR_RETURN(const Signature signature, SignatureParser(d.signature).Parse());
+  OPWIRE_ASSIGN_OR_RETURN(const Signature signature, ParseSignature(d.signature));
   std::vector<OperandPattern> out;
   for (const Parameter& p : signature.operands) out.push_back({p.pattern.leading, static_cast<int>(p.pattern.extents.size())});
   return out;
 }
 
 StatusOr<std::vector<std::string>> ExtentNames(const OpDeclaration& d) {
-  OPWIRE_ASSIGN_OR_RETURN(const Signature signature, SignatureParser(d.signature).Parse());
+  OPWIRE_ASSIGN_OR_RETURN(const Signature signature, ParseSignature(d.signature));
   std::vector<std::string> names;
   const auto note = [&](const std::string& name) {
     const bool attr = std::ranges::any_of(d.attrs, [&](const AttrSpec& a) { return a.name == name; });
@@ -432,7 +263,7 @@ StatusOr<std::vector<std::string>> ExtentNames(const OpDeclaration& d) {
 
 StatusOr<std::vector<Shape>> OperandShapes(const OpDeclaration& d, const std::map<std::string, int64_t>& extents, std::span<const int64_t> leading,
                                            std::span<const NamedAttr> attrs) {
-  OPWIRE_ASSIGN_OR_RETURN(const Signature signature, SignatureParser(d.signature).Parse());
+  OPWIRE_ASSIGN_OR_RETURN(const Signature signature, ParseSignature(d.signature));
   const auto value = [&](const std::string& name) -> StatusOr<int64_t> {
     if (const auto it = extents.find(name); it != extents.end()) return it->second;
     for (const NamedAttr& a : attrs) {

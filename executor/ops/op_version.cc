@@ -1,0 +1,179 @@
+// Reading, taking from the cache, building and trying.
+#include "executor/ops/op_version.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "executor/ops/trial.h"
+#include "ir/wire/log.h"
+#include "kernels/jit/prebuilt.h"
+
+namespace opwire::ops {
+namespace {
+
+using jit::OpManifest;
+using jit::OpVariantSpec;
+
+constexpr int kQuarantineDeaths = 2;
+
+std::string ArchOf(const OpVariantSpec& spec, const std::string& backend) {
+  if (backend == "cpu") return jit::HostArch();
+  if (const auto least = spec.min_arch.find(backend); least != spec.min_arch.end()) return least->second;
+  return backend == "cuda" ? "sm_90a" : "gfx90a";  // what a GPU executor would ask for on today's machines
+}
+
+}  // namespace
+
+bool OpVersion::Loaded() const {
+  return std::ranges::any_of(variants, [](const Built& b) { return b.library != nullptr; });
+}
+
+bool OpVersion::Waiting() const {
+  return std::ranges::any_of(variants, [](const Built& b) { return b.state == Built::kWaiting; });
+}
+
+void OpVersion::AddTo(KernelSet& set) const {
+  const OpManifest& op = *manifest;
+  const DTypeSet dtypes = op.row.variables.empty() ? kAll : op.row.variables[0].types;
+  for (const Built& b : variants) {
+    if (b.backend != "cpu") {
+      set.other_backends.push_back({op.name(), b.spec.name, b.backend, b.arch, b.reason, b.state != Built::kWaiting});
+      continue;
+    }
+    Variant variant{op.name(), b.spec.name, Tier::kProduction, b.spec.priority, dtypes, "", op.folder};
+    variant.origin = b.origin;
+    if (b.library) {
+      variant.kernel = b.library->kernel();
+      variant.holds = b.library;
+      variant.build = b.key.empty() ? op.digest.substr(0, 12) : b.key.substr(0, 12);
+    } else {
+      variant.unavailable = b.state == Built::kWaiting ? "is being built" : b.reason;
+    }
+    set.variants.Add(std::move(variant));
+  }
+  set.variants.Add({op.name(), "reference", Tier::kReference, 0, dtypes, "", op.folder, reference->kernel(), Origin::kPrebuilt, reference});
+}
+
+OpSource::OpSource(OpSourceOptions options, std::unique_ptr<jit::BuildCache> cache, std::shared_ptr<const KernelSet> builtin)
+    : options_(std::move(options)), cache_(std::move(cache)), builtin_(std::move(builtin)) {
+  const jit::ToolchainOptions tools{.seconds = options_.seconds, .worker = options_.worker};
+  toolchains_.push_back(jit::HostCompiler(tools));
+  toolchains_.push_back(jit::Nvrtc(tools));
+  toolchains_.push_back(jit::Hiprtc(tools));
+}
+
+jit::Toolchain& OpSource::ToolchainOf(const std::string& backend) {
+  return **std::ranges::find_if(toolchains_, [&](const auto& t) { return t->backend() == backend; });
+}
+
+StatusOr<std::shared_ptr<OpVersion>> OpSource::ReadFiles(const std::string& folder, ReferenceProgram::When when) const {
+  auto version = std::make_shared<OpVersion>();
+  OPWIRE_ASSIGN_OR_RETURN(OpManifest manifest, jit::ReadManifest(folder));
+  version->manifest = std::make_shared<const OpManifest>(std::move(manifest));
+  const OpManifest& op = *version->manifest;
+  OPWIRE_ASSIGN_OR_RETURN(version->reference, ReferenceProgram::Make(op.declaration, op.row, op.reference, op.folder + "/reference", builtin_, when));
+  for (const OpVariantSpec& spec : op.variants) {
+    for (const std::string& backend : spec.backends) {
+      Built b{.spec = spec, .backend = backend, .arch = ArchOf(spec, backend)};
+      const auto least = spec.min_arch.find(backend);
+      b.reason = least == spec.min_arch.end() ? "" : jit::BelowArch(b.arch, least->second);
+      if (!b.reason.empty()) b.state = Built::kUnsuited;
+      version->variants.push_back(std::move(b));
+    }
+  }
+  return version;
+}
+
+StatusOr<std::shared_ptr<OpVersion>> OpSource::Read(const std::string& folder) {
+  OPWIRE_ASSIGN_OR_RETURN(std::shared_ptr<OpVersion> version, ReadFiles(folder, ReferenceProgram::When::kAsked));
+  const OpManifest& op = *version->manifest;
+  for (Built& b : version->variants) {
+    if (b.state == Built::kWaiting && !FromPrebuilt(op, b)) FromCache(op, b);
+  }
+  if (!version->Waiting()) return version;
+  // The reference answers where something is missing, so it is checked now.
+  OPWIRE_ASSIGN_OR_RETURN(std::shared_ptr<OpVersion> planned, ReadFiles(folder, ReferenceProgram::When::kNow));
+  if (planned->manifest->digest == op.digest) planned->variants = version->variants;
+  return planned;
+}
+
+// It was checked when it was made, on a machine of its architecture.
+bool OpSource::FromPrebuilt(const OpManifest& op, Built& b) {
+  const auto object = b.backend == "cpu" ? jit::FindPrebuilt(op, b.spec, b.arch) : std::nullopt;
+  if (!object) return false;
+  if (options_.died == op.name() + "@" + b.spec.name) {
+    // Built anew, it stands in the cache, which counts deaths.
+    jit::ForgetPrebuilt(*object);
+    return false;
+  }
+  auto library = jit::Library::Open(*object);
+  if (!library.ok()) {
+    Log(LogLevel::kWarning, "a prebuilt kernel does not load; it is built anew", {{"object", *object}, {"why", MessageOf(library.status())}});
+    return false;
+  }
+  b.library = *std::move(library);
+  b.origin = Origin::kPrebuilt;
+  b.state = Built::kReady;
+  return true;
+}
+
+bool OpSource::FromCache(const OpManifest& op, Built& b) {
+  auto request = jit::RequestFor(op, b.spec, b.backend, b.arch);
+  if (!request.ok()) return false;
+  auto entry = cache_->Find(ToolchainOf(b.backend), *request);
+  if (!entry || (b.backend == "cpu" && !entry->verdict.tried)) return false;
+  b.origin = Origin::kCached;
+  Take(op, b, *std::move(entry));
+  return true;
+}
+
+// Loads an object that was tried, or says why not.
+void OpSource::Take(const OpManifest& op, Built& b, jit::CacheEntry entry) {
+  b.key = entry.key;
+  b.state = Built::kFailed;
+  if (b.backend != "cpu") {
+    b.state = Built::kReady;
+    return;
+  }
+  CountDeath(op, b, entry);
+  if (!entry.verdict.failure.empty()) {
+    b.reason = entry.verdict.failure;
+  } else if (entry.verdict.deaths >= kQuarantineDeaths) {
+    b.reason = fmt::format("quarantined: executors died in it {} times; edit it, or remove it from the cache: opwire cache prune", entry.verdict.deaths);
+  } else if (auto library = jit::Library::Open(entry.object); library.ok()) {
+    b.library = *std::move(library);
+    b.state = Built::kReady;
+  } else {
+    b.reason = MessageOf(library.status());
+  }
+}
+
+// The executor before this one may have died in it.
+void OpSource::CountDeath(const OpManifest& op, const Built& b, jit::CacheEntry& entry) {
+  if (options_.died != op.name() + "@" + b.spec.name || death_counted_.exchange(true)) return;
+  ++entry.verdict.deaths;
+  if (Status s = cache_->SetVerdict(entry.key, entry.verdict); !s.ok()) Log(LogLevel::kWarning, "a kernel's death cannot be noted", {{"why", MessageOf(s)}});
+}
+
+void OpSource::Build(const OpManifest& op, Built& b) {
+  const auto fail = [&](const Status& why) {
+    b.state = Built::kFailed;
+    b.reason = MessageOf(why);
+  };
+  auto request = jit::RequestFor(op, b.spec, b.backend, b.arch);
+  if (!request.ok()) return fail(request.status());
+  auto entry = cache_->Get(ToolchainOf(b.backend), *request);
+  if (!entry.ok()) return fail(entry.status());
+  b.origin = entry->built ? Origin::kBuilt : Origin::kCached;
+  if (b.backend == "cpu" && !entry->verdict.tried) {
+    TrialOptions trial{.worker = options_.worker, .seconds = options_.seconds};
+    const auto report = TryKernel(op.folder, b.spec.name, entry->object, trial);
+    if (absl::IsInternal(report.status()) || absl::IsNotFound(report.status())) return fail(report.status());  // it says nothing about the kernel
+    entry->verdict = {.tried = true, .failure = report.ok() ? "" : MessageOf(report.status()), .deaths = entry->verdict.deaths};
+    if (Status s = cache_->SetVerdict(entry->key, entry->verdict); !s.ok()) Log(LogLevel::kWarning, "a verdict cannot be kept", {{"why", MessageOf(s)}});
+  }
+  Take(op, b, *std::move(entry));
+}
+
+}  // namespace opwire::ops

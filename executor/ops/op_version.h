@@ -1,0 +1,78 @@
+// A folder's op at one state of its files, and where the code of its variants comes from: prebuilt, else cached, else built and tried.
+#ifndef OPWIRE_EXECUTOR_OPS_OP_VERSION_H_
+#define OPWIRE_EXECUTOR_OPS_OP_VERSION_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/plan/reference.h"
+#include "kernels/jit/cache.h"
+#include "kernels/jit/library.h"
+#include "kernels/jit/manifest.h"
+#include "kernels/jit/toolchain.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::ops {
+
+// One variant of an op, for one backend.
+struct Built {
+  jit::OpVariantSpec spec;
+  std::string backend, arch;
+  enum State : uint8_t { kWaiting, kReady, kFailed, kUnsuited } state = kWaiting;  // kUnsuited: for the architecture, whatever its files say
+  std::string reason;  // why it is not there
+  std::string key;     // of its object in the cache
+  Origin origin = Origin::kBuilt;
+  std::shared_ptr<const jit::Library> library;  // cpu
+};
+
+struct OpVersion {
+  std::shared_ptr<const jit::OpManifest> manifest;
+  std::shared_ptr<const ReferenceProgram> reference;
+  std::vector<Built> variants;
+
+  bool Loaded() const;   // some variant runs here
+  bool Waiting() const;  // something must be built
+  // The variants, what they have for other backends, and the reference, in a set's own terms.
+  void AddTo(KernelSet& set) const;
+};
+
+struct OpSourceOptions {
+  std::string worker;    // the program that compiles and tries in processes of its own
+  double seconds = 60;   // of wall time, for a compilation and for a trial
+  std::string died;      // "op@variant" in which the executor before this one faulted; empty: it did not
+};
+
+// Any thread; several at a time.
+class OpSource {
+ public:
+  // `cache` may be null where no folder is read.
+  OpSource(OpSourceOptions options, std::unique_ptr<jit::BuildCache> cache, std::shared_ptr<const KernelSet> builtin);
+
+  // The folder's op with what is prebuilt or cached; what must be built still waits. Where something does, its reference was planned.
+  StatusOr<std::shared_ptr<OpVersion>> Read(const std::string& folder);
+  // Builds a variant that waits, tries it, and loads it; or says why not.
+  void Build(const jit::OpManifest& op, Built& b);
+
+  jit::BuildCache* cache() { return cache_.get(); }
+  const std::vector<std::unique_ptr<jit::Toolchain>>& toolchains() const { return toolchains_; }
+
+ private:
+  StatusOr<std::shared_ptr<OpVersion>> ReadFiles(const std::string& folder, ReferenceProgram::When when) const;
+  jit::Toolchain& ToolchainOf(const std::string& backend);
+  bool FromPrebuilt(const jit::OpManifest& op, Built& b);
+  bool FromCache(const jit::OpManifest& op, Built& b);
+  void Take(const jit::OpManifest& op, Built& b, jit::CacheEntry entry);
+  void CountDeath(const jit::OpManifest& op, const Built& b, jit::CacheEntry& entry);
+
+  const OpSourceOptions options_;
+  const std::unique_ptr<jit::BuildCache> cache_;
+  const std::shared_ptr<const KernelSet> builtin_;
+  std::vector<std::unique_ptr<jit::Toolchain>> toolchains_;
+  std::atomic<bool> death_counted_{false};
+};
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_EXECUTOR_OPS_OP_VERSION_H_
