@@ -1,4 +1,4 @@
-// Cases, calls between guard pages, comparison, and speed.
+// Calls between guard pages, comparison, and speed.
 #include "executor/ops/check.h"
 
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 #include <optional>
 #include <random>
 
+#include "executor/ops/cases.h"
 #include "executor/ops/guarded.h"
 #include "executor/plan/instance.h"
 #include "executor/plan/reference.h"
@@ -27,8 +28,6 @@ using jit::OpManifest;
 constexpr int64_t kMaxCaseBytes = int64_t{64} << 20;
 constexpr int64_t kBenchElements = int64_t{1} << 22;
 
-enum class Values : uint8_t { kOrdinary, kSpecial, kHostileIndices };
-
 double ToleranceOf(const OpManifest& op, DType dtype) {
   if (const auto it = op.tolerance.find(dtype); it != op.tolerance.end()) return it->second;
   switch (dtype) {
@@ -41,8 +40,6 @@ double ToleranceOf(const OpManifest& op, DType dtype) {
     default: return 0;
   }
 }
-
-bool IsFloat(DType t) { return (kFloats | kFloat8s).Has(t); }
 
 // One case of one combination of types: the op as a program of one node, bound to sizes.
 struct Bound {
@@ -63,7 +60,7 @@ class Checker {
   StatusOr<CheckReport> Run(std::shared_ptr<const KernelSet> builtin) {
     OPWIRE_RETURN_IF_ERROR(Prepare(std::move(builtin)));
     OPWIRE_ASSIGN_OR_RETURN(const std::vector<TypeBinding> bindings, TypeBindings(op_.row));
-    OPWIRE_ASSIGN_OR_RETURN(const std::vector<OpCase> cases, Cases());
+    OPWIRE_ASSIGN_OR_RETURN(const std::vector<OpCase> cases, CasesOf(op_, options_.thorough));
     for (const TypeBinding& types : bindings) {
       worst_ = 0;
       DType shown = DType::kInvalid;
@@ -105,36 +102,6 @@ class Checker {
 
   bool HasIndices() const {
     return std::ranges::any_of(op_.row.operands, [](const OperandSpec& o) { return o.domain != Domain::kAny; });
-  }
-
-  // Sizes to try: those of the manifest, and where it is thorough one, primes, and nothing at each extent in turn.
-  StatusOr<std::vector<OpCase>> Cases() const {
-    OPWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ExtentNames(op_.declaration));
-    std::vector<OpCase> cases;
-    const auto make = [&](const auto& extent) {
-      OpCase c;
-      for (size_t i = 0; i < names.size(); ++i) {
-        if (names[i] == "...") c.leading = {extent(i), 2};
-        else c.extents[names[i]] = extent(i);
-      }
-      return c;
-    };
-    constexpr int64_t kPrimes[] = {7, 13, 5, 11, 3, 17};
-    cases.push_back(make([&](size_t i) { return kPrimes[i % std::size(kPrimes)]; }));
-    if (options_.thorough) {
-      constexpr int64_t kLarger[] = {64, 129, 33, 40, 66, 31};
-      cases.push_back(make([](size_t) { return 1; }));
-      cases.push_back(make([&](size_t i) { return kLarger[i % std::size(kLarger)]; }));
-      cases.push_back(make([&](size_t i) { return kLarger[(i + 1) % std::size(kLarger)]; }));
-      for (size_t empty = 0; empty < names.size(); ++empty) cases.push_back(make([&](size_t i) { return i == empty ? 0 : kPrimes[i % std::size(kPrimes)]; }));
-    }
-    for (OpCase c : op_.tests) {
-      for (const auto& [name, value] : cases[0].extents) c.extents.emplace(name, value);
-      if (c.leading.empty()) c.leading = cases[0].leading;
-      cases.push_back(std::move(c));
-      if (!options_.thorough) break;
-    }
-    return cases;
   }
 
   static std::string Describe(const TypeBinding& types) {
@@ -201,32 +168,9 @@ class Checker {
 
   std::string Label() const { return fmt::format("{}@{}", op_.name(), variant_.name); }
 
-  // An operand's bytes.
   std::vector<uint8_t> Fill(const Bound& b, size_t operand, Values values) {
-    const DType dtype = b.dtypes[operand];
-    const int64_t size = DTypeBytes(dtype);
-    int64_t elements = 1;
-    for (int64_t e : b.shapes[operand]) elements *= e;
-    std::vector<uint8_t> bytes(static_cast<size_t>(elements * size));
     const bool index = op_.row.operands[operand].domain != Domain::kAny;
-    const int64_t extent = index ? IndexExtent(b, operand) : 0;
-    std::normal_distribution<double> normal(0, 2);
-    constexpr double kSpecials[] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
-                                    -std::numeric_limits<double>::infinity(), 0.0, -0.0, 1.0};
-    for (int64_t i = 0; i < elements; ++i) {
-      uint64_t bits;
-      if (index) {
-        bits = static_cast<uint64_t>(IndexValue(extent, values, dtype));
-      } else if (IsFloat(dtype)) {
-        const bool special = values == Values::kSpecial && random_() % 4 == 0;
-        bits = ElementBits(dtype, special ? kSpecials[random_() % std::size(kSpecials)] : normal(random_));
-      } else {
-        const auto small = static_cast<int64_t>(random_() % 17);
-        bits = ElementBits(dtype, kUnsigned.Has(dtype) || dtype == DType::kBool ? small : small - 8);
-      }
-      std::memcpy(bytes.data() + i * size, &bits, static_cast<size_t>(size));
-    }
-    return bytes;
+    return RandomOperand(b.dtypes[operand], b.shapes[operand], index ? std::optional(IndexExtent(b, operand)) : std::nullopt, values, random_);
   }
 
   // The extent that an index operand's values are positions in.
@@ -235,13 +179,6 @@ class Checker {
       if (name == op_.row.operands[operand].name) return b.extents.at(extent);
     }
     return 0;
-  }
-
-  int64_t IndexValue(int64_t extent, Values values, DType dtype) {
-    const int64_t most = dtype == DType::kI32 ? INT32_MAX : INT64_MAX, least = dtype == DType::kI32 ? INT32_MIN : INT64_MIN;
-    const int64_t hostile[] = {extent, -extent - 1, most, least, extent + 4096};
-    if (extent == 0 || values == Values::kHostileIndices) return hostile[random_() % std::size(hostile)];
-    return static_cast<int64_t>(random_() % static_cast<uint64_t>(2 * extent)) - extent;
   }
 
   Status CheckCase(Bound& b, Values values) {
