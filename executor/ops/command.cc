@@ -1,11 +1,10 @@
 // Building, checking and measuring the ops of folders, and looking after the cache.
 #include "executor/ops/command.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -25,13 +24,6 @@ using nlohmann::json;
 enum : int { kDone = 0, kFailed = 1, kUsage = 2 };
 constexpr double kTrialSeconds = 300;
 
-struct BuildFlags {
-  std::vector<std::string> directories;
-  bool all = false, json = false, quick = false;
-  uint64_t seed = 1;
-  jit::BuildCache::Options cache;
-};
-
 void PrintJson(const json& j) { fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace)); }
 
 std::vector<std::string> ArchsOf(const std::string& backend, bool all) {
@@ -49,7 +41,7 @@ class Builder {
   }
 
   int Run() {
-    auto cache = jit::BuildCache::Open(flags_.cache);
+    auto cache = jit::BuildCache::Open({.directory = flags_.cache});
     if (!cache.ok()) return Complain(cache.status());
     cache_ = *std::move(cache);
     if (!cache_->warning().empty()) fmt::print(stderr, "{}\n", cache_->warning());
@@ -158,13 +150,15 @@ class Builder {
   std::unique_ptr<jit::BuildCache> cache_;
 };
 
-struct CacheFlags {
-  jit::BuildCache::Options cache;
-  bool json = false;
-  int64_t bytes = 0;
-};
-
 std::string Bytes(int64_t n) { return n < 10240 ? fmt::format("{} B", n) : fmt::format("{:.1f} MiB", static_cast<double>(n) / (1 << 20)); }
+
+std::string TimeText(int64_t seconds) {
+  const auto at = static_cast<std::time_t>(seconds);
+  std::tm local{};
+  localtime_r(&at, &local);
+  char text[32];
+  return std::string(text, std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &local));
+}
 
 int List(jit::BuildCache& cache, bool as_json) {
   const std::vector<jit::CacheEntry> entries = cache.List();
@@ -182,58 +176,36 @@ int List(jit::BuildCache& cache, bool as_json) {
   for (const jit::CacheEntry& e : entries) {
     total += e.bytes;
     const std::string verdict = !e.verdict.tried ? "not tried" : !e.verdict.failure.empty() ? "refused: " + e.verdict.failure : e.verdict.deaths > 0 ? fmt::format("{} deaths", e.verdict.deaths) : "good";
-    fmt::print("{}  {:<32} {:<10} {:>9}  {:%Y-%m-%d %H:%M}  {}\n", e.key.substr(0, 12), e.name, e.arch, Bytes(e.bytes), fmt::localtime(static_cast<std::time_t>(e.used_at)), verdict);
+    fmt::print("{}  {:<32} {:<10} {:>9}  {}  {}\n", e.key.substr(0, 12), e.name, e.arch, Bytes(e.bytes), TimeText(e.used_at), verdict);
   }
   fmt::print("{} objects, {} in {}\n", entries.size(), Bytes(total), cache.directory());
   return kDone;
 }
 
-int WithCache(const CacheFlags& flags, bool prune) {
-  auto cache = jit::BuildCache::Open(flags.cache);
-  if (!cache.ok()) {
-    fmt::print(stderr, "opwire cache: {}\n", MessageOf(cache.status()));
-    return kFailed;
-  }
-  if (!prune) return List(**cache, flags.json);
-  const auto removed = (*cache)->Prune(flags.bytes);
-  if (!removed.ok()) {
-    fmt::print(stderr, "opwire cache: {}\n", MessageOf(removed.status()));
-    return kFailed;
-  }
-  if (flags.json) PrintJson({{"removed", *removed}});
-  else fmt::print("removed {} objects from {}\n", *removed, (*cache)->directory());
-  return kDone;
+StatusOr<std::unique_ptr<jit::BuildCache>> OpenCache(const CacheFlags& flags) { return jit::BuildCache::Open({.directory = flags.directory}); }
+
+int CacheFailed(const Status& status) {
+  fmt::print(stderr, "opwire cache: {}\n", MessageOf(status));
+  return kFailed;
 }
 
 }  // namespace
 
-int CommandMain(int argc, char** argv) {
-  CLI::App app("Builds the ops of users, and looks after what was built.", "opwire-executor");
-  app.require_subcommand(1);
-  BuildFlags build;
-  CLI::App* command = app.add_subcommand("build", "Build, check and measure the ops of folders");
-  command->add_option("directory", build.directories, "Folder of an op, or of such folders")->required();
-  command->add_flag("--all", build.all, "For every architecture that this machine can check, too; objects go into the folder, for machines without a compiler");
-  command->add_flag("--quick", build.quick, "Only a small case of each type, and no measurement");
-  command->add_option("--seed", build.seed, "Of the inputs")->capture_default_str();
-  command->add_flag("--json", build.json, "Print JSON");
-  command->add_option("--cache", build.cache.directory, "Directory of what was built");
-  CacheFlags cache;
-  CLI::App* list = app.add_subcommand("cache", "What was built");
-  list->require_subcommand(1);
-  CLI::App* show = list->add_subcommand("list", "Every object, the latest used first");
-  CLI::App* prune = list->add_subcommand("prune", "Remove objects, the least lately used first");
-  prune->add_option("--bytes", cache.bytes, "How much may stay")->check(CLI::NonNegativeNumber)->capture_default_str();
-  for (CLI::App* c : {show, prune}) {
-    c->add_flag("--json", cache.json, "Print JSON");
-    c->add_option("--cache", cache.cache.directory, "Directory of what was built");
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kDone : kUsage;
-  }
-  return command->parsed() ? Builder(build).Run() : WithCache(cache, prune->parsed());
+int BuildOps(const BuildFlags& flags) { return Builder(flags).Run(); }
+
+int ShowCache(const CacheFlags& flags) {
+  auto cache = OpenCache(flags);
+  return cache.ok() ? List(**cache, flags.json) : CacheFailed(cache.status());
+}
+
+int PruneCache(const CacheFlags& flags) {
+  auto cache = OpenCache(flags);
+  if (!cache.ok()) return CacheFailed(cache.status());
+  const auto removed = (*cache)->Prune(flags.bytes);
+  if (!removed.ok()) return CacheFailed(removed.status());
+  if (flags.json) PrintJson({{"removed", *removed}});
+  else fmt::print("removed {} objects from {}\n", *removed, (*cache)->directory());
+  return kDone;
 }
 
 }  // namespace opwire::ops

@@ -280,6 +280,37 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   return code;
 }
 
+// `opwire-executor build` and `opwire-executor cache`.
+int OpsMain(int argc, char** argv) {
+  CLI::App app("Builds the ops of users, and looks after what was built.", "opwire-executor");
+  app.require_subcommand(1);
+  ops::BuildFlags build;
+  CLI::App* builds = app.add_subcommand("build", "Build, check and measure the ops of folders");
+  builds->add_option("directory", build.directories, "Folder of an op, or of such folders")->required();
+  builds->add_flag("--all", build.all, "For older processors too; objects go into the folder, for machines without a compiler");
+  builds->add_flag("--quick", build.quick, "Only a small case of each type, and no measurement");
+  builds->add_option("--seed", build.seed, "Of the inputs")->capture_default_str();
+  builds->add_flag("--json", build.json, "Print JSON");
+  builds->add_option("--cache", build.cache, "Directory of what was built");
+  ops::CacheFlags cache;
+  CLI::App* caches = app.add_subcommand("cache", "What was built");
+  caches->require_subcommand(1);
+  CLI::App* show = caches->add_subcommand("list", "Every object, the latest used first");
+  CLI::App* prune = caches->add_subcommand("prune", "Remove objects, the least lately used first");
+  prune->add_option("--bytes", cache.bytes, "How much may stay")->check(CLI::NonNegativeNumber)->capture_default_str();
+  for (CLI::App* c : {show, prune}) {
+    c->add_flag("--json", cache.json, "Print JSON");
+    c->add_option("--cache", cache.directory, "Directory of what was built");
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : kUsage;
+  }
+  if (builds->parsed()) return ops::BuildOps(build);
+  return prune->parsed() ? ops::PruneCache(cache) : ops::ShowCache(cache);
+}
+
 }  // namespace
 }  // namespace opwire
 
@@ -288,7 +319,7 @@ int main(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "--jit-worker") return jit::WorkerMain(argc, argv);
   if (first == "--try-op") return ops::TrialMain();
-  if (first == "build" || first == "cache") return ops::CommandMain(argc, argv);
+  if (first == "build" || first == "cache") return OpsMain(argc, argv);
   TerminationSignals signals;
   CLI::App app("Binds one accelerator and runs programs on it, for the frontends that ask.\n\nExample:\n  opwire-executor --device cpu\n  "
                "opwire-executor --device cpu --cores 0-3 --label fast --data ./tensors\n\nExit codes: 0 drained, 1 cannot start, 2 usage, 3 device refused, 4 "
