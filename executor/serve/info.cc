@@ -43,6 +43,18 @@ json Measured(const std::vector<std::pair<std::string, Choice>>& choices, const 
   return out;
 }
 
+// With shapes, where a declaration has them.
+std::string SignatureOf(const OpRow& row, const KernelSet& kernels) {
+  for (const OpDeclaration& d : kernels.declarations) {
+    const size_t arrow = d.signature.find("->");
+    if (d.name != row.name || arrow == d.signature.npos) continue;
+    std::string_view operands = std::string_view(d.signature).substr(0, arrow);
+    while (operands.ends_with(' ')) operands.remove_suffix(1);
+    return fmt::format("{}({}) {}", d.name, operands, d.signature.substr(arrow));
+  }
+  return row.Signature();
+}
+
 std::string Dump(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 }  // namespace
@@ -140,8 +152,10 @@ std::string InfoWriter::Ops() const {
       names.push_back(v.name);
     }
     if (names.empty()) continue;
-    ops.push_back({{"op", row.name}, {"version", row.version}, {"signature", row.Signature()}, {"dtypes", dtypes.ToString()},
-                   {"variants", names}, {"effects", EffectsName(row.effects)}, {"doc", row.doc}});
+    json attrs = json::array();
+    for (const AttrSpec& a : row.attrs) attrs.push_back({{"name", a.name}, {"kind", AttrKindName(a.kind)}, {"required", !a.fallback}, {"doc", a.doc}});
+    ops.push_back({{"op", row.name}, {"version", row.version}, {"signature", SignatureOf(row, *core_.kernels_)}, {"dtypes", dtypes.ToString()},
+                   {"variants", names}, {"effects", EffectsName(row.effects)}, {"doc", row.doc}, {"attributes", attrs}});
   }
   return Dump(ops);
 }
@@ -172,7 +186,7 @@ StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) co
     return InvalidArgument("{} {}, not {}", row->Signature(),
                            row->variables.empty() ? "has one form for all" : "takes " + row->variables[0].types.ToString(), DTypeName(dtype));
   }
-  return Dump({{"op", row->name}, {"signature", row->Signature()}, {"doc", row->doc}, {"candidates", candidates}});
+  return Dump({{"op", row->name}, {"signature", SignatureOf(*row, *core_.kernels_)}, {"doc", row->doc}, {"candidates", candidates}});
 }
 
 std::string InfoWriter::Sessions(const std::string& principal) const {

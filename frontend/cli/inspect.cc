@@ -66,18 +66,15 @@ std::string JoinTexts(const json& list, std::string_view separator) {
 void PrintOp(const json& op) {
   fmt::print("{}\n  {}\n\n  dtypes:   {}\n  variants: {}\n  version:  {}\n  effects:  {}\n", Text(op.at("signature")), Text(op.at("doc")),
              Text(op.at("dtypes")), JoinTexts(op.at("variants"), ", "), Count(op.at("version")), Text(op.at("effects")));
-  const OpRow* row = Catalogue().Find(Text(op.at("op")));
-  if (!row) return;
   std::string aliases;
   for (const OpAlias& a : Catalogue().aliases()) {
-    if (a.name == row->name) aliases += fmt::format("{}{}", aliases.empty() ? "" : ", ", a.alias);
+    if (a.name == Text(op.at("op"))) aliases += fmt::format("{}{}", aliases.empty() ? "" : ", ", a.alias);
   }
   if (!aliases.empty()) fmt::print("  aliases:  {}\n", aliases);
-  if (row->attrs.empty()) return;
+  if (op.at("attributes").empty()) return;
   fmt::print("\n");
   Table table({"ATTRIBUTE", "KIND", "GIVEN", "MEANING"});
-  for (const AttrSpec& a : row->attrs)
-    table.Add({a.name, std::string(AttrKindName(a.kind)), a.fallback ? "optional" : "required", a.doc});
+  for (const json& a : op.at("attributes")) table.Add({Text(a.at("name")), Text(a.at("kind")), a.at("required") ? "required" : "optional", Text(a.at("doc"))});
   fmt::print("{}", table.ToString());
 }
 
