@@ -1,9 +1,11 @@
 // Random numbers of every type.
 #include "executor/ops/cases.h"
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <span>
 
 #include "ir/base/element.h"
 
@@ -21,9 +23,19 @@ int64_t IndexValue(int64_t extent, Values values, DType dtype, std::mt19937_64& 
 
 StatusOr<std::vector<jit::OpCase>> CasesOf(const jit::OpManifest& op, bool thorough) {
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ExtentNames(op.declaration));
+  // What has no default is as in the first test that gives it.
+  std::vector<NamedAttr> required;
+  for (const AttrSpec& a : op.row.attrs) {
+    for (const jit::OpCase& test : op.tests) {
+      const auto given = std::ranges::find_if(test.attrs, [&](const NamedAttr& n) { return n.name == a.name; });
+      if (a.fallback || given == test.attrs.end()) continue;
+      required.push_back(*given);
+      break;
+    }
+  }
   std::vector<jit::OpCase> cases;
   const auto make = [&](const auto& extent) {
-    jit::OpCase c;
+    jit::OpCase c{.attrs = required};
     for (size_t i = 0; i < names.size(); ++i) {
       if (names[i] == "...") c.leading = {extent(i), 2};
       else c.extents[names[i]] = extent(i);
@@ -33,15 +45,20 @@ StatusOr<std::vector<jit::OpCase>> CasesOf(const jit::OpManifest& op, bool thoro
   constexpr int64_t kPrimes[] = {7, 13, 5, 11, 3, 17};
   cases.push_back(make([&](size_t i) { return kPrimes[i % std::size(kPrimes)]; }));
   if (thorough) {
-    constexpr int64_t kLarger[] = {64, 129, 33, 40, 66, 31};
+    // Many extents make many elements.
+    constexpr int64_t kLargerOfFew[] = {64, 129, 33}, kLargerOfMany[] = {9, 16, 17, 8, 5, 3};
+    const std::span<const int64_t> larger = names.size() <= std::size(kLargerOfFew) ? std::span<const int64_t>(kLargerOfFew) : kLargerOfMany;
     cases.push_back(make([](size_t) { return 1; }));
-    cases.push_back(make([&](size_t i) { return kLarger[i % std::size(kLarger)]; }));
-    cases.push_back(make([&](size_t i) { return kLarger[(i + 1) % std::size(kLarger)]; }));
+    cases.push_back(make([&](size_t i) { return larger[i % larger.size()]; }));
+    cases.push_back(make([&](size_t i) { return larger[(i + 1) % larger.size()]; }));
     for (size_t empty = 0; empty < names.size(); ++empty) cases.push_back(make([&](size_t i) { return i == empty ? 0 : kPrimes[i % std::size(kPrimes)]; }));
   }
   for (jit::OpCase c : op.tests) {
     for (const auto& [name, value] : cases[0].extents) c.extents.emplace(name, value);
     if (c.leading.empty()) c.leading = cases[0].leading;
+    for (const NamedAttr& a : required) {
+      if (std::ranges::none_of(c.attrs, [&](const NamedAttr& n) { return n.name == a.name; })) c.attrs.push_back(a);
+    }
     cases.push_back(std::move(c));
     if (!thorough) break;
   }

@@ -366,7 +366,10 @@ class Checker {
         else c.extents[name] = each;
       }
     }
-    if (c.attrs.empty() && !op_.tests.empty()) c.attrs = op_.tests[0].attrs;
+    if (c.attrs.empty()) {
+      OPWIRE_ASSIGN_OR_RETURN(const std::vector<OpCase> cases, CasesOf(op_, /*thorough=*/false));
+      c.attrs = cases.back().attrs;
+    }
     OPWIRE_ASSIGN_OR_RETURN(std::optional<Bound> own, Bind(types, c, variant_.name));
     OPWIRE_ASSIGN_OR_RETURN(std::optional<Bound> reference, Bind(types, c, "reference"));
     if (!own) return absl::OkStatus();

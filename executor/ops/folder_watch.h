@@ -19,7 +19,8 @@ class FolderWatch {
   // told of in the log.
   void Add(std::map<std::string, std::string> wanted);
 
-  // Waits until something has changed and has been left alone for 50 ms: the folders. None: it was stopped.
+  // Waits until something has changed and has been left alone for 50 ms, or was first seen half a second ago: the folders. A folder that
+  // went, and one that comes back under its name, have changed. None: it was stopped.
   std::set<std::string> Wait();
   // Any thread: ends Wait, this one and all later ones.
   void Stop();
@@ -28,10 +29,12 @@ class FolderWatch {
   struct Place {
     std::string path, folder;
   };
+  bool TryToWatch(const std::string& path, const std::string& folder);
   void ReadEvents(std::set<std::string>& changed);
 
   const OwnedFd stop_, events_;
   std::map<int, Place> watched_;
+  std::map<std::string, std::string> missing_;  // that were watched, or should be: by path, the folder
 };
 
 }  // namespace opwire::ops

@@ -2,6 +2,7 @@
 #include "executor/ops/op_version.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -35,7 +36,11 @@ bool OpVersion::Waiting() const {
 
 void OpVersion::AddTo(KernelSet& set) const {
   const OpManifest& op = *manifest;
-  const DTypeSet dtypes = op.row.variables.empty() ? kAll : op.row.variables[0].types;
+  DTypeSet dtypes = op.row.variables.empty() ? DTypeSet() : op.row.variables[0].types;
+  if (op.row.variables.empty()) {
+    for (const OperandSpec& o : op.row.operands) dtypes = dtypes | op.row.TypesOf(o.type);
+  }
+  if (dtypes.Empty()) dtypes = kAll;
   for (const Built& b : variants) {
     if (b.backend != "cpu") {
       set.other_backends.push_back({op.name(), b.spec.name, b.backend, b.arch, b.reason, b.state != Built::kWaiting});
@@ -157,23 +162,39 @@ void OpSource::CountDeath(const OpManifest& op, const Built& b, jit::CacheEntry&
 }
 
 void OpSource::Build(const OpManifest& op, Built& b) {
+  constexpr int kTries = 4;  // what was built may be pruned before it is loaded
+  for (int i = 0; i < kTries; ++i) {
+    const std::string object = BuildOnce(op, b);
+    if (object.empty() || b.state == Built::kReady || access(object.c_str(), F_OK) == 0) return;
+  }
+}
+
+std::string OpSource::BuildOnce(const OpManifest& op, Built& b) {
   const auto fail = [&](const Status& why) {
     b.state = Built::kFailed;
     b.reason = MessageOf(why);
   };
   auto request = jit::RequestFor(op, b.spec, b.backend, b.arch);
-  if (!request.ok()) return fail(request.status());
-  auto entry = cache_->Get(ToolchainOf(b.backend), *request);
-  if (!entry.ok()) return fail(entry.status());
+  auto entry = request.ok() ? cache_->Get(ToolchainOf(b.backend), *request) : StatusOr<jit::CacheEntry>(request.status());
+  if (!entry.ok()) {
+    fail(entry.status());
+    return "";
+  }
+  const std::string object = entry->object;
   b.origin = entry->built ? Origin::kBuilt : Origin::kCached;
   if (b.backend == "cpu" && !entry->verdict.tried) {
     TrialOptions trial{.worker = options_.worker, .seconds = options_.seconds};
-    const auto report = TryKernel(op.folder, b.spec.name, entry->object, trial);
-    if (absl::IsInternal(report.status()) || absl::IsNotFound(report.status())) return fail(report.status());  // it says nothing about the kernel
+    const auto report = TryKernel(op.folder, b.spec.name, object, trial);
+    const bool of_kernel = !absl::IsInternal(report.status()) && !absl::IsNotFound(report.status()) && access(object.c_str(), F_OK) == 0;
+    if (!report.ok() && !of_kernel) {
+      fail(report.status());
+      return object;
+    }
     entry->verdict = {.tried = true, .failure = report.ok() ? "" : MessageOf(report.status()), .deaths = entry->verdict.deaths};
     if (Status s = cache_->SetVerdict(entry->key, entry->verdict); !s.ok()) Log(LogLevel::kWarning, "a verdict cannot be kept", {{"why", MessageOf(s)}});
   }
   Take(op, b, *std::move(entry));
+  return object;
 }
 
 }  // namespace opwire::ops

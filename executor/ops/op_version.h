@@ -63,6 +63,8 @@ class OpSource {
   jit::Toolchain& ToolchainOf(const std::string& backend);
   bool FromPrebuilt(const jit::OpManifest& op, Built& b);
   bool FromCache(const jit::OpManifest& op, Built& b);
+  // The object that it came to; empty: none.
+  std::string BuildOnce(const jit::OpManifest& op, Built& b);
   void Take(const jit::OpManifest& op, Built& b, jit::CacheEntry entry);
   void CountDeath(const jit::OpManifest& op, const Built& b, jit::CacheEntry& entry);
 

@@ -5,6 +5,7 @@
 
 #include <iostream>
 #include <iterator>
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "executor/ops/guarded.h"
@@ -72,6 +73,7 @@ StatusOr<CheckReport> TryKernel(const std::string& folder, const std::string& va
   // What libraries it needs is the user's affair.
   if (const char* path = std::getenv("LD_LIBRARY_PATH")) process.environment.push_back(fmt::format("LD_LIBRARY_PATH={}", path));
   OPWIRE_ASSIGN_OR_RETURN(const jit::ProcessResult result, jit::RunProcess(process));
+  if (result.signal == SIGKILL && !result.timed_out) return Internal("the trial of {} was killed", variant);  // by whom is not the kernel's affair
   if (result.timed_out) return FailedPrecondition("{} did not return within {} s", variant, options.seconds);
   if (!result.output.empty()) return ReadReport(result.output);
   return FailedPrecondition("its process ended with {}{}", result.Describe(), result.errors.empty() ? "" : ": " + Clip(result.errors, 256));

@@ -339,17 +339,19 @@ class UserOpsImpl final : public UserOps {
   void Changed(const std::string& path) {
     std::vector<std::string> read;
     if (IsOp(path)) {
-      read.push_back(path);
+      Install(path, source_->Read(path));
     } else {
       const bool holds = std::ranges::find(options_.directories, path) != options_.directories.end();
       const auto below = holds ? jit::OpFolders(path) : std::vector<std::string>();
       std::lock_guard lock(mutex_);
-      const size_t gone = folders_.erase(path);
-      dirty_ |= gone > 0;
+      dirty_ |= folders_.erase(path) > 0;
       if (below.ok()) std::ranges::copy_if(*below, std::back_inserter(read), [&](const std::string& f) { return !folders_.contains(f); });
+    }
+    {
       // One that had to stand back for its name may have it now.
+      std::lock_guard lock(mutex_);
       for (const auto& [other, folder] : folders_) {
-        if (gone > 0 && !folder.live) read.push_back(other);
+        if (!folder.live && other != path) read.push_back(other);
       }
     }
     for (const std::string& folder : read) Install(folder, source_->Read(folder));

@@ -55,12 +55,15 @@ class Instance::Builder {
   }
 
   StatusOr<std::unique_ptr<Instance>> Build() {
+    const CrashRecord::Running running(options_.crash, f_.name);
+    running_ = &running;
     OPWIRE_RETURN_IF_ERROR(CheckConstraints());
     OPWIRE_RETURN_IF_ERROR(SizeValues());
     SizeSlots();
     Reserve();
     OPWIRE_RETURN_IF_ERROR(ReserveResults());
     for (uint32_t n = 0; n < f_.nodes.size(); ++n) {
+      node_ = n;
       Status status = PlaceNode(n);
       if (!status.ok()) return WithSite(std::move(status), Site(n));
     }
@@ -296,10 +299,11 @@ class Instance::Builder {
 
   StatusOr<const Variant*> Choose(const OpRow& row, const Node& node, const opw_call& call, double expected_ns) const {
     const DType dtype = KeyDType(row, node, types_.types);
+    const VariantTable::Asks asks = [&](const Variant& v) { running_->Step(CrashRecord::Mark(node_, v.label)); };
     Choices* const choices = p_.kernels->choices.get();
     // Some sizes are no work, and take no measuring.
-    if (!choices || call.results[0].elements == 0) return variants_.Choose(node.op, dtype, call, node.pin);
-    return variants_.Choose(node.op, dtype, call, node.pin, *choices, expected_ns);
+    if (!choices || call.results[0].elements == 0) return variants_.Choose(node.op, dtype, call, node.pin, asks);
+    return variants_.Choose(node.op, dtype, call, node.pin, *choices, expected_ns, asks);
   }
 
   Status PlaceNode(uint32_t n) {
@@ -338,9 +342,11 @@ class Instance::Builder {
 
     int64_t workspace = 0;
     call.context = kernel.context;
+    running_->Step(step.mark);
     if (kernel.prepare) {
       if (kernel.prepare(&call, &call.state, &workspace) != OPW_OK) return Internal("{}@{} could not be prepared", node.op, variant->name);
       if (kernel.release) out_->prepared_.push_back({kernel.release, call.state});
+      if (workspace < 0) return Internal("{}@{} asked for a workspace of {} bytes", node.op, variant->name, workspace);
     }
 
     // Results, then operands that end here give their memory back: a kernel's results never overlap what it reads.
@@ -465,6 +471,8 @@ class Instance::Builder {
   std::vector<std::pair<size_t, int64_t>> workspaces_;
   ScratchPlanner scratch_;
   int64_t owned_bytes_ = 0;     // no_arena
+  const CrashRecord::Running* running_ = nullptr;  // Build's
+  uint32_t node_ = 0;           // that is being placed
 };
 
 StatusOr<std::unique_ptr<Instance>> Instance::Build(const Program& program, uint32_t function, std::vector<int64_t> symbols,

@@ -31,6 +31,7 @@ struct InstanceOptions {
   opw_runtime* runtime = nullptr;
   bool no_arena = false;     // every value in heap memory of its own, for sanitizers,
   int64_t most = INT64_MAX;  // of which there may be so much
+  class CrashRecord* crash = nullptr;  // notes whose code runs while kernels are measured and prepared; may be null
 };
 
 // A parameter or result as the outside sees it.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <iterator>
 
 namespace opwire {
@@ -21,7 +22,7 @@ struct sigaction g_before[std::size(kFaults)];
 
 // Notes the signal, and lets it happen again as if nobody had caught it.
 void OnFault(int signal) {
-  g_faulting->NoteFault(signal);
+  if (g_faulting) g_faulting->NoteFault(signal);
   for (size_t i = 0; i < std::size(kFaults); ++i) {
     if (kFaults[i] == signal) sigaction(signal, &g_before[i], nullptr);
   }
@@ -47,15 +48,24 @@ Death CrashRecord::DeathIn(int fd) {
 }
 
 std::string Death::ToString() const {
-  const std::string how = fault == SIGXCPU ? ", for it did not return" : fault ? fmt::format(", by signal {} ({})", fault, strsignal(fault)) : "";
+  const std::string how = fault == SIGXCPU ? ", for it did not return" : fault == SIGTERM ? ", for it ended the process" : fault ? fmt::format(", by signal {} ({})", fault, strsignal(fault)) : "";
   return any() ? fmt::format("{} ({}){}", kernel, where, how) : "";
 }
 
 void CrashRecord::CatchFaults() {
   g_faulting = this;
+  static uint8_t stack[64 << 10];
+  stack_t alternative{};
+  alternative.ss_sp = stack;
+  alternative.ss_size = sizeof(stack);
+  sigaltstack(&alternative, nullptr);
+  std::atexit([] {
+    if (g_faulting && g_faulting->c_->running) g_faulting->NoteFault(SIGTERM);
+  });
   for (size_t i = 0; i < std::size(kFaults); ++i) {
     struct sigaction action {};
     action.sa_handler = OnFault;
+    action.sa_flags = SA_ONSTACK;
     sigaction(kFaults[i], &action, &g_before[i]);
   }
 }
@@ -84,6 +94,7 @@ void CrashRecord::SetLabels(const std::vector<std::string>& labels) {
 }
 
 CrashRecord::~CrashRecord() {
+  if (g_faulting == this) g_faulting = nullptr;
   if (c_) munmap(c_, kBytes);
 }
 

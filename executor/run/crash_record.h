@@ -18,7 +18,8 @@ namespace opwire {
 struct Death {
   std::string kernel;  // "matmul@onednn"; empty: it ended in peace
   std::string where;   // "node %3 of @mlp"
-  int fault = 0;       // the signal that the process itself raised, SIGXCPU for a kernel that did not return; 0: it was killed from outside
+  int fault = 0;       // the signal that the process itself raised, SIGXCPU for a kernel that did not return, SIGTERM for one that called
+                       // exit; 0: it was killed from outside
 
   bool any() const { return !kernel.empty(); }
   // "matmul@onednn (node %3 of @mlp), by signal 11 (Segmentation fault)".
@@ -26,35 +27,7 @@ struct Death {
 };
 
 class CrashRecord {
- public:
-  // Maps the file anew. What an earlier process left running there comes back in `death`.
-  static StatusOr<std::unique_ptr<CrashRecord>> Open(const std::string& path, uint64_t incarnation, Death& death);
-  ~CrashRecord();
-
-  // What steps refer to, "op@variant"; labels are only ever added. Beyond 8192 a step is noted without one.
-  void SetLabels(const std::vector<std::string>& labels);
-
-  static uint64_t Mark(uint32_t node, uint32_t label) { return uint64_t{label} << 32 | node; }
-
-  void BeginRun(const std::string& program) {
-    const size_t n = std::min(program.size(), sizeof(c_->program) - 1);
-    std::memcpy(c_->program, program.data(), n);
-    c_->program[n] = 0;
-    c_->running = 1;
-  }
-  void BeginStep(uint64_t mark) { __atomic_store_n(&c_->mark, mark, __ATOMIC_RELAXED); }
-  void EndRun() { c_->running = 0; }
-
-  // From here on this process notes by which fault it ends. Once, for one record that lives as long as the process.
-  void CatchFaults();
-  // Any thread, and a signal's handler.
-  void NoteFault(int signal) { __atomic_store_n(&c_->fault, static_cast<uint32_t>(signal), __ATOMIC_RELAXED); }
-
-  // Any thread: the label of the step that began last.
-  std::string label() const { return LabelAt(*c_, __atomic_load_n(&c_->mark, __ATOMIC_RELAXED)); }
-
- private:
-  static constexpr size_t kLabelBytes = 112, kMaxLabels = 8192;
+  static constexpr size_t kLabelBytes = 144, kMaxLabels = 8192;
   struct Contents {
     uint64_t magic;
     uint64_t incarnation;
@@ -66,6 +39,49 @@ class CrashRecord {
     char program[64];
     // Then `labels` names of kLabelBytes each.
   };
+
+ public:
+  // Maps the file anew. What an earlier process left running there comes back in `death`.
+  static StatusOr<std::unique_ptr<CrashRecord>> Open(const std::string& path, uint64_t incarnation, Death& death);
+  ~CrashRecord();
+
+  // What steps refer to, "op@variant"; labels are only ever added. Beyond 8192 a step is noted without one.
+  void SetLabels(const std::vector<std::string>& labels);
+
+  static uint64_t Mark(uint32_t node, uint32_t label) { return uint64_t{label} << 32 | node; }
+
+  // As long as it lives kernels of the program run; `record` may be null. One at a time.
+  class Running {
+   public:
+    Running(CrashRecord* record, const std::string& program) : c_(record ? record->c_ : nullptr) {
+      if (!c_) return;
+      const size_t n = std::min(program.size(), sizeof(c_->program) - 1);
+      std::memcpy(c_->program, program.data(), n);
+      c_->program[n] = 0;
+      c_->running = 1;
+    }
+    ~Running() {
+      if (c_) c_->running = 0;
+    }
+    Running(const Running&) = delete;
+    void Step(uint64_t mark) const {
+      if (c_) __atomic_store_n(&c_->mark, mark, __ATOMIC_RELAXED);
+    }
+
+   private:
+    Contents* const c_;
+  };
+
+  // From here on this process notes by which fault it ends, on this thread even where its stack is full. Once, for one record that lives as
+  // long as the process.
+  void CatchFaults();
+  // Any thread, and a signal's handler.
+  void NoteFault(int signal) { __atomic_store_n(&c_->fault, static_cast<uint32_t>(signal), __ATOMIC_RELAXED); }
+
+  // Any thread: the label of the step that began last.
+  std::string label() const { return LabelAt(*c_, __atomic_load_n(&c_->mark, __ATOMIC_RELAXED)); }
+
+ private:
   CrashRecord() = default;
   static constexpr size_t kBytes = sizeof(Contents) + kMaxLabels * kLabelBytes;  // of which what no label fills takes no space
   static std::string LabelAt(const Contents& c, uint64_t mark);

@@ -60,7 +60,6 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment, 
     return status;
   }
   instance_->busy = true;
-  if (env.crash) env.crash->BeginRun(program_->module.functions[message.function()].name);
   return status;
 }
 
@@ -182,7 +181,7 @@ Status Run::FindInstance(const RunEnvironment& env) {
     return absl::OkStatus();
   }
   OPWIRE_ASSIGN_OR_RETURN(auto built, Instance::Build(*program_, message_->function(), symbols_,
-                                                      {env.device->runtime(), env.no_arena, env.lanes->capacity()}));
+                                                      {env.device->runtime(), env.no_arena, env.lanes->capacity(), env.crash}));
   instance_ = built.get();
   ready.insert(ready.begin(), std::move(built));
   for (size_t i = ready.size(); i-- > 1 && static_cast<int64_t>(ready.size()) > env.max_instances;) {
@@ -282,6 +281,7 @@ ErrorSite Run::SiteOfStep(uint32_t node) const {
 }
 
 Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
+  const CrashRecord::Running running(env.crash, program_->module.functions[message_->function()].name);
   const std::span<const Step> steps = instance_->steps();
   const std::atomic<uint32_t>& stop = env.device->stop();
   const Nanos begun = env.clock();
@@ -290,7 +290,7 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
   Outcome outcome = Outcome::kDone;
   while (pc_ < steps.size() && !aborted_) {
     const Step& s = steps[pc_];
-    if (env.crash) env.crash->BeginStep(s.mark);
+    running.Step(s.mark);
     const Nanos step_begun = profile ? env.clock() : 0;
     const int rc = s.run(&s.call);
     if (profile) step_ns_.push_back(static_cast<uint64_t>(env.clock() - step_begun));
@@ -436,7 +436,6 @@ void Run::End(const RunEnvironment& env) {
     if (!aborted_) instance_->took = ran_;
   }
   if (lane_) env.lanes->Release(lane_);
-  if (env.crash) env.crash->EndRun();
   program_.reset();
   held_.clear();
   kept_.clear();

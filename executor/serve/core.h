@@ -139,6 +139,7 @@ class Core {
 
   // core_run.cc
   void ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run);
+  Status BeginRun(Nanos now, Session& s, const QueuedRequest& q, std::shared_ptr<const Program> program, const fb::Run& run, bool& wait);
   // A slice of the run that has begun.
   Run::Outcome RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos deadline);
   void ContinueRun(Nanos now, Session& s);

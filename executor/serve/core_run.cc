@@ -46,7 +46,7 @@ void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::R
   auto program = ProgramOf(s, q.attachment, run);
   Status status = program.status();
   bool wait = false;
-  if (status.ok()) status = s.run.Begin(environment_, *s.store, q.attachment, *std::move(program), run, wait);
+  if (status.ok()) status = BeginRun(now, s, q, *std::move(program), run, wait);
   if (wait) {
     // Runs that were put aside hold every lane: this one's turn comes when one of them ends.
     s.virtual_time = std::max(s.virtual_time, virtual_now_ + options_.slice);
@@ -59,6 +59,14 @@ void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::R
     return Pop(s);
   }
   ContinueRun(now, s);
+}
+
+// The watchdog looks at this, too: kernels are prepared and measured here.
+Status Core::BeginRun(Nanos now, Session& s, const QueuedRequest& q, std::shared_ptr<const Program> program, const fb::Run& run, bool& wait) {
+  gate_.Enter({s.id, q.attachment, q.request->seq()}, now, kNever);
+  Status status = s.run.Begin(environment_, *s.store, q.attachment, std::move(program), run, wait);
+  gate_.Leave();
+  return status;
 }
 
 Run::Outcome Core::RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos deadline) {
@@ -133,7 +141,7 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
 Status Core::BeginOfBatch(Session& s, const QueuedRequest& q, const fb::Run& run, bool& wait) {
   auto program = ProgramOf(s, q.attachment, run);
   if (!program.ok()) return program.status();
-  OPWIRE_RETURN_IF_ERROR(s.run.Begin(environment_, *s.store, q.attachment, *std::move(program), run, wait));
+  OPWIRE_RETURN_IF_ERROR(BeginRun(options_.clock(), s, q, *std::move(program), run, wait));
   if (wait || static_cast<int64_t>(s.batch.builder.GetSize() + kEnvelopeBytes) + s.run.ReplyBytes() <= static_cast<int64_t>(kMaxFrameBytes)) {
     return absl::OkStatus();
   }

@@ -170,7 +170,7 @@ StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) co
       core_.kernels_->choices ? core_.kernels_->choices->Of(row->name + " ") : std::vector<std::pair<std::string, Choice>>();
   json candidates = json::array();
   for (DType key : keys) {
-    if (dtype != DType::kInvalid && key != dtype) continue;
+    if (dtype != DType::kInvalid && key != DType::kInvalid && key != dtype) continue;
     for (const Candidate& c : core_.kernels_->variants.Explain(row->name, key)) {
       candidates.push_back({{"dtype", key == DType::kInvalid ? "-" : DTypeName(key)},
                             {"variant", c.variant->name},

@@ -277,6 +277,8 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (!tcp) {
     for (const char* suffix : {"ctl", "run", "ring"}) remove(suffix);
   }
+  // What is being built ends with the process.
+  if (!(*user_ops)->Settled()) _exit(code);
   return code;
 }
 

@@ -99,7 +99,7 @@ Status RunExecutor(std::vector<std::string> args) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127) return WithNext(NotFound("{} cannot be run", program), "install it beside opwire, or put it on the PATH");
   if (WIFEXITED(status) && WEXITSTATUS(status) == 2) return WithNext(Usage("{} took none of it", args[0]), "see what it said above");
-  return WithNext(FailedPrecondition("opwire {}: something failed", args[0]), "see what it said above");
+  return WithNext(Internal("opwire {}: something failed", args[0]), "see what it said above");
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ class ShapeRule {
   }
 
   bool Binds(std::string_view extent) const {
+    if (attrs_.contains(extent)) return false;
     return std::ranges::any_of(signature_.operands, [&](const Parameter& p) {
       return std::ranges::any_of(p.pattern.extents, [&](const ExtentExpr& e) { return IsName(e) && e[0].name == extent; });
     });
@@ -151,8 +152,9 @@ class ShapeRule {
 };
 
 Status CheckLine(std::string_view doc, std::string_view what) {
-  if (doc.size() <= 512 && doc.find('\n') == doc.npos) return absl::OkStatus();
-  return InvalidArgument("{}: expected one line of at most 512 bytes", what);
+  const bool control = std::ranges::any_of(doc, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; });
+  if (doc.size() <= 512 && !control) return absl::OkStatus();
+  return InvalidArgument("{}: expected one line of at most 512 bytes, without control characters", what);
 }
 
 Status CheckAttrs(const std::vector<AttrSpec>& attrs) {

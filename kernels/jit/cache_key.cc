@@ -41,7 +41,7 @@ StatusOr<Header> ReadHeader(const std::string& path) {
   const std::optional<FileStamp> before = StampOf(path);
   OPWIRE_ASSIGN_OR_RETURN(std::string sha256, Sha256OfFile(path));
   if (!before) return NotFound("{}: was there and is gone", path);
-  const bool settled = std::max(before->modified_ns, before->changed_ns) + kClockGrainNs < RealTimeNs();
+  const bool settled = before->changed_ns + kClockGrainNs < RealTimeNs();
   return Header{path, settled ? *before : FileStamp{}, std::move(sha256)};
 }
 
@@ -89,7 +89,7 @@ StatusOr<std::vector<Header>> ReadHeaders(const std::vector<std::string>& paths,
   for (const std::string& path : paths) {
     OPWIRE_ASSIGN_OR_RETURN(Header header, ReadHeader(path));
     const std::optional<FileStamp> stamp = StampOf(path);
-    if (!stamp || std::max(stamp->modified_ns, stamp->changed_ns) + kClockGrainNs >= begun_ns)
+    if (!stamp || stamp->changed_ns + kClockGrainNs >= begun_ns)
       return Aborted("{}: changed while it was compiled", path);
     headers.push_back(std::move(header));
   }

@@ -3,9 +3,25 @@
 
 #include <dlfcn.h>
 
+#include <cfenv>
+
 namespace opwire::jit {
+namespace {
+
+// A library that was linked for fast arithmetic sets its loader's thread to flush subnormals to zero: this puts that back.
+class KeepArithmetic {
+ public:
+  KeepArithmetic() { std::fegetenv(&before_); }
+  ~KeepArithmetic() { std::fesetenv(&before_); }
+
+ private:
+  std::fenv_t before_;
+};
+
+}  // namespace
 
 StatusOr<std::shared_ptr<const Library>> Library::Open(const std::string& path, int kernels) {
+  const KeepArithmetic keep;
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     const char* why = dlerror();
@@ -24,7 +40,10 @@ StatusOr<std::shared_ptr<const Library>> Library::Open(const std::string& path, 
   return library;
 }
 
-Library::~Library() { dlclose(handle_); }
+Library::~Library() {
+  const KeepArithmetic keep;
+  dlclose(handle_);
+}
 
 std::string KernelSymbol(int index) { return index == 0 ? "opwire_kernel" : fmt::format("opwire_kernel_{}", index); }
 

@@ -140,7 +140,9 @@ StatusOr<std::vector<std::string>> Backends(const Json& value, const std::string
 
 StatusOr<OpVariantSpec> ReadVariant(const std::string& folder, const std::string& name, const Json& j) {
   const std::string where = fmt::format("variants.{}", Clip(name));
-  if (!IsIdentifier(name) || name == "reference") return InvalidArgument("{}: expected an identifier other than reference", where);
+  if (!IsIdentifier(name) || name.size() > 64 || name == "reference") {
+    return InvalidArgument("{}: expected an identifier of at most 64 bytes, other than reference", where);
+  }
   if (!j.is_object()) return Wrong(where, "an object", j);
   OpVariantSpec v{.name = name, .backends = {"cpu"}};
   for (const auto& [field, value] : j.items()) {
@@ -185,8 +187,10 @@ StatusOr<OpVariantSpec> ReadVariant(const std::string& folder, const std::string
   return v;
 }
 
-StatusOr<OpCase> ReadCase(const OpRow& row, const Json& j, const std::string& where) {
+StatusOr<OpCase> ReadCase(const OpManifest& m, const Json& j, const std::string& where) {
   if (!j.is_object()) return Wrong(where, "an object", j);
+  const OpRow& row = m.row;
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ExtentNames(m.declaration));
   OpCase c;
   for (const auto& [key, value] : j.items()) {
     if (key == "attributes") {
@@ -207,8 +211,8 @@ StatusOr<OpCase> ReadCase(const OpRow& row, const Json& j, const std::string& wh
     if (key == "...") {
       if (!value.is_array() || value.size() > static_cast<size_t>(kMaxRank) || !std::ranges::all_of(value, extent)) return Wrong(where + "....", "a list of extents", value);
       c.leading = value.get<std::vector<int64_t>>();
-    } else if (!IsIdentifier(key)) {
-      return InvalidArgument("{}: '{}': expected an extent's name, '...' or attributes", where, Clip(key));
+    } else if (std::ranges::find(names, key) == names.end()) {
+      return InvalidArgument("{}: '{}': expected attributes, or an extent of the signature: {}", where, Clip(key), fmt::join(names, ", "));
     } else if (!extent(value)) {
       return Wrong(where + "." + key, wanted, value);
     } else {
@@ -249,11 +253,11 @@ StatusOr<OpManifest> Read(const std::string& folder, const Json& j) {
   if (const auto tests = at("tests"); tests != j.end()) {
     if (!tests->is_array() || tests->size() > kMaxTests) return Wrong("tests", fmt::format("a list of at most {} cases", kMaxTests), *tests);
     for (size_t i = 0; i < tests->size(); ++i) {
-      OPWIRE_ASSIGN_OR_RETURN(m.tests.emplace_back(), ReadCase(m.row, (*tests)[i], fmt::format("tests[{}]", i)));
+      OPWIRE_ASSIGN_OR_RETURN(m.tests.emplace_back(), ReadCase(m, (*tests)[i], fmt::format("tests[{}]", i)));
     }
   }
   if (const auto bench = at("bench"); bench != j.end()) {
-    OPWIRE_ASSIGN_OR_RETURN(m.bench, ReadCase(m.row, *bench, "bench"));
+    OPWIRE_ASSIGN_OR_RETURN(m.bench, ReadCase(m, *bench, "bench"));
   }
   if (const auto tolerance = at("tolerance"); tolerance != j.end()) {
     if (!tolerance->is_object()) return Wrong("tolerance", "an object", *tolerance);

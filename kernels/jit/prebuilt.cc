@@ -4,6 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "kernels/abi.h"
 #include "kernels/jit/digest.h"
 #include "kernels/jit/files.h"
@@ -11,19 +14,36 @@
 namespace opwire::jit {
 namespace {
 
+constexpr size_t kMaxFiles = 4096;
+
 std::string PathOf(const OpManifest& op, const OpVariantSpec& variant, const std::string& arch) {
   return fmt::format("{}/prebuilt/{}-{}.so", op.folder, variant.name, arch);
 }
 
-// Of all files of the folder that the object is made of, and of the object's own bytes.
+// All files of the folder that could be a part of an object, manifests do not name every header: by name.
+StatusOr<std::vector<std::string>> FilesOf(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename();
+    if (name.starts_with('.') || (it.depth() == 0 && name == "prebuilt")) it.disable_recursion_pending();
+    else if (it->is_regular_file(error)) files.push_back(it->path().lexically_relative(folder));
+    if (files.size() > kMaxFiles) return ResourceExhausted("{}: expected at most {} files", folder, kMaxFiles);
+  }
+  if (error) return NotFound("{}: {}", folder, error.message());
+  std::ranges::sort(files);
+  return files;
+}
+
+// Of all of them, and of the object's own bytes.
 StatusOr<std::string> RecordOf(const OpManifest& op, const OpVariantSpec& variant, const std::string& arch, const std::string& object) {
   Digest digest;
   digest.Add(int64_t{OPW_ABI_VERSION}).Add(std::string_view(op.digest)).Add(std::string_view(variant.name)).Add(std::string_view(arch));
-  for (const std::vector<std::string>* files : {&variant.sources, &variant.headers}) {
-    for (const std::string& name : *files) {
-      OPWIRE_ASSIGN_OR_RETURN(const std::string text, ReadFile(op.folder + "/" + name));
-      digest.Add(std::string_view(name)).Add(std::string_view(text));
-    }
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOf(op.folder));
+  for (const std::string& name : files) {
+    OPWIRE_ASSIGN_OR_RETURN(const std::string sha256, Sha256OfFile(op.folder + "/" + name));
+    digest.Add(std::string_view(name)).Add(std::string_view(sha256));
   }
   OPWIRE_ASSIGN_OR_RETURN(const std::string bytes, Sha256OfFile(object));
   return digest.Add(std::string_view(bytes)).Hex() + "\n";

@@ -144,6 +144,11 @@ std::optional<double> MeasureCall(const opw_kernel& kernel, const opw_call& size
   call.state = nullptr;
   call.workspace_bytes = 0;
   if (kernel.prepare && kernel.prepare(&call, &call.state, &call.workspace_bytes) != OPW_OK) return std::nullopt;
+  constexpr int64_t kMostWorkspace = int64_t{256} << 20;  // it was to be a small call
+  if (call.workspace_bytes < 0 || call.workspace_bytes > kMostWorkspace) {
+    if (kernel.release) kernel.release(call.state);
+    return std::nullopt;
+  }
   call.workspace = allocate(call.workspace_bytes);
   call.operands = operands.data();
   call.results = results.data();

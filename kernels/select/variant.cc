@@ -32,17 +32,20 @@ std::string ReasonAgainst(const Variant& v, DType dtype) {
 }
 
 // Null too where there is no call to ask about.
-const char* ReasonAgainstCall(const Variant& v, const opw_call* call) {
+const char* ReasonAgainstCall(const Variant& v, const opw_call* call, const VariantTable::Asks& asks) {
   if (call == nullptr || v.kernel.supports == nullptr) return nullptr;
+  if (asks) asks(v);
   opw_call asked = *call;
   asked.context = v.kernel.context;
   return v.kernel.supports(&asked);
 }
 
 // In the fixed order, but that the fastest goes first where it is clearly faster.
-Choice Measure(const std::vector<const Variant*>& rivals, const opw_call& call, const OpRow& row) {
+Choice Measure(const std::vector<const Variant*>& rivals, const opw_call& call, const OpRow& row,
+               const VariantTable::Asks& asks) {
   Choice choice;
   for (const Variant* v : rivals) {
+    if (asks) asks(*v);
     if (const auto ns = MeasureCall(v->kernel, call, row)) choice.order.emplace_back(v->name, *ns);
   }
   if (choice.order.empty()) return {{{rivals[0]->name, 0}}};
@@ -112,17 +115,17 @@ std::span<const Variant> VariantTable::Of(std::string_view op) const {
   return {begin, end};
 }
 
-StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin) const {
-  return Pick(op, dtype, &call, pin);
+StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin, const Asks& asks) const {
+  return Pick(op, dtype, &call, pin, asks);
 }
 
 StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin, Choices& choices,
-                                              double expected_ns) const {
-  OPWIRE_ASSIGN_OR_RETURN(const Variant* const first, Pick(op, dtype, &call, pin));
+                                              double expected_ns, const Asks& asks) const {
+  OPWIRE_ASSIGN_OR_RETURN(const Variant* const first, Pick(op, dtype, &call, pin, asks));
   if (!pin.empty() || expected_ns > kMeasureBelowNs) return first;
   std::vector<const Variant*> rivals;
   for (const Variant& v : Of(op)) {
-    if (v.tier != first->tier || !ReasonAgainst(v, dtype).empty() || ReasonAgainstCall(v, &call) != nullptr) continue;
+    if (v.tier != first->tier || !ReasonAgainst(v, dtype).empty() || ReasonAgainstCall(v, &call, asks) != nullptr) continue;
     const bool lesser = std::ranges::any_of(rivals, [&](const Variant* r) { return r->name == v.wider; });
     if (!lesser) rivals.push_back(&v);
   }
@@ -131,7 +134,7 @@ StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, 
   std::string key = fmt::format("{} {} {} of", op, DTypeName(dtype), ClassOf(call, row));
   for (const Variant* v : rivals) key += fmt::format(" {}{}{}", v->name, v->build.empty() ? "" : ":", v->build);
   const Choice* choice = choices.Find(key);
-  if (!choice) choice = choices.Keep(key, Measure(rivals, call, row));
+  if (!choice) choice = choices.Keep(key, Measure(rivals, call, row, asks));
   for (const auto& [name, ns] : choice->order) {
     const auto found = std::ranges::find_if(rivals, [&, &name = name](const Variant* v) { return v->name == name; });
     if (found != rivals.end()) return *found;
@@ -140,13 +143,13 @@ StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, 
 }
 
 Status VariantTable::CheckRunnable(std::string_view op, DType dtype, std::string_view pin) const {
-  return Pick(op, dtype, nullptr, pin).status();
+  return Pick(op, dtype, nullptr, pin, nullptr).status();
 }
 
-StatusOr<const Variant*> VariantTable::Pick(std::string_view op, DType dtype, const opw_call* call, std::string_view pin) const {
+StatusOr<const Variant*> VariantTable::Pick(std::string_view op, DType dtype, const opw_call* call, std::string_view pin, const Asks& asks) const {
   const std::span<const Variant> all = Of(op);
   const auto runs = [&](const Variant& v) {
-    return v.unavailable.empty() && (dtype == DType::kInvalid || v.dtypes.Has(dtype)) && ReasonAgainstCall(v, call) == nullptr;
+    return v.unavailable.empty() && (dtype == DType::kInvalid || v.dtypes.Has(dtype)) && ReasonAgainstCall(v, call, asks) == nullptr;
   };
   const auto found = std::ranges::find_if(all, [&](const Variant& v) { return (pin.empty() || v.name == pin) && runs(v); });
   if (found != all.end()) return &*found;
@@ -154,7 +157,7 @@ StatusOr<const Variant*> VariantTable::Pick(std::string_view op, DType dtype, co
   std::string reasons, able;
   for (const Variant& v : all) {
     std::string reason = ReasonAgainst(v, dtype);
-    if (const char* why = reason.empty() ? ReasonAgainstCall(v, call) : nullptr) reason = why;
+    if (const char* why = reason.empty() ? ReasonAgainstCall(v, call, asks) : nullptr) reason = why;
     if (reason.empty()) able += fmt::format("{}{}", able.empty() ? "" : ", ", v.name);
     if (pin.empty() || v.name == pin) reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", v.name, reason);
   }

@@ -6,6 +6,7 @@
 #ifndef OPWIRE_KERNELS_SELECT_VARIANT_H_
 #define OPWIRE_KERNELS_SELECT_VARIANT_H_
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -79,11 +80,13 @@ class VariantTable {
   // The variant that runs a call of this op: the first by (tier, priority, name) that is available, takes the element type and
   // whose `supports` gives no reason. With a pin only that one; FAILED_PRECONDITION lists those that can run, UNIMPLEMENTED when
   // none can. `dtype` is that of the row's first type variable (kInvalid where it has none).
-  StatusOr<const Variant*> Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin) const;
+  // `asks`, where given, is told of each variant before its code is called.
+  using Asks = std::function<void(const Variant&)>;
+  StatusOr<const Variant*> Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin, const Asks& asks = nullptr) const;
   // The same, but among the variants of the best tier that can run the call the fastest goes first: by what was measured for its class of
   // calls, or is now. A call that is expected to take long (kMeasureBelowNs) is chosen for without that.
   StatusOr<const Variant*> Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin, Choices& choices,
-                                  double expected_ns) const;
+                                  double expected_ns, const Asks& asks) const;
 
   // The same before shapes are known: OK when some variant (or the pinned one) may run.
   Status CheckRunnable(std::string_view op, DType dtype, std::string_view pin) const;
@@ -100,7 +103,7 @@ class VariantTable {
   void Steer(const Steering& steering);
 
  private:
-  StatusOr<const Variant*> Pick(std::string_view op, DType dtype, const opw_call* call, std::string_view pin) const;
+  StatusOr<const Variant*> Pick(std::string_view op, DType dtype, const opw_call* call, std::string_view pin, const Asks& asks) const;
 
   const OpCatalogue* ops_;
   std::vector<Variant> variants_;

@@ -247,7 +247,8 @@ TEST_F(Trial, Crashes) {
   Fails(Try("sum", "exit at load"), {"its process ended with exit code 0"});
   Fails(Try("sum", "exit"), {"its process ended with exit code 0"});
   Fails(Try("sum", "_exit"), {"its process ended with exit code 0"});
-  Fails(Try("sum", "kill"), {"its process ended with signal 9"});
+  // Who killed it is not known, so that says nothing about the kernel.
+  EXPECT_TRUE(absl::IsInternal(Try("sum", "kill").status()));
 }
 
 TEST_F(Trial, NoAnswer) {

@@ -11,8 +11,9 @@ namespace opwire::jit {
 namespace {
 
 // A library of this text, which <opwire/abi.h> and a kernel's function Run precede.
-StatusOr<std::shared_ptr<const Library>> Build(const Folder& folder, const std::string& text, int kernels = 1) {
+StatusOr<std::shared_ptr<const Library>> Build(const Folder& folder, const std::string& text, int kernels = 1, std::vector<std::string> flags = {}) {
   CompileRequest request;
+  request.flags = std::move(flags);
   request.name = "test.library";
   request.text = "#include <opwire/abi.h>\nstatic int Run(const opw_call*) { return OPW_OK; }\n" + text + "\n";
   request.arch = HostArch();
@@ -41,6 +42,15 @@ TEST(Library, HasSeveralKernels) {
   ASSERT_OK_AND(const auto library, Build(folder, text, 3));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(library->kernel(i).flags, 1u << i);
   ExpectRefused(Library::Open(folder / "object", 4), "opwire_kernel_3");
+}
+
+// Fast arithmetic is the library's own affair: g++ links code into it that would make this thread flush subnormals to zero.
+TEST(Library, LeavesTheArithmeticOfItsLoaderAlone) {
+  Folder folder;
+  volatile float small = 1e-40f;
+  ASSERT_GT(small * 1.0f, 0.0f);
+  ASSERT_OK_AND(const auto library, Build(folder, "OPW_KERNEL = {OPW_ABI_VERSION, 0, 0, 0, 0, Run, 0};", 1, {"-ffast-math"}));
+  EXPECT_GT(small * 1.0f, 0.0f);
 }
 
 TEST(Library, StaysLoadedAsLongAsItIsHeld) {
