@@ -18,6 +18,7 @@
 #include "executor/plan/reference.h"
 #include "ir/base/element.h"
 #include "ir/program/builder.h"
+#include "kernels/select/key_types.h"
 
 namespace opwire::ops {
 namespace {
@@ -93,7 +94,7 @@ class Checker {
     auto set = std::make_shared<KernelSet>();
     set->variants = VariantTable(*ops);
     set->ops = std::move(ops);
-    DTypeSet all = op_.row.variables.empty() ? kAll : op_.row.variables[0].types;
+    const DTypeSet all = KeyTypesOf(op_.row);
     set->variants.Add({op_.name(), variant_.name, Tier::kProduction, 0, all, "", op_.folder, kernel_});
     set->variants.Add({op_.name(), "reference", Tier::kReference, 0, all, "", op_.folder, reference_->kernel()});
     set_ = std::move(set);
@@ -108,14 +109,6 @@ class Checker {
     std::string out;
     for (const auto& [name, dtype] : types) out += fmt::format("{}{}", out.empty() ? "" : " ", DTypeName(dtype));
     return out.empty() ? "-" : out;
-  }
-
-  // The op's types of a binding; kInvalid for a variable that only an attribute sets.
-  static DType TypeIn(const TypeBinding& types, const std::string& type) {
-    for (const auto& [name, dtype] : types) {
-      if (name == type) return dtype;
-    }
-    return ParseDType(type).value_or(DType::kInvalid);
   }
 
   // Nothing where the sizes or types contradict what the op takes, or the kernel refuses them.

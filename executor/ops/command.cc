@@ -34,11 +34,7 @@ std::vector<std::string> ArchsOf(const std::string& backend, bool all) {
 
 class Builder {
  public:
-  explicit Builder(const BuildFlags& flags) : flags_(flags) {
-    toolchains_.push_back(jit::HostCompiler({}));
-    toolchains_.push_back(jit::Nvrtc({}));
-    toolchains_.push_back(jit::Hiprtc({}));
-  }
+  explicit Builder(const BuildFlags& flags) : flags_(flags), toolchains_({}) {}
 
   int Run() {
     auto cache = jit::BuildCache::Open({.directory = flags_.cache});
@@ -96,14 +92,14 @@ class Builder {
     if (const auto least = variant.min_arch.find(backend); least != variant.min_arch.end()) {
       if (const std::string below = jit::BelowArch(arch, least->second); !below.empty()) return end("skipped", below);
     }
-    const auto toolchain = std::ranges::find_if(toolchains_, [&](const auto& t) { return t->backend() == backend; });
-    const jit::ToolchainFacts& facts = (*toolchain)->facts();
+    jit::Toolchain& toolchain = toolchains_.Of(backend);
+    const jit::ToolchainFacts& facts = toolchain.facts();
     // A machine without a GPU's compiler can still be where an op is written.
     if (!facts.available()) return end(backend == "cpu" ? "failed" : "skipped", facts.reason);
     v["toolchain"] = facts.version;
     auto request = jit::RequestFor(op, variant, backend, arch);
     if (!request.ok()) return end("failed", MessageOf(request.status()));
-    auto entry = cache_->Get(**toolchain, *request);
+    auto entry = cache_->Get(toolchain, *request);
     if (!entry.ok()) return end("failed", MessageOf(entry.status()));
     v["object"] = entry->object;
     v["bytes"] = entry->bytes;
@@ -146,7 +142,7 @@ class Builder {
   }
 
   const BuildFlags& flags_;
-  std::vector<std::unique_ptr<jit::Toolchain>> toolchains_;
+  const jit::Toolchains toolchains_;
   std::unique_ptr<jit::BuildCache> cache_;
 };
 

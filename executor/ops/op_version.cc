@@ -9,6 +9,7 @@
 #include "executor/ops/trial.h"
 #include "ir/wire/log.h"
 #include "kernels/jit/prebuilt.h"
+#include "kernels/select/key_types.h"
 
 namespace opwire::ops {
 namespace {
@@ -36,11 +37,7 @@ bool OpVersion::Waiting() const {
 
 void OpVersion::AddTo(KernelSet& set) const {
   const OpManifest& op = *manifest;
-  DTypeSet dtypes = op.row.variables.empty() ? DTypeSet() : op.row.variables[0].types;
-  if (op.row.variables.empty()) {
-    for (const OperandSpec& o : op.row.operands) dtypes = dtypes | op.row.TypesOf(o.type);
-  }
-  if (dtypes.Empty()) dtypes = kAll;
+  const DTypeSet dtypes = KeyTypesOf(op.row);
   for (const Built& b : variants) {
     if (b.backend != "cpu") {
       set.other_backends.push_back({op.name(), b.spec.name, b.backend, b.arch, b.reason, b.state != Built::kWaiting});
@@ -61,16 +58,8 @@ void OpVersion::AddTo(KernelSet& set) const {
 }
 
 OpSource::OpSource(OpSourceOptions options, std::unique_ptr<jit::BuildCache> cache, std::shared_ptr<const KernelSet> builtin)
-    : options_(std::move(options)), cache_(std::move(cache)), builtin_(std::move(builtin)) {
-  const jit::ToolchainOptions tools{.seconds = options_.seconds, .worker = options_.worker};
-  toolchains_.push_back(jit::HostCompiler(tools));
-  toolchains_.push_back(jit::Nvrtc(tools));
-  toolchains_.push_back(jit::Hiprtc(tools));
-}
-
-jit::Toolchain& OpSource::ToolchainOf(const std::string& backend) {
-  return **std::ranges::find_if(toolchains_, [&](const auto& t) { return t->backend() == backend; });
-}
+    : options_(std::move(options)), cache_(std::move(cache)), builtin_(std::move(builtin)),
+      toolchains_({.seconds = options_.seconds, .worker = options_.worker}) {}
 
 StatusOr<std::shared_ptr<OpVersion>> OpSource::ReadFiles(const std::string& folder, ReferenceProgram::When when) const {
   auto version = std::make_shared<OpVersion>();
@@ -126,7 +115,7 @@ bool OpSource::FromPrebuilt(const OpManifest& op, Built& b) {
 bool OpSource::FromCache(const OpManifest& op, Built& b) {
   auto request = jit::RequestFor(op, b.spec, b.backend, b.arch);
   if (!request.ok()) return false;
-  auto entry = cache_->Find(ToolchainOf(b.backend), *request);
+  auto entry = cache_->Find(toolchains_.Of(b.backend), *request);
   if (!entry || (b.backend == "cpu" && !entry->verdict.tried)) return false;
   b.origin = Origin::kCached;
   Take(op, b, *std::move(entry));
@@ -175,7 +164,7 @@ std::string OpSource::BuildOnce(const OpManifest& op, Built& b) {
     b.reason = MessageOf(why);
   };
   auto request = jit::RequestFor(op, b.spec, b.backend, b.arch);
-  auto entry = request.ok() ? cache_->Get(ToolchainOf(b.backend), *request) : StatusOr<jit::CacheEntry>(request.status());
+  auto entry = request.ok() ? cache_->Get(toolchains_.Of(b.backend), *request) : StatusOr<jit::CacheEntry>(request.status());
   if (!entry.ok()) {
     fail(entry.status());
     return "";

@@ -56,11 +56,10 @@ class OpSource {
   void Build(const jit::OpManifest& op, Built& b);
 
   jit::BuildCache* cache() { return cache_.get(); }
-  const std::vector<std::unique_ptr<jit::Toolchain>>& toolchains() const { return toolchains_; }
+  const std::vector<std::unique_ptr<jit::Toolchain>>& toolchains() const { return toolchains_.all(); }
 
  private:
   StatusOr<std::shared_ptr<OpVersion>> ReadFiles(const std::string& folder, ReferenceProgram::When when) const;
-  jit::Toolchain& ToolchainOf(const std::string& backend);
   bool FromPrebuilt(const jit::OpManifest& op, Built& b);
   bool FromCache(const jit::OpManifest& op, Built& b);
   // The object that it came to; empty: none.
@@ -71,7 +70,7 @@ class OpSource {
   const OpSourceOptions options_;
   const std::unique_ptr<jit::BuildCache> cache_;
   const std::shared_ptr<const KernelSet> builtin_;
-  std::vector<std::unique_ptr<jit::Toolchain>> toolchains_;
+  const jit::Toolchains toolchains_;
   std::atomic<bool> death_counted_{false};
 };
 

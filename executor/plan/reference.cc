@@ -13,13 +13,6 @@ namespace {
 
 constexpr size_t kMaxForms = 256;
 
-DType TypeIn(const TypeBinding& types, const std::string& type) {
-  for (const auto& [name, dtype] : types) {
-    if (name == type) return dtype;
-  }
-  return ParseDType(type).value_or(DType::kInvalid);
-}
-
 std::string Describe(const TypeBinding& types) {
   std::string out;
   for (const auto& [name, dtype] : types) out += fmt::format("{}{} = {}", out.empty() ? "" : ", ", name, DTypeName(dtype));
@@ -64,6 +57,13 @@ struct ReferenceProgram::State {
   std::unique_ptr<Instance> instance;
   std::vector<uint64_t> scalars;  // by parameter
 };
+
+DType TypeIn(const TypeBinding& types, const std::string& type) {
+  for (const auto& [name, dtype] : types) {
+    if (name == type) return dtype;
+  }
+  return ParseDType(type).value_or(DType::kInvalid);
+}
 
 StatusOr<std::vector<TypeBinding>> TypeBindings(const OpRow& row) {
   std::vector<TypeBinding> out{{}};

@@ -25,6 +25,8 @@ namespace opwire {
 // What the type variables of a row stand for.
 using TypeBinding = std::vector<std::pair<std::string, DType>>;
 
+// What `type` of a signature stands for; kInvalid for a variable that is not in the binding.
+DType TypeIn(const TypeBinding& types, const std::string& type);
 // Every combination of the variables' types; RESOURCE_EXHAUSTED beyond 256.
 StatusOr<std::vector<TypeBinding>> TypeBindings(const OpRow& row);
 

@@ -72,6 +72,18 @@ std::unique_ptr<Toolchain> HostCompiler(ToolchainOptions options);
 std::unique_ptr<Toolchain> Nvrtc(ToolchainOptions options);
 std::unique_ptr<Toolchain> Hiprtc(ToolchainOptions options);
 
+// One of each, for one backend each.
+class Toolchains {
+ public:
+  explicit Toolchains(const ToolchainOptions& options);
+  // REQUIRES: "cpu", "cuda" or "hip".
+  Toolchain& Of(std::string_view backend) const;
+  const std::vector<std::unique_ptr<Toolchain>>& all() const { return all_; }
+
+ private:
+  std::vector<std::unique_ptr<Toolchain>> all_;
+};
+
 // What the host compiler is asked for on this processor: "x86-64-v2", "x86-64-v3" or "x86-64-v4", by CPUID and by what the system lets
 // programs use; elsewhere "armv8-a".
 std::string HostArch();

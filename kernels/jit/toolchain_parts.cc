@@ -7,6 +7,17 @@
 #include <cstdlib>
 
 namespace opwire::jit {
+
+Toolchains::Toolchains(const ToolchainOptions& options) {
+  all_.push_back(HostCompiler(options));
+  all_.push_back(Nvrtc(options));
+  all_.push_back(Hiprtc(options));
+}
+
+Toolchain& Toolchains::Of(std::string_view backend) const {
+  return **std::ranges::find_if(all_, [&](const auto& t) { return t->backend() == backend; });
+}
+
 namespace {
 
 constexpr int kLogLines = 20;

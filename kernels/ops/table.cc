@@ -4,6 +4,7 @@
 #include "ir/ops/catalogue.h"
 #include "kernels/device/device.h"
 #include "kernels/ops/families.h"
+#include "kernels/select/key_types.h"
 
 namespace opwire {
 namespace ops {
@@ -11,13 +12,7 @@ namespace ops {
 void AddReference(VariantTable& table, std::string_view op, const opw_kernel& kernel) {
   const OpRow* const row = Catalogue().Find(op);
   assert(row != nullptr);
-  // Without a type variable: the types that its operands name.
-  DTypeSet dtypes = row->variables.empty() ? DTypeSet() : row->variables[0].types;
-  if (row->variables.empty()) {
-    for (const OperandSpec& o : row->operands) dtypes = dtypes | row->TypesOf(o.type);
-  }
-  if (dtypes.Empty()) dtypes = kAll;
-  table.Add({std::string(op), "reference", Tier::kReference, 0, dtypes, "", "builtin", kernel});
+  table.Add({std::string(op), "reference", Tier::kReference, 0, KeyTypesOf(*row), "", "builtin", kernel});
 }
 
 void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std::string_view name, std::string_view set,

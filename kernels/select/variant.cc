@@ -40,6 +40,11 @@ const char* ReasonAgainstCall(const Variant& v, const opw_call* call, const Vari
   return v.kernel.supports(&asked);
 }
 
+// The same as both having no reason, without making texts: every binding asks.
+bool Runs(const Variant& v, DType dtype, const opw_call* call, const VariantTable::Asks& asks) {
+  return v.unavailable.empty() && (dtype == DType::kInvalid || v.dtypes.Has(dtype)) && ReasonAgainstCall(v, call, asks) == nullptr;
+}
+
 // In the fixed order, but that the fastest goes first where it is clearly faster.
 Choice Measure(const std::vector<const Variant*>& rivals, const opw_call& call, const OpRow& row,
                const VariantTable::Asks& asks) {
@@ -125,9 +130,8 @@ StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, 
   if (!pin.empty() || expected_ns > kMeasureBelowNs) return first;
   std::vector<const Variant*> rivals;
   for (const Variant& v : Of(op)) {
-    if (v.tier != first->tier || !ReasonAgainst(v, dtype).empty() || ReasonAgainstCall(v, &call, asks) != nullptr) continue;
     const bool lesser = std::ranges::any_of(rivals, [&](const Variant* r) { return r->name == v.wider; });
-    if (!lesser) rivals.push_back(&v);
+    if (v.tier == first->tier && !lesser && (&v == first || Runs(v, dtype, &call, asks))) rivals.push_back(&v);
   }
   if (rivals.size() < 2) return first;
   const OpRow& row = *ops_->Find(op);
@@ -148,10 +152,7 @@ Status VariantTable::CheckRunnable(std::string_view op, DType dtype, std::string
 
 StatusOr<const Variant*> VariantTable::Pick(std::string_view op, DType dtype, const opw_call* call, std::string_view pin, const Asks& asks) const {
   const std::span<const Variant> all = Of(op);
-  const auto runs = [&](const Variant& v) {
-    return v.unavailable.empty() && (dtype == DType::kInvalid || v.dtypes.Has(dtype)) && ReasonAgainstCall(v, call, asks) == nullptr;
-  };
-  const auto found = std::ranges::find_if(all, [&](const Variant& v) { return (pin.empty() || v.name == pin) && runs(v); });
+  const auto found = std::ranges::find_if(all, [&](const Variant& v) { return (pin.empty() || v.name == pin) && Runs(v, dtype, call, asks); });
   if (found != all.end()) return &*found;
 
   std::string reasons, able;

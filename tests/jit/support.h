@@ -13,6 +13,7 @@
 #include "kernels/jit/cache.h"
 #include "kernels/jit/toolchain.h"
 #include "tests/folder.h"
+#include "tests/assert_ok.h"
 
 namespace opwire::jit {
 
@@ -56,18 +57,6 @@ class Process {
 int HelperMain(int argc, char** argv);
 
 std::unique_ptr<BuildCache> OpenCache(const std::string& directory);
-
-#define ASSERT_OK(expression)                   \
-  do {                                          \
-    const Status ok_status_ = (expression);     \
-    ASSERT_TRUE(ok_status_.ok()) << ok_status_; \
-  } while (false)
-// ASSERT_OK_AND(auto x, MakeX());
-#define ASSERT_OK_AND(lhs, expression) ASSERT_OK_AND_(OPWIRE_CONCAT(ok_, __LINE__), lhs, expression)
-#define ASSERT_OK_AND_(tmp, lhs, expression) \
-  auto tmp = (expression);                   \
-  ASSERT_TRUE(tmp.ok()) << tmp.status();     \
-  lhs = *std::move(tmp)
 
 }  // namespace opwire::jit
 

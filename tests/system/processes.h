@@ -15,6 +15,7 @@
 #include "ir/wire/clock.h"
 #include "ir/wire/message.h"
 #include "ir/wire/zmq_channel.h"
+#include "tests/assert_ok.h"
 
 namespace opwire {
 
@@ -88,18 +89,6 @@ inline Array Values(std::vector<float> v) { return Array::Of<float>(DType::kF32,
 
 using Floats = std::vector<float>;
 inline Floats ToFloats(const Array& a) { return {a.values<float>().begin(), a.values<float>().end()}; }
-
-#define ASSERT_OK(expression)                        \
-  do {                                               \
-    const Status ok_status_ = (expression);          \
-    ASSERT_TRUE(ok_status_.ok()) << ok_status_;      \
-  } while (false)
-// ASSERT_OK_AND(auto x, MakeX());
-#define ASSERT_OK_AND(lhs, expression) ASSERT_OK_AND_(OPWIRE_CONCAT(ok_, __LINE__), lhs, expression)
-#define ASSERT_OK_AND_(tmp, lhs, expression)  \
-  auto tmp = (expression);                    \
-  ASSERT_TRUE(tmp.ok()) << tmp.status();      \
-  lhs = *std::move(tmp)
 
 }  // namespace opwire
 
