@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/ops/measure.h"
 #include "ir/base/status.h"
 #include "kernels/device/device.h"
 #include "kernels/jit/manifest.h"
@@ -20,14 +21,6 @@ struct CheckOptions {
   bool measure = false;
   uint64_t seed = 1;      // of the inputs
   int report = 1;         // the descriptor that hears of a fault (guarded.h)
-};
-
-struct Measurement {
-  std::string what;              // "f32 M=1024 N=1024"
-  double seconds = 0;            // of the kernel, the median,
-  double reference_seconds = 0;  // of the reference program with the same types,
-  double copy_seconds = 0;       // and of copying half as many bytes as it reads and writes
-  int64_t bytes = 0;             // that it reads and writes
 };
 
 struct CheckReport {

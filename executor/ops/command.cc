@@ -46,6 +46,9 @@ class Builder {
     for (const std::string& directory : flags_.directories) {
       const auto folders = jit::OpFolders(directory);
       if (!folders.ok()) return Complain(folders.status());
+      if (folders->empty()) {
+        return Complain(NotFound("{}: expected {} there or in its folders; opwire new-op NAME makes one", directory, jit::kManifestName));
+      }
       for (const std::string& folder : *folders) {
         json op = Op(folder);
         failed |= op.contains("failure");

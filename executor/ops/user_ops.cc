@@ -66,6 +66,7 @@ class UserOpsImpl final : public UserOps {
   }
 
   Status Begin() {
+    OPWIRE_RETURN_IF_ERROR(builtin_->variants.CheckSteering(options_.steering, !options_.directories.empty()));
     OPWIRE_RETURN_IF_ERROR(OpenCache());
     if (options_.directories.empty()) {
       Offer();
@@ -74,6 +75,7 @@ class UserOpsImpl final : public UserOps {
     std::vector<std::string> found;
     for (std::string& directory : options_.directories) {
       OPWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> folders, jit::OpFolders(directory));
+      if (folders.empty()) Log(LogLevel::kWarning, "no op is there yet; the directory is watched for one", {{"directory", directory}});
       found.insert(found.end(), folders.begin(), folders.end());
       directory = std::filesystem::canonical(directory).string();
     }

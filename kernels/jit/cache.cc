@@ -43,7 +43,7 @@ Status MakeDirectories(const std::string& path) {
 }
 
 // Objects are run: nobody else may be able to put one there.
-Status CheckOwner(const std::string& path) {
+Status CheckDirectory(const std::string& path) {
   struct stat s;
   if (stat(path.c_str(), &s) != 0) return absl::OkStatus();  // what is not there is made
   if (!S_ISDIR(s.st_mode)) return FailedPrecondition("{}: the cache of builds: expected a directory", path);
@@ -214,7 +214,7 @@ class Cache final : public BuildCache {
 
 StatusOr<std::unique_ptr<BuildCache>> BuildCache::Open(Options options) {
   OPWIRE_ASSIGN_OR_RETURN(options.directory, DirectoryOf(options));
-  OPWIRE_RETURN_IF_ERROR(CheckOwner(options.directory));
+  OPWIRE_RETURN_IF_ERROR(CheckDirectory(options.directory));
   auto cache = std::make_unique<Cache>(std::move(options));
   OPWIRE_RETURN_IF_ERROR(cache->Start());
   return cache;

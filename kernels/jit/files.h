@@ -15,6 +15,10 @@ namespace opwire::jit {
 // system that is read-only too), else INTERNAL.
 Status FileError(const std::string& path, const char* what, int error);
 
+// A regular file, or a folder, that nobody else can have put there or changed: it belongs to this user or root, others may not write it.
+// NOT_FOUND, PERMISSION_DENIED (a symbolic link, too), INVALID_ARGUMENT where it is another kind of file.
+Status CheckOwner(const std::string& path, bool folder);
+
 // NOT_FOUND, too, where it is no regular file.
 StatusOr<std::string> ReadFile(const std::string& path);
 // Makes or replaces the file, mode 0600; `sync`: its bytes are on the disk when this returns.

@@ -2,25 +2,23 @@
 #include "kernels/jit/manifest.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "ir/ops/names.h"
 #include "kernels/jit/digest.h"
+#include "kernels/jit/files.h"
 
 namespace opwire::jit {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uintmax_t kMaxManifestBytes = 256 << 10, kMaxSourceBytes = 16 << 20;
+constexpr int64_t kMaxManifestBytes = 256 << 10, kMaxSourceBytes = 16 << 20;
 constexpr std::string_view kDeclarationKeys[] = {"version", "signature", "types", "attributes", "indices", "doc"};
 constexpr std::string_view kKeys[] = {"name",  "version",  "signature", "types", "attributes", "indices",
                                       "doc",   "reference", "variants",  "tests", "bench",      "tolerance"};
@@ -41,19 +39,6 @@ Status UnknownKey(std::string_view where, std::string_view key, const std::strin
   return InvalidArgument("{}unknown key '{}'{}", where, Clip(key), DidYouMean(NearestNames(key, {std::begin(keys), std::end(keys)})));
 }
 
-// Owned by this user or root, and writable by nobody else.
-Status CheckOwner(const std::string& path, bool folder) {
-  struct stat st;
-  if (lstat(path.c_str(), &st) != 0) return NotFound("{}: {}", path, std::strerror(errno));
-  if (S_ISLNK(st.st_mode)) return PermissionDenied("{}: expected a {}, got a symbolic link", path, folder ? "folder" : "file");
-  if (folder ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode)) return InvalidArgument("{}: expected a {}", path, folder ? "folder" : "file");
-  if (st.st_uid != geteuid() && st.st_uid != 0) {
-    return PermissionDenied("{}: belongs to user {}; an executor of user {} takes ops of its own user only", path, st.st_uid, geteuid());
-  }
-  if (st.st_mode & (S_IWGRP | S_IWOTH)) return PermissionDenied("{}: others may write it; chmod go-w it", path);
-  return absl::OkStatus();
-}
-
 // The path of a file of the folder, which no part of the name leads out of.
 StatusOr<std::string> FileOf(const std::string& folder, const std::string& name) {
   const auto allowed = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.' || c == '/'; };
@@ -69,16 +54,10 @@ StatusOr<std::string> FileOf(const std::string& folder, const std::string& name)
   return path;
 }
 
-StatusOr<std::string> ReadFile(const std::string& path, uintmax_t most) {
-  std::error_code error;
-  const uintmax_t bytes = std::filesystem::file_size(path, error);
-  if (error) return NotFound("{}: {}", path, error.message());
-  if (bytes > most) return InvalidArgument("{}: expected at most {} bytes, got {}", path, most, bytes);
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return Unavailable("{}: cannot be read", path);
-  return text.str();
+StatusOr<std::string> ReadAtMost(const std::string& path, int64_t most) {
+  const std::optional<FileStamp> stamp = StampOf(path);
+  if (stamp && stamp->bytes > most) return InvalidArgument("{}: expected at most {} bytes, got {}", path, most, stamp->bytes);
+  return ReadFile(path);
 }
 
 StatusOr<std::vector<std::string>> Strings(const Json& value, std::string_view key) {
@@ -241,7 +220,7 @@ StatusOr<OpManifest> Read(const std::string& folder, const Json& j) {
   if (reference == j.end() || !reference->is_string()) return InvalidArgument("\"reference\": expected the file of a program, which says what the op computes");
   const auto path = FileOf(folder, reference->get<std::string>());
   if (!path.ok()) return Prefix("reference", path.status());
-  OPWIRE_ASSIGN_OR_RETURN(m.reference, ReadFile(*path, kMaxSourceBytes));
+  OPWIRE_ASSIGN_OR_RETURN(m.reference, ReadAtMost(*path, kMaxSourceBytes));
 
   const auto variants = at("variants");
   if (variants == j.end() || !variants->is_object() || variants->empty() || variants->size() > kMaxVariants) {
@@ -290,7 +269,7 @@ StatusOr<OpManifest> ReadManifest(const std::string& folder) {
   const std::string path = fmt::format("{}/{}", absolute, kManifestName);
   OPWIRE_RETURN_IF_ERROR(CheckOwner(absolute, true));
   OPWIRE_RETURN_IF_ERROR(CheckOwner(path, false));
-  OPWIRE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxManifestBytes));
+  OPWIRE_ASSIGN_OR_RETURN(const std::string text, ReadAtMost(path, kMaxManifestBytes));
   if (Status s = CheckJsonDepth(text); !s.ok()) return Prefix(path, s);
   const Json j = Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
   if (j.is_discarded()) {
@@ -322,7 +301,6 @@ StatusOr<std::vector<std::string>> OpFolders(const std::string& directory) {
     if (is_op(it->path())) folders.push_back(it->path().string());
   }
   if (error) return NotFound("{}: {}", absolute, error.message());
-  if (folders.empty()) return NotFound("{}: expected {} there or in its folders; opwire new-op NAME makes one", absolute, kManifestName);
   std::ranges::sort(folders);
   return folders;
 }
@@ -340,7 +318,7 @@ StatusOr<CompileRequest> RequestFor(const OpManifest& op, const OpVariantSpec& v
     return r;
   }
   OPWIRE_ASSIGN_OR_RETURN(const std::string path, FileOf(op.folder, variant.sources[0]));
-  OPWIRE_ASSIGN_OR_RETURN(r.text, ReadFile(path, kMaxSourceBytes));
+  OPWIRE_ASSIGN_OR_RETURN(r.text, ReadAtMost(path, kMaxSourceBytes));
   return r;
 }
 

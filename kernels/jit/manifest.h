@@ -78,7 +78,7 @@ struct OpManifest {
 // write it: nothing of a folder that another user may change is used. Messages begin with the file's path.
 StatusOr<OpManifest> ReadManifest(const std::string& folder);
 
-// `directory` itself where it holds a manifest, else the folders in it that do, by name. NOT_FOUND where there is none.
+// `directory` itself where it holds a manifest, else the folders in it that do, by name. NOT_FOUND where there is no such directory.
 StatusOr<std::vector<std::string>> OpFolders(const std::string& directory);
 
 // What is compiled for a backend and architecture. REQUIRES: the variant serves the backend.

@@ -1,7 +1,6 @@
 // Prebuilt objects. Their records hold no compiler's identity: they must be found where there is none.
 #include "kernels/jit/prebuilt.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,12 +48,6 @@ StatusOr<std::string> RecordOf(const OpManifest& op, const OpVariantSpec& varian
   return digest.Add(std::string_view(bytes)).Hex() + "\n";
 }
 
-// As of the manifest and the sources: nobody else may have put it there.
-bool Trusted(const std::string& path) {
-  struct stat st;
-  return lstat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && (st.st_uid == geteuid() || st.st_uid == 0) && !(st.st_mode & (S_IWGRP | S_IWOTH));
-}
-
 }  // namespace
 
 std::vector<std::string> ArchsBelow(const std::string& arch) {
@@ -68,7 +61,7 @@ std::vector<std::string> ArchsBelow(const std::string& arch) {
 std::optional<std::string> FindPrebuilt(const OpManifest& op, const OpVariantSpec& variant, const std::string& arch) {
   for (const std::string& each : ArchsBelow(arch)) {
     const std::string path = PathOf(op, variant, each);
-    if (!Trusted(path) || !Trusted(path + ".sha256")) continue;
+    if (!CheckOwner(path, /*folder=*/false).ok() || !CheckOwner(path + ".sha256", /*folder=*/false).ok()) continue;
     const auto said = ReadFile(path + ".sha256"), is = RecordOf(op, variant, each, path);
     if (said.ok() && is.ok() && *said == *is) return path;
   }

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "ir/ops/names.h"
 #include "kernels/select/choices.h"
-
 
 namespace opwire {
 namespace {
@@ -99,6 +99,23 @@ void VariantTable::Add(Variant v) {
   v.label = at->second;
   if (added) labels_.push_back(label);
   variants_.insert(std::upper_bound(variants_.begin(), variants_.end(), v, Before), std::move(v));
+}
+
+Status VariantTable::CheckSteering(const Steering& steering, bool user_ops) const {
+  const auto check = [&](std::string_view flag, const std::string& entry) -> Status {
+    const bool of_one_op = entry.find('@') != std::string::npos;
+    if (user_ops && (!of_one_op || entry.starts_with("user."))) return absl::OkStatus();
+    std::vector<std::string_view> names;
+    for (const Variant& v : variants_) names.push_back(of_one_op ? std::string_view(labels_[v.label]) : v.name);
+    std::ranges::sort(names);
+    const auto repeated = std::ranges::unique(names);
+    names.erase(repeated.begin(), repeated.end());
+    if (std::ranges::binary_search(names, entry)) return absl::OkStatus();
+    return InvalidArgument("{} {}: there is no such variant{}", flag, Clip(entry), DidYouMean(NearestNames(entry, names)));
+  };
+  for (const std::string& entry : steering.prefer) OPWIRE_RETURN_IF_ERROR(check("--prefer", entry));
+  for (const std::string& entry : steering.forbid) OPWIRE_RETURN_IF_ERROR(check("--forbid", entry));
+  return absl::OkStatus();
 }
 
 void VariantTable::Steer(const Steering& steering) {

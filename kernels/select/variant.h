@@ -99,6 +99,9 @@ class VariantTable {
   std::span<const Variant> Of(std::string_view op) const;
   // "matmul@onednn", by Variant::label; of variants that were there once, too.
   const std::vector<std::string>& labels() const { return labels_; }
+  // INVALID_ARGUMENT, with the nearest names, for an entry that names no variant of the table; with `user_ops` only where it cannot name
+  // one of a user's op either, which may come later.
+  Status CheckSteering(const Steering& steering, bool user_ops) const;
   // Changes what Choose takes into account; sorts anew.
   void Steer(const Steering& steering);
 

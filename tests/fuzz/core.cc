@@ -383,13 +383,15 @@ class World : public Shell {
 
   // ---- The run socket -------------------------------------------------------------------------------------------------------
 
-  // Sends, and counts the replies with this number that come before the core returns.
+  // Sends, and counts the replies with this number that come before anything else happens.
   void Deliver(PeerId peer, uint64_t seq, bool settles, Bytes head, Bytes bulk) {
     at_once_ = 0;
     at_once_peer_ = peer;
     at_once_seq_ = seq;
     at_once_settles_ = settles;
     core_->OnMessage(now, peer, head, bulk);
+    // Where sessions have work, an answer may be gathered with theirs.
+    if (!settles && at_once_ == 0) core_->Flush(now);
     at_once_peer_ = 0;
   }
 
@@ -407,7 +409,7 @@ class World : public Shell {
     const std::string head = EncodeRequest(0, std::move(attach));
     Deliver(peer, 0, false, AsBytes(head), {});
     if (deaf_.contains(peer)) return;
-    Check(at_once_ == 1, "an Attach is answered once, at once");
+    Check(at_once_ == 1, "an Attach is answered once, before anything else happens");
     if (at_once_code_ != absl::StatusCode::kOk) {
       // Its session has ended, and with it what was in flight.
       c.unanswered.clear();

@@ -344,7 +344,8 @@ TEST_F(Manifest, OnlyFilesAreRead) {
 
 TEST(OpFoldersOf, ADirectory) {
   Folder many;
-  EXPECT_EQ(OpFolders(many.path()).status().code(), absl::StatusCode::kNotFound);
+  ASSERT_OK_AND(const std::vector<std::string> none, OpFolders(many.path()));
+  EXPECT_TRUE(none.empty());
   for (const char* name : {"b", "a", "c"}) many.Write(std::string(name) + "/op.json", kManifest);
   many.Write("d/readme.txt", "");
   ASSERT_OK_AND(const std::vector<std::string> folders, OpFolders(many.path()));

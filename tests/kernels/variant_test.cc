@@ -45,6 +45,21 @@ TEST(VariantTable, APinThatCannotRunNamesThoseThatCan) {
   EXPECT_EQ(t.Choose("abs", DType::kI8, opw_call{}, "").status().code(), absl::StatusCode::kUnimplemented);
 }
 
+TEST(VariantTable, SteeringNamesWhatIsThere) {
+  const VariantTable t = Sample();
+  for (const char* good : {"fast", "add@fast", "add@absent", "abs@reference"}) {
+    EXPECT_TRUE(t.CheckSteering({{good}, {good}, false}, false).ok()) << good;
+  }
+  for (const char* wrong : {"fats", "add@fats", "abs@fast", "user.mine@fast", "", "@"}) {
+    EXPECT_EQ(t.CheckSteering({{wrong}, {}, false}, false).code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_EQ(t.CheckSteering({{}, {wrong}, false}, false).code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
+  EXPECT_EQ(MessageOf(t.CheckSteering({{}, {"add@fats"}, false}, false)), "--forbid add@fats: there is no such variant, did you mean add@fast?");
+  // Users' ops may bring any name, but no variant of a built-in op.
+  EXPECT_TRUE(t.CheckSteering({{"mine", "user.mine@fast"}, {}, false}, true).ok());
+  EXPECT_FALSE(t.CheckSteering({{"add@mine"}, {}, false}, true).ok());
+}
+
 TEST(VariantTable, ExplainsEveryCandidate) {
   const VariantTable t = Sample();
   const std::vector<Candidate> c = t.Explain("add", DType::kF32);

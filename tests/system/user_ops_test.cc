@@ -134,9 +134,10 @@ TEST_F(UserOpsTest, ASignatureMayChange) {
 }
 
 TEST_F(UserOpsTest, FoldersComeAndGo) {
-  WriteOp("first", 2);
+  fs::create_directories(ops());
   StartRegistry();
   StartWithOps();
+  WriteOp("first", 2);
   ASSERT_TRUE(Becomes("first", 2));
   // However slowly it is written.
   fs::create_directory(ops() + "/second");
@@ -350,7 +351,7 @@ TEST_F(UserOpsTest, VariantsCanBeSteered) {
               {{"--prefer", "reference"}, "reference"},
               {{"--forbid", "own"}, "slow"},
               {{"--forbid", "user.twice@own", "--forbid", "user.twice@slow"}, "reference"},
-              {{"--forbid", "other.op@own"}, "own"}};
+              {{"--forbid", "user.other@own"}, "own"}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.flags.empty() ? "no flags" : row.flags[1]);
     const pid_t executor = StartWithOps("e1", row.flags);
