@@ -45,11 +45,10 @@ Status InferDropout(InferContext& c) {
   return SameAsFirst(c);
 }
 
-constexpr std::string_view kFamily = "create";
-
 }  // namespace
 
 std::vector<OpRow> CreateRows() {
+  constexpr std::string_view kFamily = "create";
   const AttrSpec shape = Optional("shape", Dims{}, "The result's extents.");
   const AttrSpec required_shape = Required("shape", AttrKind::kDims, "The result's extents.");
   const AttrSpec dtype = Optional("dtype", DType::kF32, "The result's element type.");

@@ -66,11 +66,10 @@ Status InferEmbedding(InferContext& c) {
   return absl::OkStatus();
 }
 
-constexpr std::string_view kFamily = "shape";
-
 }  // namespace
 
 std::vector<OpRow> IndexingRows() {
+  constexpr std::string_view kFamily = "shape";
   const AttrSpec dim = Optional("dim", Int(0), "The axis of x.");
   const std::vector<std::pair<std::string_view, Domain>> index = {{"index", Domain::kIndex}};
   return {

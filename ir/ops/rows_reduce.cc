@@ -44,11 +44,10 @@ Status InferCumsum(InferContext& c) {
   return SameAsFirst(c);
 }
 
-constexpr std::string_view kFamily = "reduce";
-
 }  // namespace
 
 std::vector<OpRow> ReduceRows() {
+  constexpr std::string_view kFamily = "reduce";
   const AttrSpec keepdim = Optional("keepdim", false, "Folded axes stay, with extent 1.");
   const AttrSpec dims = Optional("dims", Ints{}, "The axes to fold, each once, negative from the end; empty: all.");
   const AttrSpec dim = Required("dim", AttrKind::kInt, "The axis, negative from the end.");

@@ -132,12 +132,12 @@ Status InferSlice(InferContext& c) {
   return absl::OkStatus();
 }
 
-constexpr std::string_view kFamily = "shape";
 AttrSpec ShapeAttr(std::string_view doc) { return Required("shape", AttrKind::kDims, doc); }
 
 }  // namespace
 
 std::vector<OpRow> ShapeRows() {
+  constexpr std::string_view kFamily = "shape";
   return {
       Make({.name = "reshape",
             .signature = "x: T -> y: T",

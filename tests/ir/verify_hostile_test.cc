@@ -11,7 +11,7 @@
 namespace opwire {
 namespace {
 
-std::string Verify(Module m) { return MessageOf(VerifyModule(m).status()); }
+std::string ErrorOf(Module m) { return MessageOf(VerifyModule(m).status()); }
 
 // As many nodes, operands and parameters as the limits allow take linear time: seconds here would be minutes if it were not so.
 TEST(VerifyHostile, LargeModules) {
@@ -24,9 +24,9 @@ TEST(VerifyHostile, LargeModules) {
     f.results.push_back({"p" + std::to_string(i), 65536 + i});
   }
   chain.functions.push_back(f);
-  EXPECT_EQ(Verify(chain), "");
+  EXPECT_EQ(ErrorOf(chain), "");
   chain.functions[0].nodes.push_back(f.nodes[0]);
-  EXPECT_EQ(Verify(chain), "nodes: expected at most 65536, got 65537");
+  EXPECT_EQ(ErrorOf(chain), "nodes: expected at most 65536, got 65537");
 
   Module lists;
   const TensorType empty{.dtype = DType::kF32, .shape = {lists.dims.Constant(0)}};
@@ -35,7 +35,7 @@ TEST(VerifyHostile, LargeModules) {
     g.nodes.push_back({.op = "cat", .operands = std::vector<ValueId>(65536, 0), .segments = {65536}, .results = {empty}});
   }
   lists.functions.push_back(std::move(g));
-  EXPECT_EQ(Verify(lists), "");
+  EXPECT_EQ(ErrorOf(lists), "");
 
   // Products of many factors on every node, which reshape compares.
   auto products = Parse("program @p(%x: f32[?a, ?b, ?c, ?d, ?e, ?f, ?g, ?h]) -> () { return }", "t");
@@ -55,7 +55,7 @@ TEST(VerifyHostile, LargeModules) {
                        .attrs = {{"shape", Dims(shape)}},
                        .results = {{.dtype = DType::kF32, .shape = shape}}});
   }
-  EXPECT_EQ(Verify(*products), "");
+  EXPECT_EQ(ErrorOf(*products), "");
 
   // Extents that double with each node stop at the size of an expression.
   Module doubling;
@@ -67,7 +67,7 @@ TEST(VerifyHostile, LargeModules) {
     h.nodes.push_back({.op = "cat", .operands = {i, i}, .segments = {2}, .results = {{.dtype = DType::kF32, .shape = {extent}}}});
   }
   doubling.functions.push_back(std::move(h));
-  EXPECT_EQ(Verify(doubling), "cat: the joined extent is an expression of more than 256 terms (node %7 cat of \"h\")");
+  EXPECT_EQ(ErrorOf(doubling), "cat: the joined extent is an expression of more than 256 terms (node %7 cat of \"h\")");
 }
 
 // Random damage to right modules: an answer always, and what is accepted prints and parses to the same.

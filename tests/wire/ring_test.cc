@@ -16,6 +16,8 @@
 #include <random>
 #include <thread>
 
+#include "ir/wire/message.h"
+
 namespace opwire {
 namespace {
 
@@ -24,7 +26,6 @@ constexpr size_t kControl = 4096;      // of one direction's control words, both
 
 OwnedFd Duplicate(int fd) { return OwnedFd(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 
-Bytes View(const std::string& s) { return {reinterpret_cast<const uint8_t*>(s.data()), s.size()}; }
 
 class RingTest : public ::testing::Test {
  protected:
@@ -75,7 +76,7 @@ TEST_F(RingTest, RecordsOfAllSizesInOrderAcrossTheWrap) {
   uint64_t total = 0;
   for (int full = 0; total < 64 << 20 || full == 0;) {
     std::pair<std::string, std::string> record = {random(), random()};
-    const Status written = client_->Write(View(record.first), View(record.second));
+    const Status written = client_->Write(AsBytes(record.first), AsBytes(record.second));
     if (written.ok()) {
       total += record.first.size() + record.second.size();
       in_flight.push_back(std::move(record));
@@ -97,11 +98,11 @@ TEST_F(RingTest, RecordsOfAllSizesInOrderAcrossTheWrap) {
 TEST_F(RingTest, ExactlyFull) {
   // Three records of 1 MiB with their header and padding, and one that takes the rest to the last byte.
   const std::string large(kMaxFrameBytes, 'x');
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(client_->Write(View(large), {}).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(client_->Write(AsBytes(large), {}).ok());
   const size_t rest = kCapacity - 3 * (8 + kMaxFrameBytes) - 8;
   const std::string last(rest, 'y');
-  EXPECT_EQ(client_->Write(View(last), View("1")).code(), absl::StatusCode::kResourceExhausted) << "one byte over";
-  ASSERT_TRUE(client_->Write(View(last), {}).ok());
+  EXPECT_EQ(client_->Write(AsBytes(last), AsBytes("1")).code(), absl::StatusCode::kResourceExhausted) << "one byte over";
+  ASSERT_TRUE(client_->Write(AsBytes(last), {}).ok());
   EXPECT_EQ(client_->Write({}, {}).code(), absl::StatusCode::kResourceExhausted) << "nothing more, not even an empty record";
   for (int i = 0; i < 4; ++i) {
     const auto got = server_->Read(head_, bulk_);
@@ -116,8 +117,8 @@ TEST_F(RingTest, ExactlyFull) {
 
 TEST_F(RingTest, FramesBeyondTheLimitAreNotWritten) {
   const std::string over(kMaxFrameBytes + 1, 'x');
-  EXPECT_EQ(client_->Write(View(over), {}).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(client_->Write({}, View(over)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(client_->Write(AsBytes(over), {}).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(client_->Write({}, AsBytes(over)).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_FALSE(*server_->Read(head_, bulk_));
 }
 
@@ -147,16 +148,16 @@ TEST_F(RingTest, NumbersThatMakeNoSenseBreakTheRingForGood) {
     SetWritten(0);
     SetRecord(0, 0);
     EXPECT_EQ(server_->Read(head_, bulk_).status().code(), absl::StatusCode::kUnavailable) << "for good";
-    EXPECT_EQ(server_->Write(View("x"), {}).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(server_->Write(AsBytes("x"), {}).code(), absl::StatusCode::kUnavailable);
   }
 }
 
 TEST_F(RingTest, AReaderThatClaimsToHaveReadTheFuture) {
-  ASSERT_TRUE(server_->Write(View("x"), {}).ok());
+  ASSERT_TRUE(server_->Write(AsBytes("x"), {}).ok());
   SetRead(1000);
-  EXPECT_EQ(server_->Write(View("x"), {}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(server_->Write(AsBytes("x"), {}).code(), absl::StatusCode::kUnavailable);
   SetRead(0);
-  EXPECT_EQ(server_->Write(View("x"), {}).code(), absl::StatusCode::kUnavailable) << "for good";
+  EXPECT_EQ(server_->Write(AsBytes("x"), {}).code(), absl::StatusCode::kUnavailable) << "for good";
 }
 
 // A peer that changes a record all the time: what is read is one of its states, or the ring is broken, and never beyond its bounds.
@@ -183,7 +184,7 @@ TEST_F(RingTest, BytesThatChangeWhileTheyAreRead) {
 
 TEST_F(RingTest, AParkedReaderIsWoken) {
   for (int i = 0; i < 200; ++i) {
-    std::thread writer([&] { EXPECT_TRUE(client_->Write(View("wake"), {}).ok()); });
+    std::thread writer([&] { EXPECT_TRUE(client_->Write(AsBytes("wake"), {}).ok()); });
     bool got = false;
     while (!got) {
       if (server_->Park()) {
@@ -251,7 +252,7 @@ TEST_F(DoorTest, WhatWasWrittenBeforeAPeersDeathStillArrives) {
     OwnedFd segment(memfd_create("segment", MFD_CLOEXEC));
     ASSERT_EQ(ftruncate(segment.get(), 4096), 0);
     ASSERT_TRUE(SendRing(client.get(), **end, segment.get(), 4096).ok());
-    ASSERT_TRUE((*end)->Write(View("last words"), View("bulk")).ok());
+    ASSERT_TRUE((*end)->Write(AsBytes("last words"), AsBytes("bulk")).ok());
   });
   RingToken token{};
   token[3] = 9;

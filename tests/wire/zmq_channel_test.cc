@@ -9,12 +9,13 @@
 #include <filesystem>
 #include <set>
 
+#include "ir/wire/message.h"
+
 namespace opwire {
 namespace {
 
 constexpr Nanos kPatience = 20 * kSecond;
 
-Bytes View(const std::string& s) { return {reinterpret_cast<const uint8_t*>(s.data()), s.size()}; }
 std::string Text(Bytes b) { return {reinterpret_cast<const char*>(b.data()), b.size()}; }
 
 class ZmqChannelTest : public ::testing::Test {
@@ -51,7 +52,7 @@ class ZmqChannelTest : public ::testing::Test {
     return m;
   }
   PeerId Greet(Dealer& dealer, const std::string& text = "hello") {
-    EXPECT_TRUE(dealer.Send(View(text)).ok());
+    EXPECT_TRUE(dealer.Send(AsBytes(text)).ok());
     const Incoming m = Next();
     EXPECT_EQ(Text(m.head), text);
     return m.peer;
@@ -103,7 +104,7 @@ class RawPeer {
 TEST_F(ZmqChannelTest, ManyPeersEachGetTheirOwnReplies) {
   std::vector<std::unique_ptr<Dealer>> dealers;
   for (int i = 0; i < 50; ++i) dealers.push_back(Connect());
-  for (size_t i = 0; i < dealers.size(); ++i) EXPECT_TRUE(dealers[i]->Send(View("from " + std::to_string(i)), View(std::string(i, 'b'))).ok());
+  for (size_t i = 0; i < dealers.size(); ++i) EXPECT_TRUE(dealers[i]->Send(AsBytes("from " + std::to_string(i)), AsBytes(std::string(i, 'b'))).ok());
   std::set<PeerId> peers;
   for (size_t i = 0; i < dealers.size(); ++i) {
     const Incoming m = Next();
@@ -111,7 +112,7 @@ TEST_F(ZmqChannelTest, ManyPeersEachGetTheirOwnReplies) {
     EXPECT_EQ(m.uid, getuid());
     const PeerId peer = m.peer;
     const std::string head = Text(m.head), bulk = Text(m.bulk);
-    EXPECT_TRUE(router_->Send(peer, View("to" + head.substr(4)), View(bulk)).ok());
+    EXPECT_TRUE(router_->Send(peer, AsBytes("to" + head.substr(4)), AsBytes(bulk)).ok());
   }
   ClientChannel::Message m;
   for (size_t i = 0; i < dealers.size(); ++i) {
@@ -131,23 +132,23 @@ TEST_F(ZmqChannelTest, PeersThatLeaveAreNoticed) {
   // The socket itself may hear of it a moment after its monitor.
   Incoming m;
   const Nanos until = MonotonicNow() + kPatience;
-  while (!absl::IsUnavailable(router_->Send(second, View("x"))) && MonotonicNow() < until) router_->Receive(m);
-  EXPECT_EQ(router_->Send(second, View("x")).code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(router_->Send(first, View("x")).ok());
-  EXPECT_EQ(router_->Send(0x7fffffff, View("x")).code(), absl::StatusCode::kUnavailable) << "one that never was";
+  while (!absl::IsUnavailable(router_->Send(second, AsBytes("x"))) && MonotonicNow() < until) router_->Receive(m);
+  EXPECT_EQ(router_->Send(second, AsBytes("x")).code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(router_->Send(first, AsBytes("x")).ok());
+  EXPECT_EQ(router_->Send(0x7fffffff, AsBytes("x")).code(), absl::StatusCode::kUnavailable) << "one that never was";
 }
 
 TEST_F(ZmqChannelTest, AServerThatLeavesIsNoticedAfterItsLastWords) {
   auto dealer = Connect();
   const PeerId peer = Greet(*dealer);
-  EXPECT_TRUE(router_->Send(peer, View("last words")).ok());
+  EXPECT_TRUE(router_->Send(peer, AsBytes("last words")).ok());
   ClientChannel::Message m;
   ASSERT_TRUE(*dealer->Receive(m, kPatience));
   EXPECT_EQ(m.head, "last words");
   router_.reset();
   const auto got = dealer->Receive(m, kPatience);
   EXPECT_EQ(got.status().code(), absl::StatusCode::kUnavailable) << got.status();
-  EXPECT_EQ(dealer->Send(View("x")).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(dealer->Send(AsBytes("x")).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(ZmqChannelTest, NobodyAnswers) {
@@ -168,9 +169,9 @@ TEST_F(ZmqChannelTest, ASlowReaderIsToldOfAndTheOthersGoOn) {
   const std::string large(64 << 10, 'x');
   Status status;
   int sent = 0;
-  for (; sent < 100'000 && status.ok(); ++sent) status = router_->Send(to_slow, View(large));
+  for (; sent < 100'000 && status.ok(); ++sent) status = router_->Send(to_slow, AsBytes(large));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << "after " << sent;
-  EXPECT_TRUE(router_->Send(to_quick, View("x")).ok());
+  EXPECT_TRUE(router_->Send(to_quick, AsBytes("x")).ok());
   ClientChannel::Message m;
   ASSERT_TRUE(*quick->Receive(m, kPatience));
   // All that was taken arrives, once it reads; nothing of what was refused does.
@@ -198,7 +199,7 @@ TEST_F(ZmqChannelTest, PeersThatFloodAndLeave) {
   for (const Nanos until = MonotonicNow() + kPatience; came < 3000 && MonotonicNow() < until;) came += router_->Receive(m);
   EXPECT_EQ(came, 3000) << "what the queue of each holds, at least";
   auto dealer = Connect();
-  EXPECT_TRUE(dealer->Send(View("after")).ok());
+  EXPECT_TRUE(dealer->Send(AsBytes("after")).ok());
   while (Text(Next().head) != "after") {
   }
 }
@@ -210,7 +211,7 @@ TEST_F(ZmqChannelTest, APeerIsDropped) {
   ClientChannel::Message m;
   EXPECT_EQ(dropped->Receive(m, kPatience).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(WaitGone(first));
-  EXPECT_TRUE(router_->Send(second, View("x")).ok());
+  EXPECT_TRUE(router_->Send(second, AsBytes("x")).ok());
   EXPECT_TRUE(*stays->Receive(m, kPatience));
 }
 
@@ -229,7 +230,7 @@ TEST_F(ZmqChannelTest, ConnectionsThatSayNothingAreShutDown) {
     status = silent->Receive(m, 10 * kMillisecond).status();
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_TRUE(router_->Send(peer, View("x")).ok());
+  EXPECT_TRUE(router_->Send(peer, AsBytes("x")).ok());
   EXPECT_TRUE(*speaks->Receive(m, kPatience));
 }
 
