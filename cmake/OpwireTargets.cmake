@@ -5,8 +5,6 @@
 # release builds do this.
 # opwire_precompiled(NAME headers... OPTIONS options...): those of the protocol, which cost seconds, parsed once for all targets that ask
 # for them by opwire_precompile(TARGET NAME).
-# opwire_optimise_less(files...): those that read options or JSON, or start compilers: release builds would take longer to optimise them
-# than they ever run.
 set(opwire_common_headers <algorithm> <functional> <memory> <string> <string_view> <utility> <vector> ${CMAKE_SOURCE_DIR}/ir/base/status.h)
 
 function(opwire_precompiled name)
@@ -32,12 +30,6 @@ function(opwire_precompile target)
     target_precompile_headers(${target} REUSE_FROM ${ARGN})
   else()
     target_precompile_headers(${target} PRIVATE ${opwire_common_headers})
-  endif()
-endfunction()
-
-function(opwire_optimise_less)
-  if(CMAKE_BUILD_TYPE STREQUAL Release)
-    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1)
   endif()
 endfunction()
 

@@ -19,31 +19,6 @@ std::string Describe(const TypeBinding& types) {
   return out.empty() ? "no types" : out;
 }
 
-// The runtime of the kernels inside: the outer one, but for who is told of a value out of its domain.
-struct InnerRuntime : opw_runtime {
-  opw_runtime* outer = nullptr;
-  int operand = -1;
-
-  void Bind(opw_runtime* to, int index_operand) {
-    outer = to;
-    operand = index_operand;
-    abi_version = to->abi_version;
-    threads = to->threads;
-    parallel_for = [](opw_runtime* r, int64_t n, int64_t grain, opw_body body, void* context) {
-      opw_runtime* const o = static_cast<InnerRuntime*>(r)->outer;
-      o->parallel_for(o, n, grain, body, context);
-    };
-    out_of_range = [](opw_runtime* r, int, int64_t position) {
-      const auto* self = static_cast<InnerRuntime*>(r);
-      self->outer->out_of_range(self->outer, std::max(self->operand, 0), position);
-    };
-    raise = [](opw_runtime* r, uint32_t flags) {
-      opw_runtime* const o = static_cast<InnerRuntime*>(r)->outer;
-      o->raise(o, flags);
-    };
-  }
-};
-
 bool Stopped(opw_runtime* runtime) {
   bool began = false;
   runtime->parallel_for(runtime, 1, 1, [](void* context, int64_t, int64_t) { *static_cast<bool*>(context) = true; }, &began);
@@ -53,6 +28,31 @@ bool Stopped(opw_runtime* runtime) {
 }  // namespace
 
 struct ReferenceProgram::State {
+  // The runtime of the kernels inside: the outer one, but for who is told of a value out of its domain.
+  struct InnerRuntime : opw_runtime {
+    opw_runtime* outer = nullptr;
+    int operand = -1;
+
+    void Bind(opw_runtime* to, int index_operand) {
+      outer = to;
+      operand = index_operand;
+      abi_version = to->abi_version;
+      threads = to->threads;
+      parallel_for = [](opw_runtime* r, int64_t n, int64_t grain, opw_body body, void* context) {
+        opw_runtime* const o = static_cast<InnerRuntime*>(r)->outer;
+        o->parallel_for(o, n, grain, body, context);
+      };
+      out_of_range = [](opw_runtime* r, int, int64_t position) {
+        const auto* self = static_cast<InnerRuntime*>(r);
+        self->outer->out_of_range(self->outer, std::max(self->operand, 0), position);
+      };
+      raise = [](opw_runtime* r, uint32_t flags) {
+        opw_runtime* const o = static_cast<InnerRuntime*>(r)->outer;
+        o->raise(o, flags);
+      };
+    }
+  };
+
   InnerRuntime runtime;
   std::unique_ptr<Instance> instance;
   std::vector<uint64_t> scalars;  // by parameter

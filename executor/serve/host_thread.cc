@@ -15,7 +15,7 @@
 namespace opwire {
 namespace {
 
-constexpr Nanos kTick = 100 * kMillisecond;
+constexpr Nanos kHostTick = 100 * kMillisecond;
 constexpr Nanos kDrainTick = 10 * kMillisecond;
 constexpr int kMostUnanswered = 16;
 constexpr int kMostRefused = 1024;  // of one connection
@@ -223,7 +223,7 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
     uint64_t rang;
     if (read(alarm_, &rang, sizeof(rang)) == static_cast<ssize_t>(sizeof(rang))) gate.CheckDeadline(now);
     if (now >= due) {
-      next_tick = now + (drain_until_ ? kDrainTick : kTick);
+      next_tick = now + (drain_until_ ? kDrainTick : kHostTick);
       OnTick(device, now);
       if (drain_until_ && Drained(device, now)) break;
     }

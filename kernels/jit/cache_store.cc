@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTries = 8;
+constexpr int kInstallTries = 8;
 
 OwnedFd OpenDirectory(const std::string& path) { return OwnedFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); }
 
@@ -140,7 +140,7 @@ StatusOr<CacheEntry> CacheStore::Publish(const UnitKey& unit, const std::vector<
 
 Status CacheStore::Install(const PrivateDirectory& from, const std::string& entry, const std::string& key) {
   const std::string to = EntryPath(key);
-  for (int i = 0; i < kTries; ++i) {
+  for (int i = 0; i < kInstallTries; ++i) {
     if (rename(entry.c_str(), to.c_str()) == 0) return SyncPath(root_ + "/objects");
     if (errno != EEXIST && errno != ENOTEMPTY) break;
     // One stands there: of another unit with equal contents, or one that was found broken.

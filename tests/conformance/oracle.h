@@ -53,6 +53,7 @@ bool ComputeNn(const OracleCall& call, Expected* e);
 bool ComputeCreate(const OracleCall& call, Expected* e);
 
 // Helpers.
+inline int Axis(int64_t axis, int rank) { return static_cast<int>(axis < 0 ? axis + rank : axis); }
 Real Eps(DType computing);  // the rounding unit's double: the spacing at 1
 // Row-major position of an index, and the next index; false after the last.
 int64_t Flat(const Extents& shape, const Extents& index);

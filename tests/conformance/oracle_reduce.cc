@@ -7,8 +7,6 @@
 namespace opwire::conformance {
 namespace {
 
-int Axis(int64_t axis, int rank) { return static_cast<int>(axis < 0 ? axis + rank : axis); }
-
 // The elements of x that fold into each result, in row-major order.
 std::vector<std::vector<Real>> Groups(const Tensor& x, const std::vector<bool>& folded) {
   Extents kept;

@@ -6,8 +6,6 @@
 namespace opwire::conformance {
 namespace {
 
-int Axis(int64_t axis, int rank) { return static_cast<int>(axis < 0 ? axis + rank : axis); }
-
 // An index value in [-extent, extent), counted from the front; otherwise -1, and the first bad position is noted.
 int64_t Checked(Real value, int64_t extent, int operand, int64_t position, Expected* e) {
   const int64_t v = static_cast<int64_t>(value);

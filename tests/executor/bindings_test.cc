@@ -31,8 +31,6 @@ class BindingsTest : public CoreTest {
   Client c_;
 };
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-
 TEST_F(BindingsTest, EveryKind) {
   const Answer tensor = Ask(c_, RunOf(1).Tensor(c_, 1).Scalar(3).Inline());
   ASSERT_TRUE(tensor.ok()) << tensor.status;

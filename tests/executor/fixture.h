@@ -20,6 +20,9 @@
 
 namespace opwire {
 
+inline constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+inline constexpr auto kExhausted = absl::StatusCode::kResourceExhausted;
+
 class FakeShell : public Shell {
  public:
   struct Message {

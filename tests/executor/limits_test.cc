@@ -10,9 +10,6 @@
 namespace opwire {
 namespace {
 
-constexpr auto kExhausted = absl::StatusCode::kResourceExhausted;
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-
 int prepared = 0;  // instances that NotesInstances made
 int NotesInstances(const opw_call*, void**, int64_t*) {
   ++prepared;

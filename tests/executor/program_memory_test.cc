@@ -10,7 +10,6 @@ namespace opwire {
 namespace {
 
 using nlohmann::json;
-constexpr auto kExhausted = absl::StatusCode::kResourceExhausted;
 
 class ProgramMemoryTest : public CoreTest {
  protected:

@@ -298,7 +298,6 @@ TEST_F(SessionTest, Limits) {
   options_.limits[LimitId::kRank] = 3;
   options_.limits[LimitId::kBatchRuns] = 2;
   Restart();
-  constexpr auto kExhausted = absl::StatusCode::kResourceExhausted;
   Client a = Hello("a");
   Hello("a");
   fb::HelloT third;

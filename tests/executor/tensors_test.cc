@@ -14,7 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Floats = std::vector<float>;
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 class TensorsTest : public CoreTest {
  protected:

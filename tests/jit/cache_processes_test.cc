@@ -13,8 +13,6 @@
 namespace opwire::jit {
 namespace {
 
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 std::string LockOf(const std::string& cache, Toolchain& cxx, const CompileRequest& op) {
   return cache + "/locks/" + UnitOf(cxx.facts(), op)->unit;
 }

@@ -22,8 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 class CacheTest : public ::testing::Test {
  protected:
   CacheTest() : cache_(OpenCache(root_ / "cache")), cxx_(HostCompiler({.compiler = CountingCompiler(root_)})), op_(OpIn(source_)) {}

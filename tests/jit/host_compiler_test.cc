@@ -14,8 +14,6 @@
 namespace opwire::jit {
 namespace {
 
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 // An environment variable for the length of a test.
 class Setting {
  public:

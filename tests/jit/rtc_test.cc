@@ -9,8 +9,6 @@
 namespace opwire::jit {
 namespace {
 
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 // Uses all that <opwire/gpu.h> offers.
 constexpr const char* kEverything = R"(
 #include <opwire/gpu.h>

@@ -17,6 +17,7 @@
 
 namespace opwire::jit {
 
+inline bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 std::string Slurp(const std::string& path);
 int CountLines(const std::string& path);
 std::vector<std::string> NamesIn(const std::string& folder);
