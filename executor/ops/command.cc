@@ -149,7 +149,11 @@ class Builder {
   std::unique_ptr<jit::BuildCache> cache_;
 };
 
-std::string Bytes(int64_t n) { return n < 10240 ? fmt::format("{} B", n) : fmt::format("{:.1f} MiB", static_cast<double>(n) / (1 << 20)); }
+std::string Bytes(int64_t n) {
+  if (n < 10240) return fmt::format("{} B", n);
+  const bool small = n < (1 << 20);
+  return fmt::format("{:.1f} {}", static_cast<double>(n) / (small ? 1 << 10 : 1 << 20), small ? "KiB" : "MiB");
+}
 
 std::string TimeText(int64_t seconds) {
   const auto at = static_cast<std::time_t>(seconds);

@@ -17,11 +17,15 @@ int main(int argc, char** argv) {
   using namespace opwire;
   using namespace opwire::bench;
   std::string build = "build", out, only;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (!std::strcmp(argv[i], "--build")) build = argv[i + 1];
-    else if (!std::strcmp(argv[i], "--out")) out = argv[i + 1];
-    else if (!std::strcmp(argv[i], "--only")) only = argv[i + 1];
+  for (int i = 1; i < argc; i += 2) {
+    std::string* const to = !std::strcmp(argv[i], "--build") ? &build : !std::strcmp(argv[i], "--out") ? &out : !std::strcmp(argv[i], "--only") ? &only : nullptr;
+    if (!to || i + 1 == argc) {
+      fmt::print(stderr, "opwire_bench [--build FOLDER] [--out FILE] [--only wire|compute|system|jit]\n");
+      return 2;
+    }
+    *to = argv[i + 1];
   }
+  build = std::filesystem::absolute(build);  // programs are started in folders of their own
   char directory[] = "/tmp/opwire-bench-XXXXXX";
   if (!mkdtemp(directory)) return 1;
   setenv("OPWIRE_RUNTIME_DIR", directory, 1);
