@@ -189,6 +189,11 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   auto device = OpenDevice(f.device, {.cores = f.cores});
   if (!device.ok()) return Fail(absl::IsInvalidArgument(device.status()) ? kUsage : kDeviceRefused, device.status());
 
+  VariantTable builtin = BuildVariantTable(**device);
+  if (builtin.variants().empty() && (*device)->info().kind != "null") {
+    return Fail(kDeviceRefused, Unimplemented("device '{}' ({}): this build has no kernels for it", f.device, (*device)->info().name));
+  }
+
   // Run and control have contexts of their own, so that bulk never delays a run.
   ZmqContext run_context, control_context;
   const auto control_guard = control_context.Guard(control_at, f.insecure, f.authorized), run_guard = run_context.Guard(run_at, f.insecure, f.authorized);
@@ -233,7 +238,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (death.fault) ops_options.died = death.kernel;
   ops_options.context = ContextOf((*device)->info());
   Inbox inbox;
-  auto user_ops = ops::UserOps::Start(std::move(ops_options), BuildVariantTable(**device), [&](auto set) { inbox.Deliver(std::move(set)); });
+  auto user_ops = ops::UserOps::Start(std::move(ops_options), std::move(builtin), [&](auto set) { inbox.Deliver(std::move(set)); });
   if (!user_ops.ok()) return Fail(kUsage, user_ops.status());
   core.toolchains = [&ops = **user_ops] { return ops.Facts(); };
   const std::shared_ptr<const KernelSet> kernels = (*user_ops)->current();

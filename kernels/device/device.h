@@ -5,7 +5,7 @@
 //   auto memory = (*device)->Allocate(1 << 20, MemoryKind::kDevice);
 //
 // Work on a stream runs in order. On a device whose work is done by the calling thread (cpu) every call completes before it
-// returns, and streams and events are names only.
+// returns, and streams and events are names only; on others it completes later, as events and Synchronize tell. Any thread may call.
 #ifndef OPWIRE_KERNELS_DEVICE_DEVICE_H_
 #define OPWIRE_KERNELS_DEVICE_DEVICE_H_
 
@@ -74,6 +74,7 @@ class Device {
   // 64-byte aligned at least, contents undefined. RESOURCE_EXHAUSTED beyond the limit, with what was asked and what is free.
   virtual StatusOr<void*> Allocate(int64_t bytes, MemoryKind kind) = 0;
   virtual void Free(void* memory) = 0;
+  // Of the device's memory: pinned host memory counts where that is the same.
   virtual MemoryStats memory_stats() const = 0;
   virtual void ResetPeak() = 0;
   // Makes host memory that lives elsewhere reachable for copies at full speed (and for kernels on a cpu).
@@ -89,7 +90,7 @@ class Device {
   virtual bool Done(EventId event) = 0;
   virtual Status Synchronize() = 0;
 
-  // UNIMPLEMENTED where info() names a device without graphs.
+  // What this thread puts on the stream between the two becomes a graph, and does not run. UNIMPLEMENTED on a device without graphs.
   virtual Status BeginCapture(StreamId stream) = 0;
   virtual StatusOr<GraphId> EndCapture(StreamId stream) = 0;
   virtual Status Replay(GraphId graph, StreamId stream) = 0;
@@ -105,7 +106,8 @@ class Device {
 };
 
 std::vector<DeviceProbe> ProbeDevices();
-// `spec` is "cpu", "null", "auto", or another backend's; FAILED_PRECONDITION with every backend's reason when it cannot be bound.
+// `spec` is "cpu", "null", "auto", or "cuda:N", "cuda:UUID", "hip:N", "hip:UUID"; without a number the first. FAILED_PRECONDITION with the
+// reason where that device cannot be bound; where no backend has the name, with every backend's.
 // "null" has cpu's contract and its memory, and runs no kernel: for simulations.
 StatusOr<std::unique_ptr<Device>> OpenDevice(std::string_view spec, const DeviceOptions& options);
 // Why "auto" came to this one, in a line.

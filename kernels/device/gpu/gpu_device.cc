@@ -1,0 +1,357 @@
+// The contract by the driver's functions: streams that never wait for the default one, events that are reused, graphs captured by thread.
+#include "kernels/device/gpu/gpu_device.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "ir/ops/names.h"
+
+namespace opwire::gpu {
+namespace {
+
+std::string UuidText(const std::array<uint8_t, 16>& bytes) {
+  std::string out = "GPU";
+  for (size_t i = 0; i < bytes.size(); ++i) out += fmt::format("{}{:02x}", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
+  return out;
+}
+
+std::string Lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+// What can be known of a device without binding it.
+StatusOr<DeviceInfo> InfoOf(const Driver& driver, int index) {
+  const Api& api = driver.api();
+  int device = 0;
+  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_get(&device, index), "a device"));
+  char name[256] = {};
+  std::array<uint8_t, 16> uuid{};
+  size_t bytes = 0;
+  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_name(name, sizeof name - 1, device), "a device's name"));
+  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_uuid(uuid.data(), device), "a device's UUID"));
+  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_memory(&bytes, device), "a device's memory"));
+  DeviceInfo info;
+  info.kind = VendorName(driver.vendor());
+  info.index = index;
+  info.name = name;
+  info.uuid = UuidText(uuid);
+  OPWIRE_ASSIGN_OR_RETURN(info.arch, driver.Arch(device));
+  info.memory_bytes = static_cast<int64_t>(bytes);
+  OPWIRE_ASSIGN_OR_RETURN(info.compute_units, driver.Get(Attribute::kMultiprocessors, device));
+  OPWIRE_ASSIGN_OR_RETURN(const int l2, driver.Get(Attribute::kL2Bytes, device));
+  info.dtypes = kAll;
+  info.collective_backend = driver.vendor() == Vendor::kCuda ? "nccl" : "rccl";
+  info.facts = {{"driver", driver.version()}, {"l2", fmt::format("{} MiB", l2 >> 20)}};
+  return info;
+}
+
+// Why the device takes no process; empty: it takes one.
+StatusOr<std::string> ReasonAgainst(const Driver& driver, int index) {
+  int device = 0;
+  OPWIRE_RETURN_IF_ERROR(driver.Check(driver.api().device_get(&device, index), "a device"));
+  OPWIRE_ASSIGN_OR_RETURN(const int mode, driver.Get(Attribute::kComputeMode, device));
+  return mode == kProhibited ? "its compute mode prohibits processes" : "";
+}
+
+StatusOr<int> CountOf(const Driver& driver) {
+  int count = 0;
+  OPWIRE_RETURN_IF_ERROR(driver.Check(driver.api().device_count(&count), "counting devices"));
+  return count;
+}
+
+// The index that `which` names.
+StatusOr<int> IndexOf(const Driver& driver, std::string_view which) {
+  OPWIRE_ASSIGN_OR_RETURN(const int count, CountOf(driver));
+  int index = -1;
+  const auto [end, error] = std::from_chars(which.data(), which.data() + which.size(), index);
+  const bool number = error == std::errc() && end == which.data() + which.size();
+  if (number && index >= 0 && index < count) return index;
+  std::string there;
+  for (int i = 0; i < count; ++i) {
+    OPWIRE_ASSIGN_OR_RETURN(const DeviceInfo info, InfoOf(driver, i));
+    if (!number && Lower(info.uuid) == Lower(which)) return i;
+    there += fmt::format("{}{} ({}, {})", i ? ", " : "", i, info.name, info.uuid);
+  }
+  return FailedPrecondition("no device '{}'; there are: {}", Clip(which), there);
+}
+
+// The profiler's library, where one is loaded or can be: NVTX, or ROCm's.
+struct Ranges {
+  int (*push)(const char*) = nullptr;
+  int (*pop)() = nullptr;
+
+  static const Ranges& Of(Vendor vendor) {
+    static const Ranges kCuda("libnvToolsExt.so.1", "nvtxRangePushA", "nvtxRangePop"), kHip("libroctx64.so", "roctxRangePushA", "roctxRangePop");
+    return vendor == Vendor::kCuda ? kCuda : kHip;
+  }
+
+ private:
+  Ranges(const char* library, const char* push_name, const char* pop_name) {
+    void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) return;
+    push = reinterpret_cast<int (*)(const char*)>(dlsym(handle, push_name));
+    pop = reinterpret_cast<int (*)()>(dlsym(handle, pop_name));
+    if (!pop) push = nullptr;
+  }
+};
+
+}  // namespace
+
+std::vector<DeviceProbe> ProbeGpus(Vendor vendor) {
+  const std::string kind(VendorName(vendor));
+  const auto none = [&](const Status& why) { return std::vector<DeviceProbe>{{kind + ":0", false, MessageOf(why)}}; };
+  const auto driver = Driver::Open(vendor);
+  if (!driver.ok()) return none(driver.status());
+  const auto count = CountOf(**driver);
+  if (!count.ok()) return none(count.status());
+  std::vector<DeviceProbe> out;
+  for (int i = 0; i < *count; ++i) {
+    const auto info = InfoOf(**driver, i);
+    const auto against = ReasonAgainst(**driver, i);
+    const Status failed = info.ok() ? against.status() : info.status();
+    const bool usable = failed.ok() && against->empty();
+    out.push_back({fmt::format("{}:{}", kind, i), usable,
+                   !failed.ok() ? MessageOf(failed)
+                   : !usable    ? *against
+                                : fmt::format("{}, {:.1f} GiB, {}, {}", info->name, static_cast<double>(info->memory_bytes) / (1 << 30), info->arch, (*driver)->version())});
+  }
+  return out;
+}
+
+StatusOr<std::unique_ptr<Device>> OpenGpu(Vendor vendor, std::string_view which) {
+  OPWIRE_ASSIGN_OR_RETURN(const Driver* const driver, Driver::Open(vendor));
+  OPWIRE_ASSIGN_OR_RETURN(const int index, IndexOf(*driver, which));
+  OPWIRE_ASSIGN_OR_RETURN(DeviceInfo info, InfoOf(*driver, index));
+  OPWIRE_ASSIGN_OR_RETURN(const std::string against, ReasonAgainst(*driver, index));
+  if (!against.empty()) return FailedPrecondition("{} ({}): {}", info.name, info.uuid, against);
+  int device = 0;
+  OPWIRE_RETURN_IF_ERROR(driver->Check(driver->api().device_get(&device, index), "a device"));
+  void* context = nullptr;
+  if (const Result r = driver->Retain(device, &context); r != kSuccess) {
+    return FailedPrecondition("{} ({}): takes no process now, another may have it to itself: {}", info.name, info.uuid, driver->Describe(r));
+  }
+  OPWIRE_RETURN_IF_ERROR(driver->Check(driver->MakeCurrent(context, device), "binding"));
+  auto gpu = std::make_unique<GpuDevice>(*driver, device, context, std::move(info));
+  OPWIRE_RETURN_IF_ERROR(gpu->Start());
+  return gpu;
+}
+
+GpuDevice::GpuDevice(const Driver& driver, int device, void* context, DeviceInfo info)
+    : driver_(driver), api_(driver.api()), device_(device), context_(context), info_(std::move(info)), runtime_(1, {}) {
+  stats_.limit = info_.memory_bytes;
+}
+
+GpuDevice::~GpuDevice() {
+  if (!Enter().ok()) return;
+  (void)Synchronize();
+  for (const GraphExec g : graphs_) (void)api_.graph_exec_destroy(g);
+  for (const auto& [id, event] : pending_) (void)api_.event_destroy(event);
+  for (const Event e : spare_) (void)api_.event_destroy(e);
+  for (const Stream s : streams_) (void)api_.stream_destroy(s);
+  for (const auto& [memory, block] : blocks_) (void)(block.kind == MemoryKind::kDevice ? api_.mem_free(memory) : api_.host_free(memory));
+  driver_.Release(device_);
+}
+
+Status GpuDevice::Start() { return CreateStream().status(); }
+
+Status GpuDevice::Enter() const {
+  static thread_local const void* current = nullptr;
+  if (current == this) return absl::OkStatus();
+  OPWIRE_RETURN_IF_ERROR(Check(driver_.MakeCurrent(context_, device_), "binding a thread"));
+  current = this;
+  return absl::OkStatus();
+}
+
+// ---- Memory
+
+StatusOr<void*> GpuDevice::Allocate(int64_t bytes, MemoryKind kind) {
+  if (bytes < 0) return InvalidArgument("expected a size of 0 bytes at least, got {}", bytes);
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  std::lock_guard lock(mutex_);
+  const bool device = kind == MemoryKind::kDevice;
+  const auto exhausted = [&](std::string_view why) {
+    size_t free = 0, total = 0;
+    (void)api_.mem_info(&free, &total);
+    return ResourceExhausted("asked for {} bytes of {} memory; in use here {}, free {} of {}: {}", bytes, device ? "device" : "pinned host", stats_.in_use, free,
+                             total, why);
+  };
+  if (device && bytes > stats_.limit - stats_.in_use) return exhausted("more than there is");
+  void* memory = nullptr;
+  const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  const Result r = device ? api_.mem_alloc(&memory, size) : api_.host_alloc(&memory, size, kHostPortable);
+  if (r == kOutOfMemory) return exhausted(driver_.Describe(r));
+  OPWIRE_RETURN_IF_ERROR(Check(r, "allocating"));
+  blocks_.emplace(memory, Block{bytes, kind});
+  if (device) {
+    stats_.in_use += bytes;
+    stats_.peak = std::max(stats_.peak, stats_.in_use);
+  }
+  return memory;
+}
+
+void GpuDevice::Free(void* memory) {
+  if (!memory || !Enter().ok()) return;
+  std::lock_guard lock(mutex_);
+  const auto it = blocks_.find(memory);
+  if (it == blocks_.end()) return;
+  const Block block = it->second;
+  blocks_.erase(it);
+  if (block.kind == MemoryKind::kPinnedHost) {
+    (void)api_.host_free(memory);
+    return;
+  }
+  (void)api_.mem_free(memory);
+  stats_.in_use -= block.bytes;
+}
+
+MemoryStats GpuDevice::memory_stats() const {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void GpuDevice::ResetPeak() {
+  std::lock_guard lock(mutex_);
+  stats_.peak = stats_.in_use;
+}
+
+Status GpuDevice::RegisterHost(void* memory, int64_t bytes) {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  return Check(api_.host_register(memory, static_cast<size_t>(bytes), kHostPortable), "registering host memory");
+}
+
+void GpuDevice::UnregisterHost(void* memory) {
+  if (Enter().ok()) (void)api_.host_unregister(memory);
+}
+
+// ---- Work in order
+
+StatusOr<Stream> GpuDevice::Find(StreamId stream) const {
+  if (stream >= streams_.size()) return InvalidArgument("no stream {}", stream);
+  return streams_[stream];
+}
+
+Status GpuDevice::Copy(void* to, const void* from, int64_t bytes, StreamId stream) {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  std::lock_guard lock(mutex_);
+  OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
+  if (bytes == 0) return absl::OkStatus();
+  return Check(driver_.Copy(to, from, static_cast<size_t>(bytes), s), "copying");
+}
+
+Status GpuDevice::Zero(void* memory, int64_t bytes, StreamId stream) {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  std::lock_guard lock(mutex_);
+  OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
+  if (bytes == 0) return absl::OkStatus();
+  return Check(api_.memset8(memory, 0, static_cast<size_t>(bytes), s), "zeroing");
+}
+
+StatusOr<StreamId> GpuDevice::CreateStream() {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  std::lock_guard lock(mutex_);
+  Stream s = nullptr;
+  OPWIRE_RETURN_IF_ERROR(Check(api_.stream_create(&s, kStreamNonBlocking), "making a stream"));
+  streams_.push_back(s);
+  return static_cast<StreamId>(streams_.size() - 1);
+}
+
+StatusOr<EventId> GpuDevice::Record(StreamId stream) {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  std::lock_guard lock(mutex_);
+  OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
+  Event event = nullptr;
+  if (spare_.empty()) {
+    OPWIRE_RETURN_IF_ERROR(Check(api_.event_create(&event, kEventNoTiming), "making an event"));
+  } else {
+    event = spare_.back();
+    spare_.pop_back();
+  }
+  if (const Result r = api_.event_record(event, s); r != kSuccess) {
+    spare_.push_back(event);
+    return Check(r, "recording an event");
+  }
+  pending_.emplace(++last_event_, event);
+  return last_event_;
+}
+
+Status GpuDevice::Wait(StreamId stream, EventId event) {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  std::lock_guard lock(mutex_);
+  OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
+  if (event > last_event_) return InvalidArgument("no event {}", event);
+  const auto it = pending_.find(event);
+  return it == pending_.end() ? absl::OkStatus() : Check(api_.stream_wait(s, it->second, 0), "waiting for an event");
+}
+
+bool GpuDevice::Done(EventId event) {
+  if (!Enter().ok()) return false;
+  std::lock_guard lock(mutex_);
+  const auto it = pending_.find(event);
+  if (it == pending_.end()) return event <= last_event_;
+  if (api_.event_query(it->second) != kSuccess) return false;
+  spare_.push_back(it->second);
+  pending_.erase(it);
+  return true;
+}
+
+Status GpuDevice::Synchronize() {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  std::vector<Stream> streams;
+  {
+    std::lock_guard lock(mutex_);
+    streams = streams_;
+  }
+  for (const Stream s : streams) OPWIRE_RETURN_IF_ERROR(Check(api_.stream_synchronize(s), "synchronising"));
+  return absl::OkStatus();
+}
+
+// ---- Graphs
+
+Status GpuDevice::BeginCapture(StreamId stream) {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  std::lock_guard lock(mutex_);
+  OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
+  return Check(api_.stream_begin_capture(s, kCaptureThreadLocal), "beginning a capture");
+}
+
+StatusOr<GraphId> GpuDevice::EndCapture(StreamId stream) {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  std::lock_guard lock(mutex_);
+  OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
+  Graph graph = nullptr;
+  OPWIRE_RETURN_IF_ERROR(Check(api_.stream_end_capture(s, &graph), "ending a capture"));
+  GraphExec exec = nullptr;
+  const Result r = api_.graph_instantiate(&exec, graph, 0);
+  (void)api_.graph_destroy(graph);
+  OPWIRE_RETURN_IF_ERROR(Check(r, "instantiating a graph"));
+  graphs_.push_back(exec);
+  return static_cast<GraphId>(graphs_.size() - 1);
+}
+
+Status GpuDevice::Replay(GraphId graph, StreamId stream) {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  std::lock_guard lock(mutex_);
+  OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
+  if (graph >= graphs_.size()) return InvalidArgument("no graph {}", graph);
+  return Check(api_.graph_launch(graphs_[graph], s), "launching a graph");
+}
+
+// ---- Profiling
+
+void GpuDevice::PushRange(std::string_view name) {
+  const Ranges& ranges = Ranges::Of(driver_.vendor());
+  if (ranges.push) ranges.push(std::string(name).c_str());
+}
+
+void GpuDevice::PopRange() {
+  const Ranges& ranges = Ranges::Of(driver_.vendor());
+  if (ranges.push) ranges.pop();
+}
+
+}  // namespace opwire::gpu

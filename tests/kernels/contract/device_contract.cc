@@ -1,0 +1,219 @@
+// The device contract, line by line.
+#include "tests/kernels/contract/device_contract.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/assert_ok.h"
+
+namespace opwire {
+namespace {
+
+bool Eventually(const std::function<bool()>& holds) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_P(DeviceTest, MemoryIsCountedAlignedAndLimited) {
+  void* const a = device_->Allocate(100, MemoryKind::kDevice).value();
+  void* const b = device_->Allocate(8 << 20, MemoryKind::kPinnedHost).value();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 64, 0u);
+  const int64_t pinned = on_host_ ? 8 << 20 : 0;  // else it is no memory of the device
+  EXPECT_EQ(device_->memory_stats().in_use, 100 + pinned);
+  device_->Free(b);
+  EXPECT_EQ(device_->memory_stats().in_use, 100);
+  EXPECT_EQ(device_->memory_stats().peak, 100 + pinned);
+  device_->ResetPeak();
+  EXPECT_EQ(device_->memory_stats().peak, 100);
+  const auto beyond = device_->Allocate(device_->memory_stats().limit - 99, MemoryKind::kDevice);
+  EXPECT_EQ(beyond.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device_->Allocate(-1, MemoryKind::kDevice).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(device_->Allocate(0, MemoryKind::kDevice).ok());
+  EXPECT_EQ(device_->memory_stats().limit, device_->info().memory_bytes);
+}
+
+TEST_P(DeviceTest, CopiesMoveAndZero) {
+  std::vector<int> from(100), to(100, 7);
+  std::iota(from.begin(), from.end(), 0);
+  void* const there = device_->Allocate(400, MemoryKind::kDevice).value();
+  ASSERT_OK(device_->Copy(there, from.data(), 400, 0));
+  ASSERT_OK(device_->Copy(to.data(), there, 400, 0));
+  ASSERT_OK(device_->Synchronize());
+  EXPECT_EQ(to, from);
+  ASSERT_OK(device_->Zero(static_cast<int*>(there) + 1, 392, 0));
+  ASSERT_OK(device_->Copy(to.data(), there, 400, 0));
+  ASSERT_OK(device_->Synchronize());
+  std::fill(from.begin() + 1, from.end() - 1, 0);
+  EXPECT_EQ(to, from);
+  ASSERT_OK(device_->Copy(to.data(), there, 0, 0));
+  EXPECT_EQ(device_->Copy(to.data(), there, 4, 99).ok(), on_host_);  // streams of a host are names
+}
+
+TEST_P(DeviceTest, EventsAreDoneInOrder) {
+  const StreamId stream = device_->CreateStream().value();
+  const EventId event = device_->Record(stream).value();
+  EXPECT_TRUE(on_host_ ? device_->Done(event) : Eventually([&] { return device_->Done(event); }));
+  EXPECT_TRUE(device_->Done(event));
+  EXPECT_FALSE(device_->Done(event + 1));
+  EXPECT_TRUE(device_->Wait(stream, event).ok());
+  EXPECT_FALSE(device_->Wait(stream + 1, event).ok());
+}
+
+TEST_P(DeviceTest, OneStreamWaitsForAnother) {
+  constexpr int64_t kInts = 4 << 20;
+  std::vector<int> from(kInts), to(kInts);
+  std::mt19937 random(1);
+  std::generate(from.begin(), from.end(), random);
+  void* const a = device_->Allocate(4 * kInts, MemoryKind::kDevice).value();
+  void* const b = device_->Allocate(4 * kInts, MemoryKind::kDevice).value();
+  const StreamId first = device_->CreateStream().value(), second = device_->CreateStream().value();
+  for (int i = 0; i < 20; ++i) {
+    from[0] = i;
+    ASSERT_OK(device_->Zero(a, 4 * kInts, first));
+    ASSERT_OK(device_->Copy(a, from.data(), 4 * kInts, first));
+    const EventId copied = device_->Record(first).value();
+    ASSERT_OK(device_->Wait(second, copied));
+    ASSERT_OK(device_->Copy(b, a, 4 * kInts, second));
+    ASSERT_OK(device_->Copy(to.data(), b, 4 * kInts, second));
+    const EventId done = device_->Record(second).value();
+    ASSERT_TRUE(Eventually([&] { return device_->Done(done); }));
+    ASSERT_EQ(to, from);
+    ASSERT_OK(device_->Wait(first, copied));  // long done
+  }
+}
+
+TEST_P(DeviceTest, GraphsReplayWhatWasCaptured) {
+  const StreamId stream = device_->CreateStream().value();
+  if (on_host_) {
+    EXPECT_EQ(device_->BeginCapture(stream).code(), absl::StatusCode::kUnimplemented);
+    return;
+  }
+  std::vector<int> from(1000), to(1000, 7);
+  std::iota(from.begin(), from.end(), 0);
+  void* const a = device_->Allocate(4000, MemoryKind::kDevice).value();
+  int* const pinned = static_cast<int*>(device_->Allocate(4000, MemoryKind::kPinnedHost).value());
+  std::copy(from.begin(), from.end(), pinned);
+  ASSERT_OK(device_->Zero(a, 4000, stream));
+  ASSERT_OK(device_->Synchronize());
+  ASSERT_OK(device_->BeginCapture(stream));
+  ASSERT_OK(device_->Copy(a, pinned, 4000, stream));
+  ASSERT_OK(device_->Zero(a, 4, stream));
+  const GraphId graph = device_->EndCapture(stream).value();
+  const auto read = [&] {
+    EXPECT_TRUE(device_->Copy(to.data(), a, 4000, stream).ok());
+    EXPECT_TRUE(device_->Synchronize().ok());
+    return to;
+  };
+  EXPECT_EQ(read(), std::vector<int>(1000, 0)) << "what is captured does not run";
+  for (int i = 1; i < 4; ++i) {
+    for (int& v : from) v *= i;
+    std::copy(from.begin(), from.end(), pinned);
+    ASSERT_OK(device_->Replay(graph, stream));
+    EXPECT_EQ(read(), from);
+  }
+  EXPECT_FALSE(device_->Replay(graph + 1, stream).ok());
+  EXPECT_FALSE(device_->EndCapture(stream).ok());
+}
+
+TEST_P(DeviceTest, ManyThreadsAtOnce) {
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const StreamId stream = device_->CreateStream().value();
+      for (int i = 0; i < 50; ++i) {
+        std::vector<int> from(257, t * 1000 + i), to(257);
+        void* const there = device_->Allocate(257 * 4, MemoryKind::kDevice).value();
+        wrong += !device_->Copy(there, from.data(), 257 * 4, stream).ok() || !device_->Copy(to.data(), there, 257 * 4, stream).ok();
+        const EventId event = device_->Record(stream).value();
+        wrong += !Eventually([&] { return device_->Done(event); }) || to != from;
+        device_->Free(there);
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(device_->memory_stats().in_use, 0);
+}
+
+TEST_P(DeviceTest, HostMemoryIsRegistered) {
+  std::vector<char> memory(3 << 20);
+  char* const pages = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.data()) + 4095) / 4096 * 4096);
+  ASSERT_OK(device_->RegisterHost(pages, 2 << 20));
+  void* const there = device_->Allocate(2 << 20, MemoryKind::kDevice).value();
+  std::fill(pages, pages + (2 << 20), 'x');
+  ASSERT_OK(device_->Copy(there, pages, 2 << 20, 0));
+  ASSERT_OK(device_->Copy(pages, there, 1 << 20, 0));
+  ASSERT_OK(device_->Synchronize());
+  EXPECT_EQ(pages[0], 'x');
+  device_->UnregisterHost(pages);
+  device_->PushRange("a range");
+  device_->PopRange();
+}
+
+TEST_P(DeviceTest, ParallelForCoversTheRangeOnceWithFixedBoundaries) {
+  opw_runtime* const r = device_->runtime();
+  struct Seen {
+    std::vector<std::atomic<int>> hits = std::vector<std::atomic<int>>(1000);
+    std::atomic<bool> odd_boundary = false;
+  } seen;
+  r->parallel_for(
+      r, 1000, 64,
+      [](void* context, int64_t begin, int64_t end) {
+        Seen& s = *static_cast<Seen*>(context);
+        if (begin % 64 != 0 || (end - begin != 64 && end != 1000)) s.odd_boundary = true;
+        for (int64_t i = begin; i < end; ++i) ++s.hits[i];
+      },
+      &seen);
+  for (const auto& h : seen.hits) EXPECT_EQ(h, 1);
+  EXPECT_FALSE(seen.odd_boundary);
+}
+
+TEST_P(DeviceTest, StopSkipsRangesNotBegun) {
+  opw_runtime* const r = device_->runtime();
+  struct Context {
+    Device* device;
+    std::atomic<int> ranges = 0;
+  } context{device_.get()};
+  r->parallel_for(
+      r, 1000, 1,
+      [](void* c, int64_t, int64_t) {
+        static_cast<Context*>(c)->device->stop() = 1;
+        ++static_cast<Context*>(c)->ranges;
+      },
+      &context);
+  EXPECT_GE(context.ranges, 1);
+  EXPECT_LE(context.ranges, r->threads);
+  r->parallel_for(
+      r, 1, 1, [](void*, int64_t, int64_t) { ADD_FAILURE() << "ran after a stop"; }, nullptr);
+}
+
+TEST_P(DeviceTest, FlagsKeepTheSmallestPosition) {
+  opw_runtime* const r = device_->runtime();
+  EXPECT_EQ(device_->TakeFlags().out_of_range_operand, -1);
+  r->out_of_range(r, 2, 50);
+  r->out_of_range(r, 1, 7);
+  r->out_of_range(r, 2, 900);
+  r->raise(r, OPW_FLAG_DIVIDE);
+  const RunFlags flags = device_->TakeFlags();
+  EXPECT_EQ(flags.out_of_range_operand, 1);
+  EXPECT_EQ(flags.out_of_range_position, 7);
+  EXPECT_EQ(flags.raised, static_cast<uint32_t>(OPW_FLAG_DIVIDE));
+  const RunFlags after = device_->TakeFlags();
+  EXPECT_EQ(after.raised, 0u);
+  EXPECT_EQ(after.out_of_range_operand, -1);
+}
+
+}  // namespace opwire
