@@ -20,18 +20,19 @@ std::vector<DeviceProbe> ProbeDevices() {
 StatusOr<std::unique_ptr<Device>> OpenDevice(std::string_view spec, const DeviceOptions& options) {
   if (spec == "cpu" || spec == "auto") return OpenCpu(options);
   if (spec == "null") return OpenNull();
+  std::string why = "no backend has that name, there are cpu, cuda, hip and null";
   for (const gpu::Vendor vendor : {gpu::Vendor::kCuda, gpu::Vendor::kHip}) {
     const std::string_view kind = gpu::VendorName(vendor);
     if (!spec.starts_with(kind) || (spec.size() > kind.size() && spec[kind.size()] != ':')) continue;
     auto device = gpu::OpenGpu(vendor, spec.size() > kind.size() ? spec.substr(kind.size() + 1) : "0");
     if (device.ok() || !absl::IsFailedPrecondition(device.status())) return device;
-    return FailedPrecondition("device '{}' cannot be bound: {}", spec, MessageOf(device.status()));
+    why = MessageOf(device.status());
   }
-  std::string reasons;
+  std::string usable;
   for (const DeviceProbe& p : ProbeDevices()) {
-    reasons += fmt::format("; {}: {} ({})", p.spec, p.usable ? "usable" : "not usable", p.reason);
+    if (p.usable && p.spec != "null") usable += fmt::format("{}{}", usable.empty() ? "" : ", ", p.spec);
   }
-  return FailedPrecondition("device '{}' cannot be bound: no backend of this build serves it{}", spec, reasons);
+  return FailedPrecondition("device '{}' cannot be bound: {}; usable here: {}", spec, why, usable);
 }
 
 std::string WhyChosen(std::string_view kind) {

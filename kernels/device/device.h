@@ -106,8 +106,8 @@ class Device {
 };
 
 std::vector<DeviceProbe> ProbeDevices();
-// `spec` is "cpu", "null", "auto", or "cuda:N", "cuda:UUID", "hip:N", "hip:UUID"; without a number the first. FAILED_PRECONDITION with the
-// reason where that device cannot be bound; where no backend has the name, with every backend's.
+// `spec` is "cpu", "null", "auto", "cuda:N", "cuda:UUID", "hip:N" or "hip:UUID"; without a number the first. FAILED_PRECONDITION says why it
+// cannot be bound, and what can.
 // "null" has cpu's contract and its memory, and runs no kernel: for simulations.
 StatusOr<std::unique_ptr<Device>> OpenDevice(std::string_view spec, const DeviceOptions& options);
 // Why "auto" came to this one, in a line.

@@ -108,8 +108,7 @@ Status VariantTable::CheckSteering(const Steering& steering, bool user_ops) cons
     std::vector<std::string_view> names;
     for (const Variant& v : variants_) names.push_back(of_one_op ? std::string_view(labels_[v.label]) : v.name);
     std::ranges::sort(names);
-    const auto repeated = std::ranges::unique(names);
-    names.erase(repeated.begin(), repeated.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
     if (std::ranges::binary_search(names, entry)) return absl::OkStatus();
     return InvalidArgument("{} {}: there is no such variant{}", flag, Clip(entry), DidYouMean(NearestNames(entry, names)));
   };

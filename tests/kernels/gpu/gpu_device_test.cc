@@ -50,7 +50,7 @@ TEST(GpuDevice, IsRefusedWithTheReason) {
     EXPECT_TRUE(Has(Refusal(none), "no device '")) << Refusal(none);
     EXPECT_TRUE(Has(Refusal(none), "0 (Fake GPU 0, GPU-a0a1")) << Refusal(none);
   }
-  EXPECT_TRUE(Has(Refusal("cudax:0"), "no backend of this build serves it")) << Refusal("cudax:0");
+  EXPECT_TRUE(Has(Refusal("cudax:0"), "no backend has that name")) << Refusal("cudax:0");
   {
     const Setting mode("FAKE_MODE", "2");
     EXPECT_TRUE(Has(Refusal("cuda:0"), "its compute mode prohibits processes")) << Refusal("cuda:0");
