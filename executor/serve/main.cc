@@ -16,6 +16,7 @@
 #include "executor/ops/trial.h"
 #include "executor/ops/user_ops.h"
 #include "executor/serve/device_thread.h"
+#include "executor/serve/devices.h"
 #include "executor/serve/host_thread.h"
 #include "executor/serve/info.h"
 #include "executor/serve/ring_door.h"
@@ -189,9 +190,8 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   auto device = OpenDevice(f.device, {.cores = f.cores});
   if (!device.ok()) return Fail(absl::IsInvalidArgument(device.status()) ? kUsage : kDeviceRefused, device.status());
 
-  VariantTable builtin = BuildVariantTable(**device);
-  if (builtin.variants().empty() && (*device)->info().kind != "null") {
-    return Fail(kDeviceRefused, Unimplemented("device '{}' ({}): this build has no kernels for it", f.device, (*device)->info().name));
+  if (const DeviceInfo& info = (*device)->info(); !HasKernels(info.kind) && info.kind != "null") {
+    return Fail(kDeviceRefused, Unimplemented("device '{}' ({}): this build has no kernels for it", f.device, info.name));
   }
 
   // Run and control have contexts of their own, so that bulk never delays a run.
@@ -238,7 +238,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (death.fault) ops_options.died = death.kernel;
   ops_options.context = ContextOf((*device)->info());
   Inbox inbox;
-  auto user_ops = ops::UserOps::Start(std::move(ops_options), std::move(builtin), [&](auto set) { inbox.Deliver(std::move(set)); });
+  auto user_ops = ops::UserOps::Start(std::move(ops_options), BuildVariantTable(**device), [&](auto set) { inbox.Deliver(std::move(set)); });
   if (!user_ops.ok()) return Fail(kUsage, user_ops.status());
   core.toolchains = [&ops = **user_ops] { return ops.Facts(); };
   const std::shared_ptr<const KernelSet> kernels = (*user_ops)->current();
@@ -287,9 +287,9 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   return code;
 }
 
-// `opwire-executor build` and `opwire-executor cache`.
-int OpsMain(int argc, char** argv) {
-  CLI::App app("Builds the ops of users, and looks after what was built.", "opwire-executor");
+// `opwire-executor build`, `cache` and `devices`: what serves nobody.
+int CommandMain(int argc, char** argv) {
+  CLI::App app("Builds the ops of users, looks after what was built, and says which devices there are.", "opwire-executor");
   app.require_subcommand(1);
   ops::BuildFlags build;
   CLI::App* builds = app.add_subcommand("build", "Build, check and measure the ops of folders");
@@ -309,11 +309,15 @@ int OpsMain(int argc, char** argv) {
     c->add_flag("--json", cache.json, "Print JSON");
     c->add_option("--cache", cache.directory, "Directory of what was built");
   }
+  bool devices_json = false;
+  CLI::App* devices = app.add_subcommand("devices", "What this machine has, and whether an executor can bind it");
+  devices->add_flag("--json", devices_json, "Print JSON");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : kUsage;
   }
+  if (devices->parsed()) return ShowDevices(devices_json);
   if (builds->parsed()) return ops::BuildOps(build);
   return prune->parsed() ? ops::PruneCache(cache) : ops::ShowCache(cache);
 }
@@ -326,7 +330,7 @@ int main(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "--jit-worker") return jit::WorkerMain(argc, argv);
   if (first == "--try-op") return ops::TrialMain();
-  if (first == "build" || first == "cache") return OpsMain(argc, argv);
+  if (first == "build" || first == "cache" || first == "devices") return CommandMain(argc, argv);
   TerminationSignals signals;
   CLI::App app("Binds one accelerator and runs programs on it, for the frontends that ask.\n\nExample:\n  opwire-executor --device cpu\n  "
                "opwire-executor --device cpu --cores 0-3 --label fast --data ./tensors\n\nExit codes: 0 drained, 1 cannot start, 2 usage, 3 device refused, 4 "

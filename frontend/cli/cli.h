@@ -65,6 +65,7 @@ struct CacheArgs {
 };
 
 Status Devices(const Common& common);
+Status DevicesHere(const Common& common);
 // This user's key pair for tcp, made where there is none.
 Status Keys(const Common& common);
 Status Ops(const Common& common, const std::string& op);

@@ -89,9 +89,11 @@ int main(int argc, char** argv) {
       ->type_name("SECONDS");
   command->callback([&] { chosen = [&] { return Up(common, up); }; });
 
-  Command(app, "devices", "Who is registered, and how busy", "  opwire devices\n  opwire devices --json\n")->callback([&] {
-    chosen = [&] { return Devices(common); };
-  });
+  bool here = false;
+  command = Command(app, "devices", "Who is registered, and how busy; or what this machine has",
+                    "  opwire devices\n  opwire devices --json\n  opwire devices --here\n");
+  command->add_flag("--here", here, "What an executor could bind on this machine, and why not");
+  command->callback([&] { chosen = [&] { return here ? DevicesHere(common) : Devices(common); }; });
 
   std::string op;
   command = Command(app, "ops", "The ops that an executor can run", "  opwire ops\n  opwire ops matmul\n");

@@ -5,13 +5,17 @@
 
 #include "kernels/device/gpu/gpu_device.h"
 #include "kernels/device/host_device.h"
+#include "kernels/select/variant.h"
 
 namespace opwire {
 
 std::vector<DeviceProbe> ProbeDevices() {
   std::vector<DeviceProbe> out = {ProbeCpu()};
   for (const gpu::Vendor vendor : {gpu::Vendor::kCuda, gpu::Vendor::kHip}) {
-    for (DeviceProbe& p : gpu::ProbeGpus(vendor)) out.push_back(std::move(p));
+    for (DeviceProbe& p : gpu::ProbeGpus(vendor)) {
+      if (p.usable && !HasKernels(gpu::VendorName(vendor))) p = {p.spec, false, p.reason + "; this build has no kernels for it"};
+      out.push_back(std::move(p));
+    }
   }
   out.push_back({"null", true, "for simulations: has memory and runs no kernel"});
   return out;
@@ -39,7 +43,7 @@ std::string WhyChosen(std::string_view kind) {
   std::string others;
   for (const DeviceProbe& p : ProbeDevices()) {
     if (p.spec == kind || p.spec == "null") continue;
-    others += fmt::format("{}{}: {}", others.empty() ? "" : "; ", p.spec, p.usable ? "this build has no kernels for it" : p.reason);
+    others += fmt::format("{}{}: {}", others.empty() ? "" : "; ", p.spec, p.reason);
   }
   return fmt::format("{}; not {}", kind, others);
 }

@@ -24,9 +24,11 @@ void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std
 
 }  // namespace ops
 
+bool HasKernels(std::string_view kind) { return kind == "cpu"; }
+
 VariantTable BuildVariantTable(const Device& device) {
   VariantTable table;
-  if (device.info().kind != "cpu") return table;
+  if (!HasKernels(device.info().kind)) return table;
   const Isa& isa = Isa::Detect();
   ops::AddElementwise(table, isa);
   ops::AddShape(table, isa);

@@ -133,6 +133,8 @@ struct KernelSet {
   const OpCatalogue& catalogue() const { return ops ? *ops : Catalogue(); }
 };
 
+// Whether this build has kernels for devices of a kind ("cpu").
+bool HasKernels(std::string_view kind);
 // All variants built into this program for the device; unavailable ones are in it with their reason.
 VariantTable BuildVariantTable(const Device& device);
 

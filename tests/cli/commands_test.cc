@@ -176,6 +176,19 @@ TEST_F(Commands, UpStartsAndStops) {
   Expect("opwire up --device cuda:7", 4, "device 'cuda:7' cannot be bound");
 }
 
+TEST_F(Commands, DevicesOfThisMachineAreListedWithReasons) {
+  const json here = Json("opwire devices --here --json");
+  std::map<std::string, json> by_name;
+  for (const json& d : here) {
+    EXPECT_FALSE(d["reason"].get<std::string>().empty()) << d;
+    by_name[d["device"]] = d;
+  }
+  EXPECT_TRUE(by_name.at("cpu")["usable"]);
+  EXPECT_TRUE(by_name.contains("cuda:0"));
+  EXPECT_TRUE(by_name.contains("hip:0"));
+  Expect("opwire devices --here", 0, "USABLE  WHAT IT IS, OR WHY NOT");
+}
+
 TEST_F(Commands, WhatCannotBeWrittenIsSaid) {
   StartBoth();
   for (const char* command : {"opwire devices", "opwire ops", "opwire ops --json", "opwire report", "opwire sessions"}) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device/gpu/gpu_device.h"
 #include "kernels/device/host_facts.h"
 #include "kernels/select/variant.h"
 #include "tests/kernels/contract/device_contract.h"
@@ -15,9 +16,11 @@ namespace {
 
 // Those that are here: a GPU too, where there is one.
 std::vector<std::string> Devices() {
-  std::vector<std::string> out;
-  for (const DeviceProbe& p : ProbeDevices()) {
-    if (p.usable) out.push_back(p.spec);
+  std::vector<std::string> out = {"cpu", "null"};
+  for (const gpu::Vendor vendor : {gpu::Vendor::kCuda, gpu::Vendor::kHip}) {
+    for (const DeviceProbe& p : gpu::ProbeGpus(vendor)) {
+      if (p.usable) out.push_back(p.spec);
+    }
   }
   return out;
 }

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "kernels/device/gpu/driver.h"
+#include "kernels/device/gpu/gpu_device.h"
 #include "tests/kernels/contract/device_contract.h"
 
 namespace opwire {
@@ -54,10 +54,22 @@ TEST(GpuDevice, IsRefusedWithTheReason) {
   {
     const Setting mode("FAKE_MODE", "2");
     EXPECT_TRUE(Has(Refusal("cuda:0"), "its compute mode prohibits processes")) << Refusal("cuda:0");
-    EXPECT_FALSE(ProbeDevices()[1].usable);
+    EXPECT_FALSE(gpu::ProbeGpus(gpu::Vendor::kCuda)[0].usable);
   }
   const Setting taken("FAKE_RETAIN", "46");
   EXPECT_TRUE(Has(Refusal("cuda:0"), "takes no process now")) << Refusal("cuda:0");
+}
+
+TEST(GpuDevice, IsProbedWithoutBeingBound) {
+  const std::vector<DeviceProbe> gpus = gpu::ProbeGpus(gpu::Vendor::kCuda);
+  ASSERT_EQ(gpus.size(), 2u);
+  EXPECT_TRUE(gpus[1].usable);
+  EXPECT_EQ(gpus[1].spec, "cuda:1");
+  EXPECT_EQ(gpus[1].reason, "Fake GPU 1, 1.0 GiB, sm_90a, CUDA 13.0");
+  // All backends, whatever they have to say.
+  std::string specs;
+  for (const DeviceProbe& p : ProbeDevices()) specs += p.spec + " ";
+  EXPECT_TRUE(specs.starts_with("cpu cuda:0 cuda:1 hip:0 ") && specs.ends_with("null ")) << specs;
 }
 
 TEST(GpuDevice, SaysWhatIsFreeWhenMemoryIsShort) {

@@ -1,4 +1,5 @@
-// opwire new-op, build and cache: folders of users' ops. Building is the executor program's work, for it has compilers and kernels.
+// What is the executor program's work, for it has compilers, kernels and drivers: opwire build, cache and devices --here; and new-op, which writes
+// what it builds.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -146,6 +147,12 @@ Status Build(const Common& common, const BuildArgs& args) {
 Status Cache(const Common& common, const CacheArgs& args) {
   std::vector<std::string> argv{"cache", args.prune ? "prune" : "list"};
   if (args.prune) argv.push_back(fmt::format("--bytes={}", args.bytes));
+  if (common.json) argv.push_back("--json");
+  return RunExecutor(std::move(argv));
+}
+
+Status DevicesHere(const Common& common) {
+  std::vector<std::string> argv{"devices"};
   if (common.json) argv.push_back("--json");
   return RunExecutor(std::move(argv));
 }
