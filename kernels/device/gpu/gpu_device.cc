@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cctype>
 #include <charconv>
 
 #include "ir/ops/names.h"
@@ -81,6 +83,8 @@ StatusOr<int> IndexOf(const Driver& driver, std::string_view which) {
   return FailedPrecondition("no device '{}'; there are: {}", Clip(which), there);
 }
 
+std::atomic<uint64_t> devices_opened{0};
+
 // The profiler's library, where one is loaded or can be: NVTX, or ROCm's.
 struct Ranges {
   int (*push)(const char*) = nullptr;
@@ -143,7 +147,7 @@ StatusOr<std::unique_ptr<Device>> OpenGpu(Vendor vendor, std::string_view which)
 }
 
 GpuDevice::GpuDevice(const Driver& driver, int device, void* context, DeviceInfo info)
-    : driver_(driver), api_(driver.api()), device_(device), context_(context), info_(std::move(info)), runtime_(1, {}) {
+    : id_(++devices_opened), driver_(driver), api_(driver.api()), device_(device), context_(context), info_(std::move(info)), runtime_(1, {}) {
   stats_.limit = info_.memory_bytes;
 }
 
@@ -161,10 +165,10 @@ GpuDevice::~GpuDevice() {
 Status GpuDevice::Start() { return CreateStream().status(); }
 
 Status GpuDevice::Enter() const {
-  static thread_local const void* current = nullptr;
-  if (current == this) return absl::OkStatus();
+  static thread_local uint64_t current = 0;
+  if (current == id_) return absl::OkStatus();
   OPWIRE_RETURN_IF_ERROR(Check(driver_.MakeCurrent(context_, device_), "binding a thread"));
-  current = this;
+  current = id_;
   return absl::OkStatus();
 }
 
@@ -232,13 +236,13 @@ void GpuDevice::UnregisterHost(void* memory) {
 // ---- Work in order
 
 StatusOr<Stream> GpuDevice::Find(StreamId stream) const {
+  std::lock_guard lock(mutex_);
   if (stream >= streams_.size()) return InvalidArgument("no stream {}", stream);
   return streams_[stream];
 }
 
 Status GpuDevice::Copy(void* to, const void* from, int64_t bytes, StreamId stream) {
   OPWIRE_RETURN_IF_ERROR(Enter());
-  std::lock_guard lock(mutex_);
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
   if (bytes == 0) return absl::OkStatus();
   return Check(driver_.Copy(to, from, static_cast<size_t>(bytes), s), "copying");
@@ -246,7 +250,6 @@ Status GpuDevice::Copy(void* to, const void* from, int64_t bytes, StreamId strea
 
 Status GpuDevice::Zero(void* memory, int64_t bytes, StreamId stream) {
   OPWIRE_RETURN_IF_ERROR(Enter());
-  std::lock_guard lock(mutex_);
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
   if (bytes == 0) return absl::OkStatus();
   return Check(api_.memset8(memory, 0, static_cast<size_t>(bytes), s), "zeroing");
@@ -261,17 +264,27 @@ StatusOr<StreamId> GpuDevice::CreateStream() {
   return static_cast<StreamId>(streams_.size() - 1);
 }
 
-StatusOr<EventId> GpuDevice::Record(StreamId stream) {
-  OPWIRE_RETURN_IF_ERROR(Enter());
-  std::lock_guard lock(mutex_);
-  OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
+StatusOr<Event> GpuDevice::TakeEvent() {
+  // Of events that nobody asked about the oldest are done first.
+  while (spare_.empty() && !pending_.empty() && api_.event_query(pending_.begin()->second) == kSuccess) {
+    spare_.push_back(pending_.begin()->second);
+    pending_.erase(pending_.begin());
+  }
   Event event = nullptr;
   if (spare_.empty()) {
     OPWIRE_RETURN_IF_ERROR(Check(api_.event_create(&event, kEventNoTiming), "making an event"));
-  } else {
-    event = spare_.back();
-    spare_.pop_back();
+    return event;
   }
+  event = spare_.back();
+  spare_.pop_back();
+  return event;
+}
+
+StatusOr<EventId> GpuDevice::Record(StreamId stream) {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
+  std::lock_guard lock(mutex_);
+  OPWIRE_ASSIGN_OR_RETURN(const Event event, TakeEvent());
   if (const Result r = api_.event_record(event, s); r != kSuccess) {
     spare_.push_back(event);
     return Check(r, "recording an event");
@@ -282,8 +295,8 @@ StatusOr<EventId> GpuDevice::Record(StreamId stream) {
 
 Status GpuDevice::Wait(StreamId stream, EventId event) {
   OPWIRE_RETURN_IF_ERROR(Enter());
-  std::lock_guard lock(mutex_);
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
+  std::lock_guard lock(mutex_);
   if (event > last_event_) return InvalidArgument("no event {}", event);
   const auto it = pending_.find(event);
   return it == pending_.end() ? absl::OkStatus() : Check(api_.stream_wait(s, it->second, 0), "waiting for an event");
@@ -315,14 +328,12 @@ Status GpuDevice::Synchronize() {
 
 Status GpuDevice::BeginCapture(StreamId stream) {
   OPWIRE_RETURN_IF_ERROR(Enter());
-  std::lock_guard lock(mutex_);
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
   return Check(api_.stream_begin_capture(s, kCaptureThreadLocal), "beginning a capture");
 }
 
 StatusOr<GraphId> GpuDevice::EndCapture(StreamId stream) {
   OPWIRE_RETURN_IF_ERROR(Enter());
-  std::lock_guard lock(mutex_);
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
   Graph graph = nullptr;
   OPWIRE_RETURN_IF_ERROR(Check(api_.stream_end_capture(s, &graph), "ending a capture"));
@@ -330,14 +341,15 @@ StatusOr<GraphId> GpuDevice::EndCapture(StreamId stream) {
   const Result r = api_.graph_instantiate(&exec, graph, 0);
   (void)api_.graph_destroy(graph);
   OPWIRE_RETURN_IF_ERROR(Check(r, "instantiating a graph"));
+  std::lock_guard lock(mutex_);
   graphs_.push_back(exec);
   return static_cast<GraphId>(graphs_.size() - 1);
 }
 
 Status GpuDevice::Replay(GraphId graph, StreamId stream) {
   OPWIRE_RETURN_IF_ERROR(Enter());
-  std::lock_guard lock(mutex_);
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
+  std::lock_guard lock(mutex_);
   if (graph >= graphs_.size()) return InvalidArgument("no graph {}", graph);
   return Check(api_.graph_launch(graphs_[graph], s), "launching a graph");
 }

@@ -71,9 +71,11 @@ class GpuDevice final : public Device {
   // Makes this thread the device's.
   Status Enter() const;
   Status Check(int result, std::string_view what) const { return driver_.Check(result, what); }
-  // REQUIRES: mutex_ is held.
   StatusOr<Stream> Find(StreamId stream) const;
+  // An event that nobody waits for. REQUIRES: mutex_ is held.
+  StatusOr<Event> TakeEvent();
 
+  const uint64_t id_;  // of all that this process has opened
   const Driver& driver_;
   const Api& api_;
   const int device_;

@@ -71,6 +71,14 @@ TEST_P(DeviceTest, EventsAreDoneInOrder) {
   EXPECT_FALSE(device_->Wait(stream + 1, event).ok());
 }
 
+TEST_P(DeviceTest, EventsThatNobodyAsksAboutAreDoneToo) {
+  EventId last = 0;
+  for (int i = 0; i < 1000; ++i) last = device_->Record(0).value();
+  ASSERT_OK(device_->Synchronize());
+  EXPECT_TRUE(Eventually([&] { return device_->Done(last); }));
+  EXPECT_TRUE(Eventually([&] { return device_->Done(last - 999); }));
+}
+
 TEST_P(DeviceTest, OneStreamWaitsForAnother) {
   constexpr int64_t kInts = 4 << 20;
   std::vector<int> from(kInts), to(kInts);
