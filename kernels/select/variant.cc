@@ -194,6 +194,7 @@ std::vector<Candidate> VariantTable::Explain(std::string_view op, DType dtype) c
     if (reason.empty()) {
       reason = first ? fmt::format("first of tier {}", TierName(v.tier))
                      : fmt::format("can run; tier {}, priority {} comes later", TierName(v.tier), v.priority);
+      if (!v.restriction.empty()) reason += "; " + v.restriction;
     }
     chosen |= first;
     candidates.push_back({&v, first, std::move(reason)});

@@ -51,6 +51,7 @@ struct Variant {
   std::shared_ptr<const void> holds;  // what the kernel's code or context lies in; null: this program
   uint32_t label = 0;      // its number among the table's labels
   std::string build;       // which code it is, where the name does not tell: of a user's variant
+  std::string restriction; // where its `supports` refuses much of what the types allow: "only where m, n and k are at most 64"
   std::string wider;       // the variant of the same code for a wider instruction set, which goes first wherever it runs
 };
 

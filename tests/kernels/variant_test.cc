@@ -71,6 +71,15 @@ TEST(VariantTable, ExplainsEveryCandidate) {
   EXPECT_EQ(t.Explain("add", DType::kI8)[1].reason, "takes f64, f32, f16, bf16, not i8");
 }
 
+TEST(BuildVariantTable, ExplainsThatAVariantTakesSmallProductsOnly) {
+  const VariantTable table = BuildVariantTable(**OpenDevice("cpu", {}));
+  for (const Candidate& c : table.Explain("matmul", DType::kF32)) {
+    if (!c.variant->unavailable.empty()) continue;
+    const bool small = c.variant->name.starts_with("avx");
+    EXPECT_EQ(c.reason.find("; for f32 only where m, n and k are at most 64") != std::string::npos, small) << c.variant->name << ": " << c.reason;
+  }
+}
+
 TEST(BuildVariantTable, EveryRowHasAReferenceForAllItsTypes) {
   const VariantTable t = BuildVariantTable(**OpenDevice("cpu", {}));
   for (const OpRow& row : Catalogue().rows()) {

@@ -20,11 +20,14 @@ struct State {
   int64_t rows_a_part, parts, bytes;
 };
 
+constexpr char kRestriction[] = "for f32 only where m, n and k are at most 64";
+static_assert(kSmall == 64);
+
 const char* Supports(const opw_call* c) {
   const MatmulShapes s(c);
   if (s.n > 1 && (s.y_n != 1 || s.z_n != 1)) return "needs the columns of y and of the result to be contiguous";
   if (Operand(c, 0).dtype == OPW_F32 && (s.m > kSmall || s.n > kSmall || s.k > kSmall)) {
-    return "for f32 only where m, n and k are at most 64";
+    return kRestriction;
   }
   return nullptr;
 }
@@ -78,9 +81,9 @@ int Run(const opw_call* c) {
 void AddMatmulSmall(VariantTable& table, const Isa& isa) {
   const DTypeSet types = {DType::kF64, DType::kF32, DType::kI64, DType::kU64, DType::kI32, DType::kU32};
   AddProduction(table, isa, "matmul", "avx512", "avx512", 2, types,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, PrepareAvx512, Release, Run});
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, PrepareAvx512, Release, Run}, kRestriction);
   AddProduction(table, isa, "matmul", "avx2", "avx2", 1, types,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, PrepareAvx2, Release, Run});
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, PrepareAvx2, Release, Run}, kRestriction);
 }
 
 }  // namespace opwire::ops
