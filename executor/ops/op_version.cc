@@ -9,6 +9,7 @@
 #include "executor/ops/trial.h"
 #include "ir/wire/log.h"
 #include "kernels/jit/prebuilt.h"
+#include "kernels/select/quarantine.h"
 #include "kernels/select/key_types.h"
 
 namespace opwire::ops {
@@ -17,7 +18,6 @@ namespace {
 using jit::OpManifest;
 using jit::OpVariantSpec;
 
-constexpr int kQuarantineDeaths = 2;
 
 std::string ArchOf(const OpVariantSpec& spec, const std::string& backend) {
   if (backend == "cpu") return jit::HostArch();

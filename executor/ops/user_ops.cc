@@ -21,6 +21,7 @@
 #include "executor/ops/op_version.h"
 #include "ir/wire/log.h"
 #include "kernels/select/choices.h"
+#include "kernels/select/quarantine.h"
 
 namespace opwire::ops {
 namespace {
@@ -128,7 +129,9 @@ class UserOpsImpl final : public UserOps {
     if (!cache.ok() && !options_.directories.empty()) return cache.status();
     const std::string why = cache.ok() ? (*cache)->warning() : MessageOf(cache.status());
     if (!why.empty()) Log(LogLevel::kWarning, "the cache cannot be used", {{"why", why}});
-    choices_ = Choices::Open(cache.ok() ? (*cache)->directory() : "", options_.context);
+    const std::string directory = cache.ok() ? (*cache)->directory() : "";
+    choices_ = Choices::Open(directory, options_.context);
+    Quarantine(builtin_->variants, directory, options_.context, options_.died_of_time ? "" : options_.died);
     source_.emplace(OpSourceOptions{options_.worker, options_.seconds, options_.died}, cache.ok() ? *std::move(cache) : nullptr, builtin_);
     return absl::OkStatus();
   }
@@ -364,7 +367,7 @@ class UserOpsImpl final : public UserOps {
 
   UserOpsOptions options_;
   const Publish publish_;
-  const std::shared_ptr<const KernelSet> builtin_;
+  const std::shared_ptr<KernelSet> builtin_;  // of this program alone
   std::optional<OpSource> source_;
   std::shared_ptr<Choices> choices_;
 

@@ -30,6 +30,7 @@ struct UserOpsOptions {
   Steering steering;
   std::string context;                      // what measured costs depend on: device, its driver and libraries, this release
   std::string died;                         // "op@variant" in which the executor before this one faulted; empty: it did not
+  bool died_of_time = false;                // because it did not return, which counts against users' kernels only
 };
 
 class UserOps {

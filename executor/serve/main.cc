@@ -236,6 +236,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   // Threads that come before the two that they hand their sets to, and end after them.
   ops::UserOpsOptions ops_options = f.ops;
   if (death.fault) ops_options.died = death.kernel;
+  ops_options.died_of_time = death.fault == SIGXCPU;
   ops_options.context = ContextOf((*device)->info());
   Inbox inbox;
   auto user_ops = ops::UserOps::Start(std::move(ops_options), BuildVariantTable(**device), [&](auto set) { inbox.Deliver(std::move(set)); });

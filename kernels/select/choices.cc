@@ -1,9 +1,7 @@
 // The file of choices: lines of "KEY <tab> VARIANT=NANOSECONDS ...", only ever appended to; the first line of a key holds.
 #include "kernels/select/choices.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sodium.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,19 +12,12 @@
 #include <chrono>
 
 #include "ir/base/dtype.h"
+#include "kernels/select/context_file.h"
 
 namespace opwire {
 namespace {
 
 constexpr int64_t kMaxFileBytes = 16 << 20;
-
-std::string FileName(std::string_view context) {
-  unsigned char digest[crypto_hash_sha256_BYTES];
-  crypto_hash_sha256(digest, reinterpret_cast<const unsigned char*>(context.data()), context.size());
-  std::string hex;
-  for (int i = 0; i < 16; ++i) hex += fmt::format("{:02x}", digest[i]);
-  return "choices-" + hex;
-}
 
 // Nothing where the line is no choice.
 std::pair<std::string, Choice> ReadLine(std::string_view line) {
@@ -57,16 +48,10 @@ std::string WriteLine(const std::string& key, const Choice& choice) {
 std::shared_ptr<Choices> Choices::Open(const std::string& directory, std::string_view context) {
   std::shared_ptr<Choices> choices(new Choices);
   if (!directory.empty()) {
-    const std::string path = directory + "/" + FileName(context);
-    choices->fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (choices->fd_ < 0) choices->fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    choices->fd_ = OpenToAppend(directory + "/" + ContextFileName("choices", context));
   }
   choices->ReadOn();
   return choices;
-}
-
-Choices::~Choices() {
-  if (fd_ >= 0) close(fd_);
 }
 
 const Choice* Choices::Find(const std::string& key) {
@@ -77,13 +62,13 @@ const Choice* Choices::Find(const std::string& key) {
 
 const Choice* Choices::Keep(const std::string& key, Choice choice) {
   std::lock_guard lock(mutex_);
-  if (fd_ >= 0 && flock(fd_, LOCK_EX) == 0) {
+  if (fd_.get() >= 0 && flock(fd_.get(), LOCK_EX) == 0) {
     ReadOn();
     if (!known_.contains(key) && read_ < kMaxFileBytes) {
       const std::string line = WriteLine(key, choice);
-      if (write(fd_, line.data(), line.size()) == static_cast<ssize_t>(line.size())) read_ += static_cast<int64_t>(line.size());
+      if (write(fd_.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size())) read_ += static_cast<int64_t>(line.size());
     }
-    flock(fd_, LOCK_UN);
+    flock(fd_.get(), LOCK_UN);
   }
   return &known_.try_emplace(key, std::move(choice)).first->second;
 }
@@ -97,9 +82,9 @@ std::vector<std::pair<std::string, Choice>> Choices::Of(std::string_view prefix)
 
 void Choices::ReadOn() {
   struct stat st;
-  if (fd_ < 0 || fstat(fd_, &st) != 0 || st.st_size <= read_ || st.st_size > kMaxFileBytes) return;
+  if (fd_.get() < 0 || fstat(fd_.get(), &st) != 0 || st.st_size <= read_ || st.st_size > kMaxFileBytes) return;
   std::string text(static_cast<size_t>(st.st_size - read_), 0);
-  if (pread(fd_, text.data(), text.size(), read_) != static_cast<ssize_t>(text.size())) return;
+  if (pread(fd_.get(), text.data(), text.size(), read_) != static_cast<ssize_t>(text.size())) return;
   std::string_view rest = text;
   for (size_t end; (end = rest.find('\n')) != rest.npos; rest.remove_prefix(end + 1)) {
     auto [key, choice] = ReadLine(rest.substr(0, end));

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/base/owned_fd.h"
 #include "ir/ops/catalogue.h"
 #include "kernels/abi.h"
 
@@ -32,7 +33,6 @@ class Choices {
   // Those of the file in `directory` that is named after `context`: all that what was measured depends on (device, its driver and
   // libraries, this release). Without a directory, or where the file cannot be read or written, choices live as long as this object.
   static std::shared_ptr<Choices> Open(const std::string& directory, std::string_view context);
-  ~Choices();
 
   // Valid as long as this object; null: none was made. Any thread.
   const Choice* Find(const std::string& key);
@@ -47,7 +47,7 @@ class Choices {
 
   std::mutex mutex_;
   std::map<std::string, Choice, std::less<>> known_;
-  int fd_ = -1;
+  OwnedFd fd_;
   int64_t read_ = 0;      // bytes of the file that are in known_
 };
 

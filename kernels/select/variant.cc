@@ -117,6 +117,12 @@ Status VariantTable::CheckSteering(const Steering& steering, bool user_ops) cons
   return absl::OkStatus();
 }
 
+void VariantTable::Withdraw(std::string_view label, const std::string& reason) {
+  for (Variant& v : variants_) {
+    if (labels_[v.label] == label && v.tier != Tier::kReference && v.unavailable.empty()) v.unavailable = reason;
+  }
+}
+
 void VariantTable::Steer(const Steering& steering) {
   const auto names = [](const std::vector<std::string>& list, const Variant& v) {
     return std::ranges::any_of(list, [&](const std::string& entry) { return entry == v.name || entry == v.op + "@" + v.name; });

@@ -103,6 +103,9 @@ class VariantTable {
   // INVALID_ARGUMENT, with the nearest names, for an entry that names no variant of the table; with `user_ops` only where it cannot name
   // one of a user's op either, which may come later.
   Status CheckSteering(const Steering& steering, bool user_ops) const;
+  // The variant of this label is not chosen any more, for this reason, unless it is a reference or there already is one. One that is not in the
+  // table is none.
+  void Withdraw(std::string_view label, const std::string& reason);
   // Changes what Choose takes into account; sorts anew.
   void Steer(const Steering& steering);
 

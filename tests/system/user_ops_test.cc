@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <random>
 
+#include "kernels/jit/sanitized.h"
 #include "tests/jit/support.h"
 #include "tests/system/seed.h"
 
@@ -305,6 +306,39 @@ TEST_F(UserOpsTest, AKernelThatKillsIsQuarantined) {
   EXPECT_EQ(CallNow("fatal", {1}).ran, "user.fatal@reference");
   WriteOp("fatal", 2);
   EXPECT_TRUE(Becomes("fatal", 2));
+}
+
+TEST_F(UserOpsTest, AVariantOfOursThatKillsIsQuarantinedToo) {
+  if (jit::kSanitized) GTEST_SKIP() << "a sanitizer must be loaded before all else";
+  // Large enough to be oneDNN's.
+  constexpr const char* kProduct =
+      "program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = full() {value = 1.0, shape = [100, 100]} %1 = matmul(%0, %0) %2 = sum(%1) %3 = mul(%x, %2) return %3 }";
+  const auto start = [&] {
+    setenv("LD_PRELOAD", OPWIRE_FATAL_LIBRARY, 1);
+    const pid_t executor = StartExecutor("e1", {"--cache", cache()});
+    unsetenv("LD_PRELOAD");
+    return executor;
+  };
+  const auto run = [&] {
+    Session session = Open();
+    const auto program = session.Load(kProduct);
+    return program.ok() ? Call(*program, {2}) : Result{program.status(), {}, ""};
+  };
+  StartRegistry();
+  for (int death = 1; death <= 2; ++death) {
+    SCOPED_TRACE(death);
+    const pid_t executor = start();
+    const Result last = run();
+    EXPECT_EQ(last.status.code(), absl::StatusCode::kUnavailable) << last.status;
+    EXPECT_EQ(Wait(executor), 128 + SIGABRT);
+  }
+  start();
+  const Result other = run();
+  EXPECT_EQ(other.y, Floats{2e6}) << other.status;
+  int quarantined = 0;
+  const json candidates = Info("explain", "matmul")["candidates"];
+  for (const json& c : candidates) quarantined += c["reason"].get<std::string>().starts_with("quarantined: executors died in it 2 times");
+  EXPECT_GT(quarantined, 0) << candidates;
 }
 
 TEST_F(UserOpsTest, AKernelThatDoesNotReturnIsNamed) {

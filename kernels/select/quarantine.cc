@@ -1,0 +1,40 @@
+// A line a death: short appends are whole, so executors may share the file.
+#include "kernels/select/quarantine.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "kernels/select/context_file.h"
+
+namespace opwire {
+namespace {
+
+constexpr size_t kMaxFileBytes = 1 << 20;
+
+}  // namespace
+
+void Quarantine(VariantTable& table, const std::string& directory, std::string_view context, std::string_view died) {
+  if (directory.empty()) return;
+  const auto& labels = table.labels();
+  const std::string path = directory + "/" + ContextFileName("deaths", context);
+  const bool one_more = std::ranges::find(labels, died) != labels.end();
+  if (!one_more && access(path.c_str(), F_OK) != 0) return;
+  const OwnedFd fd = OpenToAppend(path);
+  if (one_more) {
+    const std::string line = std::string(died) + "\n";
+    if (write(fd.get(), line.data(), line.size()) < 0) return;
+  }
+  std::string text(kMaxFileBytes, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(pread(fd.get(), text.data(), text.size(), 0), 0)));
+  std::map<std::string, int, std::less<>> deaths;
+  for (size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1) ++deaths[text.substr(at, end - at)];
+  for (const auto& [label, n] : deaths) {
+    if (n < kQuarantineDeaths) continue;
+    table.Withdraw(label, fmt::format("quarantined: executors died in it {} times; remove {} to try it again", n, path));
+  }
+}
+
+}  // namespace opwire

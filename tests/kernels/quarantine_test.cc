@@ -1,0 +1,88 @@
+// Deaths that are counted across processes, and what they withdraw.
+#include "kernels/select/quarantine.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/folder.h"
+
+namespace opwire {
+namespace {
+
+int RunNothing(const opw_call*) { return OPW_OK; }
+
+VariantTable Sample() {
+  VariantTable t;
+  const opw_kernel kernel = {OPW_ABI_VERSION, 0, nullptr, nullptr, nullptr, RunNothing, nullptr};
+  t.Add({"add", "reference", Tier::kReference, 0, kArithmetic, "", "builtin", kernel});
+  t.Add({"add", "fast", Tier::kProduction, 2, kFloats, "", "builtin", kernel});
+  t.Add({"add", "absent", Tier::kProduction, 4, kFloats, "needs a thing", "builtin", kernel});
+  return t;
+}
+
+class QuarantineTest : public testing::Test {
+ protected:
+  // What runs add after an executor in which `died` took the one before it down.
+  std::string Chosen(std::string_view died, std::string_view context = "here") {
+    table_ = Sample();
+    Quarantine(table_, folder_.path(), context, died);
+    return (*table_.Choose("add", DType::kF32, opw_call{}, ""))->name;
+  }
+  std::string Reason(std::string_view name) {
+    for (const Variant& v : table_.variants()) {
+      if (v.name == name) return v.unavailable;
+    }
+    return "no such variant";
+  }
+
+  Folder folder_;
+  VariantTable table_;
+};
+
+TEST_F(QuarantineTest, ComesWithTheSecondDeathAndStays) {
+  EXPECT_EQ(Chosen(""), "fast");
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+  EXPECT_EQ(Chosen("add@fast"), "fast");
+  EXPECT_EQ(Chosen(""), "fast");
+  EXPECT_EQ(Chosen("add@fast", "elsewhere"), "fast");
+  EXPECT_EQ(Chosen("add@fast"), "reference");
+  EXPECT_EQ(Chosen(""), "reference");
+  EXPECT_NE(Reason("fast").find("quarantined: executors died in it 2 times; remove " + folder_.path()), std::string::npos) << Reason("fast");
+  EXPECT_EQ(Chosen("", "elsewhere"), "fast");
+  // A pin does not get around it.
+  Chosen("");
+  EXPECT_EQ(table_.Choose("add", DType::kF32, opw_call{}, "fast").status().code(), absl::StatusCode::kFailedPrecondition);
+  std::filesystem::remove_all(folder_.path());
+  std::filesystem::create_directory(folder_.path());
+  EXPECT_EQ(Chosen(""), "fast");
+}
+
+TEST_F(QuarantineTest, LeavesReferencesAndWhatIsNotThere) {
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Chosen("add@reference"), "fast");
+    EXPECT_EQ(Chosen("add@absent"), "fast");
+    EXPECT_EQ(Chosen("user.mine@own"), "fast");
+  }
+  EXPECT_EQ(Reason("reference"), "");
+  EXPECT_EQ(Reason("absent"), "needs a thing");
+}
+
+TEST_F(QuarantineTest, DoesWithoutAFileThatCannotBeUsed) {
+  Chosen("add@fast");
+  const std::filesystem::path file = std::filesystem::directory_iterator(folder_.path())->path();
+  std::ofstream(file) << std::string(100'000, 'x') << "\n\0\n\nadd@fast\nadd@fast";
+  EXPECT_EQ(Chosen(""), "fast") << "the last line is not whole";
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink("/etc/passwd", file);
+  EXPECT_EQ(Chosen("add@fast"), "fast");
+  VariantTable table = Sample();
+  Quarantine(table, "", "here", "add@fast");
+  Quarantine(table, "/nonexistent", "here", "add@fast");
+  EXPECT_EQ((*table.Choose("add", DType::kF32, opw_call{}, ""))->name, "fast");
+}
+
+}  // namespace
+}  // namespace opwire
