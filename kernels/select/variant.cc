@@ -55,7 +55,8 @@ Choice Measure(const std::vector<const Variant*>& rivals, const opw_call& call, 
   }
   if (choice.order.empty()) return {{{rivals[0]->name, 0}}};
   const auto fastest = std::ranges::min_element(choice.order, {}, [](const auto& o) { return o.second; });
-  if (fastest->second * kFasterBy < choice.order[0].second) std::rotate(choice.order.begin(), fastest, fastest + 1);
+  const double first = choice.order[0].second;
+  if (fastest->second * kFasterBy < first && fastest->second + kFasterByNs < first) std::rotate(choice.order.begin(), fastest, fastest + 1);
   return choice;
 }
 

@@ -27,8 +27,10 @@ class Device;
 
 // Longer calls are not measured before they run: they would hold up others.
 inline constexpr double kMeasureBelowNs = 300'000;
-// How much faster a variant must be than the one before it in the fixed order, to take its place.
+// How much faster a variant must be than the one before it in the fixed order, to take its place,
 inline constexpr double kFasterBy = 1.1;
+// and by more than what a clock of tens of nanoseconds may make up.
+inline constexpr double kFasterByNs = 100;
 
 // Candidates of a higher tier are preferred to all of a lower one.
 enum class Tier : uint8_t { kReference = 0, kLibtorch = 1, kProduction = 2, kPinned = 3 };

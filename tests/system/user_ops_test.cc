@@ -371,10 +371,14 @@ TEST_F(UserOpsTest, WithoutACompilerReferencesAnswer) {
 }
 
 TEST_F(UserOpsTest, VariantsCanBeSteered) {
-  const std::string folder = WriteOp("twice", 2);
+  const std::string folder = WriteOp("twice", 2, R"(
+#ifdef SLOW
+  for (volatile int i = 0; i < 100000;) i = i + 1;
+#endif
+  for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i];)");
   std::string manifest = jit::Slurp(folder + "/op.json");
   manifest.replace(manifest.find("\"variants\": {"), 13,
-                   "\"variants\": {\"slow\": {\"sources\": [\"own.cc\"], \"flags\": [\"-O1\"], \"priority\": -5, \"deterministic\": false}, ");
+                   "\"variants\": {\"slow\": {\"sources\": [\"own.cc\"], \"flags\": [\"-DSLOW\"], \"priority\": -5, \"deterministic\": false}, ");
   WriteFile(folder + "/op.json", manifest);
   StartRegistry();
   const struct {

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -43,6 +44,7 @@ int NumberOf(Vendor vendor, Attribute attribute) {
 }
 constexpr int kCudaCapabilityMajor = 75, kCudaCapabilityMinor = 76;
 constexpr int kHipCopyByAddress = 4;
+constexpr const char* kHipNode = "/dev/kfd";  // through which ROCm speaks to all its devices
 
 std::string VersionText(Vendor vendor, int version) {
   if (vendor == Vendor::kCuda) return fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10);
@@ -63,6 +65,8 @@ StatusOr<const Driver*> Driver::Open(Vendor vendor) {
 }
 
 StatusOr<const Driver*> Driver::OpenFirst(Vendor vendor) {
+  // Its library is of some hundred megabytes: not to be loaded for nothing.
+  if (vendor == Vendor::kHip && access(kHipNode, F_OK) != 0) return FailedPrecondition("no device: there is no {}", kHipNode);
   const Places& places = PlacesOf(vendor);
   std::vector<const char*> names = places.names;
   if (const char* named = std::getenv(places.setting); named && *named) names = {named};

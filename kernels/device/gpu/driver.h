@@ -78,7 +78,7 @@ enum ComputeMode : int { kDefaultMode = 0, kProhibited = 2, kExclusiveProcess = 
 class Driver {
  public:
   // The one object of this process; it is never closed, and a refusal stays. FAILED_PRECONDITION: the driver is not there (with where it was looked for), is
-  // older than kOldestCuda, or does not start.
+  // older than kOldestCuda, does not start, or has no device.
   static StatusOr<const Driver*> Open(Vendor vendor);
 
   Vendor vendor() const { return vendor_; }
