@@ -1,7 +1,6 @@
 // The ten situations of docs/cli.md, with real processes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -85,8 +84,8 @@ TEST(Situations, WrongShape) {
 }
 
 TEST(Situations, NoSuchDevice) {
-  if (access("/dev/nvidiactl", F_OK) == 0) GTEST_SKIP() << "there is a cuda:0 here";
   House house;
+  setenv("OPWIRE_CUDA_DRIVER", (house.runtime() + "/libcuda.so.1").c_str(), 1);  // so that no machine has one
   Transcript t(house);
   house.StartRegistry();
   house.StartExecutor();

@@ -7,11 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <type_traits>
 #include <vector>
 
@@ -56,12 +54,12 @@ std::string VersionText(Vendor vendor, int version) {
 std::string_view VendorName(Vendor vendor) { return vendor == Vendor::kCuda ? "cuda" : "hip"; }
 
 StatusOr<const Driver*> Driver::Open(Vendor vendor) {
-  static std::mutex mutex;
-  static std::array<StatusOr<const Driver*>*, 2> opened{};
-  std::lock_guard lock(mutex);
-  StatusOr<const Driver*>*& driver = opened[static_cast<size_t>(vendor)];
-  if (!driver) driver = new StatusOr<const Driver*>(OpenFirst(vendor));
-  return *driver;
+  if (vendor == Vendor::kCuda) {
+    static const StatusOr<const Driver*> cuda = OpenFirst(Vendor::kCuda);
+    return cuda;
+  }
+  static const StatusOr<const Driver*> hip = OpenFirst(Vendor::kHip);
+  return hip;
 }
 
 StatusOr<const Driver*> Driver::OpenFirst(Vendor vendor) {

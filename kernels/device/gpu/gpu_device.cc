@@ -28,37 +28,37 @@ std::string Lower(std::string_view text) {
 }
 
 // What can be known of a device without binding it.
-StatusOr<DeviceInfo> InfoOf(const Driver& driver, int index) {
+struct Gpu {
+  int device = 0;       // the driver's handle
+  DeviceInfo info;
+  std::string against;  // why it takes no process; empty: it takes one
+};
+
+StatusOr<Gpu> Look(const Driver& driver, int index) {
   const Api& api = driver.api();
-  int device = 0;
-  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_get(&device, index), "a device"));
+  Gpu gpu;
+  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_get(&gpu.device, index), "a device"));
   char name[256] = {};
   std::array<uint8_t, 16> uuid{};
   size_t bytes = 0;
-  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_name(name, sizeof name - 1, device), "a device's name"));
-  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_uuid(uuid.data(), device), "a device's UUID"));
-  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_memory(&bytes, device), "a device's memory"));
-  DeviceInfo info;
+  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_name(name, sizeof name - 1, gpu.device), "a device's name"));
+  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_uuid(uuid.data(), gpu.device), "a device's UUID"));
+  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_memory(&bytes, gpu.device), "a device's memory"));
+  DeviceInfo& info = gpu.info;
   info.kind = VendorName(driver.vendor());
   info.index = index;
   info.name = name;
   info.uuid = UuidText(uuid);
-  OPWIRE_ASSIGN_OR_RETURN(info.arch, driver.Arch(device));
+  OPWIRE_ASSIGN_OR_RETURN(info.arch, driver.Arch(gpu.device));
   info.memory_bytes = static_cast<int64_t>(bytes);
-  OPWIRE_ASSIGN_OR_RETURN(info.compute_units, driver.Get(Attribute::kMultiprocessors, device));
-  OPWIRE_ASSIGN_OR_RETURN(const int l2, driver.Get(Attribute::kL2Bytes, device));
+  OPWIRE_ASSIGN_OR_RETURN(info.compute_units, driver.Get(Attribute::kMultiprocessors, gpu.device));
+  OPWIRE_ASSIGN_OR_RETURN(const int l2, driver.Get(Attribute::kL2Bytes, gpu.device));
   info.dtypes = kAll;
   info.collective_backend = driver.vendor() == Vendor::kCuda ? "nccl" : "rccl";
   info.facts = {{"driver", driver.version()}, {"l2", fmt::format("{} MiB", l2 >> 20)}};
-  return info;
-}
-
-// Why the device takes no process; empty: it takes one.
-StatusOr<std::string> ReasonAgainst(const Driver& driver, int index) {
-  int device = 0;
-  OPWIRE_RETURN_IF_ERROR(driver.Check(driver.api().device_get(&device, index), "a device"));
-  OPWIRE_ASSIGN_OR_RETURN(const int mode, driver.Get(Attribute::kComputeMode, device));
-  return mode == kProhibited ? "its compute mode prohibits processes" : "";
+  OPWIRE_ASSIGN_OR_RETURN(const int mode, driver.Get(Attribute::kComputeMode, gpu.device));
+  if (mode == kProhibited) gpu.against = "its compute mode prohibits processes";
+  return gpu;
 }
 
 StatusOr<int> CountOf(const Driver& driver) {
@@ -67,18 +67,18 @@ StatusOr<int> CountOf(const Driver& driver) {
   return count;
 }
 
-// The index that `which` names.
-StatusOr<int> IndexOf(const Driver& driver, std::string_view which) {
+// The one that `which` names, by index or UUID.
+StatusOr<Gpu> Named(const Driver& driver, std::string_view which) {
   OPWIRE_ASSIGN_OR_RETURN(const int count, CountOf(driver));
   int index = -1;
   const auto [end, error] = std::from_chars(which.data(), which.data() + which.size(), index);
   const bool number = error == std::errc() && end == which.data() + which.size();
-  if (number && index >= 0 && index < count) return index;
+  if (number && index >= 0 && index < count) return Look(driver, index);
   std::string there;
   for (int i = 0; i < count; ++i) {
-    OPWIRE_ASSIGN_OR_RETURN(const DeviceInfo info, InfoOf(driver, i));
-    if (!number && Lower(info.uuid) == Lower(which)) return i;
-    there += fmt::format("{}{} ({}, {})", i ? ", " : "", i, info.name, info.uuid);
+    OPWIRE_ASSIGN_OR_RETURN(Gpu gpu, Look(driver, i));
+    if (!number && Lower(gpu.info.uuid) == Lower(which)) return gpu;
+    there += fmt::format("{}{} ({}, {})", i ? ", " : "", i, gpu.info.name, gpu.info.uuid);
   }
   return FailedPrecondition("no device '{}'; there are: {}", Clip(which), there);
 }
@@ -91,8 +91,12 @@ struct Ranges {
   int (*pop)() = nullptr;
 
   static const Ranges& Of(Vendor vendor) {
-    static const Ranges kCuda("libnvToolsExt.so.1", "nvtxRangePushA", "nvtxRangePop"), kHip("libroctx64.so", "roctxRangePushA", "roctxRangePop");
-    return vendor == Vendor::kCuda ? kCuda : kHip;
+    if (vendor == Vendor::kCuda) {
+      static const Ranges cuda("libnvToolsExt.so.1", "nvtxRangePushA", "nvtxRangePop");
+      return cuda;
+    }
+    static const Ranges hip("libroctx64.so", "roctxRangePushA", "roctxRangePop");
+    return hip;
   }
 
  private:
@@ -116,34 +120,27 @@ std::vector<DeviceProbe> ProbeGpus(Vendor vendor) {
   if (!count.ok()) return none(count.status());
   std::vector<DeviceProbe> out;
   for (int i = 0; i < *count; ++i) {
-    const auto info = InfoOf(**driver, i);
-    const auto against = ReasonAgainst(**driver, i);
-    const Status failed = info.ok() ? against.status() : info.status();
-    const bool usable = failed.ok() && against->empty();
-    out.push_back({fmt::format("{}:{}", kind, i), usable,
-                   !failed.ok() ? MessageOf(failed)
-                   : !usable    ? *against
-                                : fmt::format("{}, {:.1f} GiB, {}, {}", info->name, static_cast<double>(info->memory_bytes) / (1 << 30), info->arch, (*driver)->version())});
+    const auto gpu = Look(**driver, i);
+    const std::string against = gpu.ok() ? gpu->against : MessageOf(gpu.status());
+    out.push_back({fmt::format("{}:{}", kind, i), against.empty(), against});
+    if (!against.empty()) continue;
+    const DeviceInfo& info = gpu->info;
+    out.back().reason = fmt::format("{}, {:.1f} GiB, {}, {}", info.name, static_cast<double>(info.memory_bytes) / (1 << 30), info.arch, (*driver)->version());
   }
   return out;
 }
 
 StatusOr<std::unique_ptr<Device>> OpenGpu(Vendor vendor, std::string_view which) {
   OPWIRE_ASSIGN_OR_RETURN(const Driver* const driver, Driver::Open(vendor));
-  OPWIRE_ASSIGN_OR_RETURN(const int index, IndexOf(*driver, which));
-  OPWIRE_ASSIGN_OR_RETURN(DeviceInfo info, InfoOf(*driver, index));
-  OPWIRE_ASSIGN_OR_RETURN(const std::string against, ReasonAgainst(*driver, index));
-  if (!against.empty()) return FailedPrecondition("{} ({}): {}", info.name, info.uuid, against);
-  int device = 0;
-  OPWIRE_RETURN_IF_ERROR(driver->Check(driver->api().device_get(&device, index), "a device"));
+  OPWIRE_ASSIGN_OR_RETURN(Gpu gpu, Named(*driver, which));
+  if (!gpu.against.empty()) return FailedPrecondition("{} ({}): {}", gpu.info.name, gpu.info.uuid, gpu.against);
   void* context = nullptr;
-  if (const Result r = driver->Retain(device, &context); r != kSuccess) {
-    return FailedPrecondition("{} ({}): takes no process now, another may have it to itself: {}", info.name, info.uuid, driver->Describe(r));
+  if (const Result r = driver->Retain(gpu.device, &context); r != kSuccess) {
+    return FailedPrecondition("{} ({}): takes no process now, another may have it to itself: {}", gpu.info.name, gpu.info.uuid, driver->Describe(r));
   }
-  OPWIRE_RETURN_IF_ERROR(driver->Check(driver->MakeCurrent(context, device), "binding"));
-  auto gpu = std::make_unique<GpuDevice>(*driver, device, context, std::move(info));
-  OPWIRE_RETURN_IF_ERROR(gpu->Start());
-  return gpu;
+  auto device = std::make_unique<GpuDevice>(*driver, gpu.device, context, std::move(gpu.info));
+  OPWIRE_RETURN_IF_ERROR(device->CreateStream().status());  // stream 0
+  return device;
 }
 
 GpuDevice::GpuDevice(const Driver& driver, int device, void* context, DeviceInfo info)
@@ -152,8 +149,7 @@ GpuDevice::GpuDevice(const Driver& driver, int device, void* context, DeviceInfo
 }
 
 GpuDevice::~GpuDevice() {
-  if (!Enter().ok()) return;
-  (void)Synchronize();
+  (void)Synchronize();  // and all that follows is of this device
   for (const GraphExec g : graphs_) (void)api_.graph_exec_destroy(g);
   for (const auto& [id, event] : pending_) (void)api_.event_destroy(event);
   for (const Event e : spare_) (void)api_.event_destroy(e);
@@ -161,8 +157,6 @@ GpuDevice::~GpuDevice() {
   for (const auto& [memory, block] : blocks_) (void)(block.kind == MemoryKind::kDevice ? api_.mem_free(memory) : api_.host_free(memory));
   driver_.Release(device_);
 }
-
-Status GpuDevice::Start() { return CreateStream().status(); }
 
 Status GpuDevice::Enter() const {
   static thread_local uint64_t current = 0;

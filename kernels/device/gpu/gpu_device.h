@@ -26,12 +26,10 @@ StatusOr<std::unique_ptr<Device>> OpenGpu(Vendor vendor, std::string_view which)
 
 class GpuDevice final : public Device {
  public:
-  // REQUIRES: the device's context is retained, and current here.
+  // Stream 0 is the first that is made. REQUIRES: the context is retained; it is released with this object.
   GpuDevice(const Driver& driver, int device, void* context, DeviceInfo info);
   // Synchronises, and frees what is left.
   ~GpuDevice() override;
-  // The streams and events that it works with. Once, before all else.
-  Status Start();
 
   const DeviceInfo& info() const override { return info_; }
 
