@@ -19,4 +19,6 @@ set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY} IN
 if(NOT OPWIRE_FUZZ)  # a fuzzer has one thread, and clang's runtime is another package
   find_package(OpenMP REQUIRED)
 endif()
+set(Boost_USE_STATIC_LIBS ON)  # of some kilobytes: the programs need no package for it
+find_package(Boost 1.74 REQUIRED COMPONENTS context)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)

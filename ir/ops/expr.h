@@ -13,7 +13,8 @@
 namespace opwire {
 
 // Numbers hold for all primitives: floating types below f32 compute in f32; integers wrap; a comparison with NaN is false but
-// for kNe. Each row gives the NaN rule, the overflow rule and the bound in ulp of the computing type.
+// for kNe. Each row gives the NaN rule, the overflow rule and the bound in ulp of the computing type; for types of 16 bits and fewer a device may
+// use cheaper ones, within 1/128 of the type's own ulp.
 enum class Prim : uint8_t {
   kIn,      // operand `index`
   kAttr,    // attribute `index` (int, float or bool), converted to the computing type

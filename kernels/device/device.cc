@@ -8,10 +8,31 @@
 #include "kernels/select/variant.h"
 
 namespace opwire {
+namespace {
+
+constexpr gpu::Vendor kVendors[] = {gpu::Vendor::kCuda, gpu::Vendor::kHip, gpu::Vendor::kEmu};
+
+// Devices that nobody means unless they say so.
+bool IsForChecks(std::string_view spec) { return spec == "null" || spec.starts_with(gpu::VendorName(gpu::Vendor::kEmu)); }
+
+// The first accelerator that can be bound and has kernels, else the cpu.
+StatusOr<std::unique_ptr<Device>> OpenFirst(const DeviceOptions& options) {
+  for (const gpu::Vendor vendor : kVendors) {
+    if (IsForChecks(gpu::VendorName(vendor)) || !HasKernels(gpu::VendorName(vendor))) continue;
+    for (const DeviceProbe& p : gpu::ProbeGpus(vendor)) {
+      if (!p.usable) continue;
+      auto device = gpu::OpenGpu(vendor, std::string_view(p.spec).substr(p.spec.find(':') + 1));
+      if (device.ok()) return device;
+    }
+  }
+  return OpenCpu(options);
+}
+
+}  // namespace
 
 std::vector<DeviceProbe> ProbeDevices() {
   std::vector<DeviceProbe> out = {ProbeCpu()};
-  for (const gpu::Vendor vendor : {gpu::Vendor::kCuda, gpu::Vendor::kHip}) {
+  for (const gpu::Vendor vendor : kVendors) {
     for (DeviceProbe& p : gpu::ProbeGpus(vendor)) {
       if (p.usable && !HasKernels(gpu::VendorName(vendor))) p = {p.spec, false, p.reason + "; this build has no kernels for it"};
       out.push_back(std::move(p));
@@ -22,10 +43,11 @@ std::vector<DeviceProbe> ProbeDevices() {
 }
 
 StatusOr<std::unique_ptr<Device>> OpenDevice(std::string_view spec, const DeviceOptions& options) {
-  if (spec == "cpu" || spec == "auto") return OpenCpu(options);
+  if (spec == "auto") return OpenFirst(options);
+  if (spec == "cpu") return OpenCpu(options);
   if (spec == "null") return OpenNull();
-  std::string why = "no backend has that name, there are cpu, cuda, hip and null";
-  for (const gpu::Vendor vendor : {gpu::Vendor::kCuda, gpu::Vendor::kHip}) {
+  std::string why = "no backend has that name, there are cpu, cuda, hip, emu and null";
+  for (const gpu::Vendor vendor : kVendors) {
     const std::string_view kind = gpu::VendorName(vendor);
     if (!spec.starts_with(kind) || (spec.size() > kind.size() && spec[kind.size()] != ':')) continue;
     auto device = gpu::OpenGpu(vendor, spec.size() > kind.size() ? spec.substr(kind.size() + 1) : "0");
@@ -34,18 +56,18 @@ StatusOr<std::unique_ptr<Device>> OpenDevice(std::string_view spec, const Device
   }
   std::string usable;
   for (const DeviceProbe& p : ProbeDevices()) {
-    if (p.usable && p.spec != "null") usable += fmt::format("{}{}", usable.empty() ? "" : ", ", p.spec);
+    if (p.usable && !IsForChecks(p.spec)) usable += fmt::format("{}{}", usable.empty() ? "" : ", ", p.spec);
   }
   return FailedPrecondition("device '{}' cannot be bound: {}; usable here: {}", spec, why, usable);
 }
 
-std::string WhyChosen(std::string_view kind) {
+std::string WhyChosen(std::string_view spec) {
   std::string others;
   for (const DeviceProbe& p : ProbeDevices()) {
-    if (p.spec == kind || p.spec == "null") continue;
+    if (p.spec == spec || IsForChecks(p.spec)) continue;
     others += fmt::format("{}{}: {}", others.empty() ? "" : "; ", p.spec, p.reason);
   }
-  return fmt::format("{}; not {}", kind, others);
+  return fmt::format("{}; not {}", spec, others);
 }
 
 }  // namespace opwire

@@ -29,6 +29,9 @@ class HostDevice : public Device {
   void Free(void* memory) override;
   MemoryStats memory_stats() const override;
   void ResetPeak() override;
+  StatusOr<void*> Reserve(int64_t bytes) override;
+  Status Resize(void* reserved, int64_t bytes) override;
+  void Unreserve(void* reserved) override;
   Status RegisterHost(void* memory, int64_t bytes) override;
   void UnregisterHost(void* memory) override;
 
@@ -44,16 +47,22 @@ class HostDevice : public Device {
   Status BeginCapture(StreamId stream) override;
   StatusOr<GraphId> EndCapture(StreamId stream) override;
   Status Replay(GraphId graph, StreamId stream) override;
+  Status BeginUpdate(GraphId graph) override;
+  bool EndUpdate() override { return false; }
+  void DestroyGraph(GraphId) override {}
 
   void PushRange(std::string_view) override {}
   void PopRange() override {}
 
   opw_runtime* runtime() override { return runtime_.abi(); }
   std::atomic<uint32_t>& stop() override { return runtime_.stop(); }
+  void NoteStep(uint32_t step) override { runtime_.NoteStep(step); }
   RunFlags TakeFlags() override { return runtime_.TakeFlags(); }
 
  private:
   Status NoGraphs() const;
+  // REQUIRES: mutex_ is held.
+  Status Take(int64_t bytes);
 
   const DeviceInfo info_;
   HostRuntime runtime_;
@@ -61,6 +70,10 @@ class HostDevice : public Device {
   std::atomic<EventId> events_{0};
   mutable std::mutex mutex_;  // guards what follows
   std::unordered_map<void*, int64_t> blocks_;
+  struct Reserved {
+    int64_t bytes, backed;
+  };
+  std::unordered_map<void*, Reserved> reserved_;
   MemoryStats stats_;
 };
 

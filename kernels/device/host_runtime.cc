@@ -62,7 +62,7 @@ void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body
 
 void HostRuntime::OutOfRange(opw_runtime* r, int operand, int64_t position) {
   HostRuntime* const self = static_cast<HostRuntime*>(r);
-  const uint64_t key = static_cast<uint64_t>(position) << 8 | static_cast<uint8_t>(operand);
+  const uint64_t key = uint64_t{self->step_.load(std::memory_order_relaxed)} << kStepShift | static_cast<uint64_t>(position) << 8 | static_cast<uint8_t>(operand);
   uint64_t seen = self->out_of_range_.load(std::memory_order_relaxed);
   while (key < seen && !self->out_of_range_.compare_exchange_weak(seen, key, std::memory_order_relaxed)) {
   }
@@ -72,14 +72,19 @@ void HostRuntime::Raise(opw_runtime* r, uint32_t flags) {
   static_cast<HostRuntime*>(r)->raised_.fetch_or(flags, std::memory_order_relaxed);
 }
 
+void SetOutOfRange(uint64_t key, RunFlags& flags) {
+  flags.out_of_range_step = static_cast<uint32_t>(key >> kStepShift);
+  flags.out_of_range_operand = static_cast<int>(key & 0xff);
+  flags.out_of_range_position = static_cast<int64_t>(key << (64 - kStepShift) >> (64 - kStepShift + 8));
+}
+
 RunFlags HostRuntime::TakeFlags() {
   RunFlags flags;
   // Plain loads first: in the common case nothing is raised and no line is written.
   if (raised_.load(std::memory_order_relaxed) != 0) flags.raised = raised_.exchange(0, std::memory_order_relaxed);
   if (out_of_range_.load(std::memory_order_relaxed) != kNone) {
     const uint64_t key = out_of_range_.exchange(kNone, std::memory_order_relaxed);
-    flags.out_of_range_operand = static_cast<int>(key & 0xff);
-    flags.out_of_range_position = static_cast<int64_t>(key >> 8);
+    SetOutOfRange(key, flags);
   }
   return flags;
 }

@@ -11,6 +11,10 @@
 
 namespace opwire {
 
+// Where a value out of its domain was met, as one number: step * 2^48 + position * 256 + operand.
+inline constexpr int kStepShift = 48;
+void SetOutOfRange(uint64_t key, RunFlags& flags);
+
 // The opw_runtime is the base, so that the callbacks find their object without a table. One caller at a time; the callbacks that
 // a kernel's ranges use may come from any thread.
 class HostRuntime : private opw_runtime {
@@ -23,6 +27,7 @@ class HostRuntime : private opw_runtime {
 
   opw_runtime* abi() { return this; }
   std::atomic<uint32_t>& stop() { return stop_; }
+  void NoteStep(uint32_t step) { step_.store(step, std::memory_order_relaxed); }
   RunFlags TakeFlags();
 
  private:
@@ -34,7 +39,8 @@ class HostRuntime : private opw_runtime {
   std::vector<int> pinned_;
   std::atomic<uint32_t> stop_{0};
   std::atomic<uint32_t> raised_{0};
-  // position * 256 + operand, so that the smallest key is the smallest position; kNone: nothing.
+  std::atomic<uint32_t> step_{0};
+  // As SetOutOfRange takes it, so that the least is of the first step and there of the first position; kNone: nothing.
   static constexpr uint64_t kNone = ~uint64_t{0};
   std::atomic<uint64_t> out_of_range_{kNone};
 };

@@ -179,7 +179,7 @@ class Writer {
 
   std::string Cast(const Instruction& one) {
     const int from = one.operands[0];
-    if (held_[from].as == one.type) return Canonical(from);
+    if (held_[from].as == one.type && !one.saturate) return Canonical(from);
     const bool mask = At(from).type == DType::kBool;
     std::string value = held_[from].as == ComputeType(held_[from].as) ? Canonical(from) : Computed(from);
     const DType to = ComputeType(one.type);

@@ -52,7 +52,7 @@ class Builder {
       }
       case Prim::kCast: {
         const DType from = held_[one.operands[0]].as;
-        const bool between = ComputeType(from) != from && ComputeType(one.type) != one.type && from != one.type;
+        const bool between = ComputeType(from) != from && ComputeType(one.type) != one.type && (from != one.type || one.saturate);
         return between ? Add(CastStep(DType::kF32, one.type, one.saturate, isa_), {Computed(one.operands[0])})
                        : Add(CastStep(from, one.type, one.saturate, isa_), {Canonical(one.operands[0])});
       }

@@ -33,8 +33,13 @@ std::vector<std::string> HeaderNames(const std::string& directory) {
 }
 
 const std::string& OurHeaders() {
-  static const std::string digest = Digest().Add(int64_t{OPW_ABI_VERSION}).Add(AbiHeader()).Add(GpuHeader()).Hex();
-  return digest;
+  static const std::string hex = [] {
+    Digest digest;
+    digest.Add(int64_t{OPW_ABI_VERSION});
+    for (const EmbeddedFile& header : CompiledHeaders()) digest.Add(header.text);
+    return digest.Hex();
+  }();
+  return hex;
 }
 
 StatusOr<Header> ReadHeader(const std::string& path) {

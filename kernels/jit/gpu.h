@@ -8,14 +8,17 @@
 #ifndef OPWIRE_GPU_H_
 #define OPWIRE_GPU_H_
 
-#if defined(__HIP__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
+#if defined(OPW_EMU)  // on the CPU: <opwire/emu.h> stands in for the compiler's own
+#elif defined(__HIP__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
 #define OPW_HIP 1
 #else
 #define OPW_CUDA 1
 #endif
 
 // Lanes of a warp: 32, or 64 on AMD's GCN and CDNA.
-#if defined(OPW_CUDA)
+#if defined(OPW_EMU)
+#define OPW_WARP OPW_EMU
+#elif defined(OPW_CUDA)
 #define OPW_WARP 32
 #elif defined(__AMDGCN_WAVEFRONT_SIZE)
 #define OPW_WARP __AMDGCN_WAVEFRONT_SIZE
@@ -82,6 +85,8 @@ OPW_DEVICE float ToFloat(f16 v) {
   float out;
   asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(v.bits));
   return out;
+#elif defined(OPW_EMU)
+  return opw_emu::HalfToFloat(v.bits);
 #else
   _Float16 half;
   memcpy(&half, &v.bits, 2);
@@ -91,24 +96,61 @@ OPW_DEVICE float ToFloat(f16 v) {
 
 // To nearest, ties to even; what is too large becomes an infinity, a NaN stays one.
 OPW_DEVICE bf16 ToBF16(float v) {
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
+  bf16 out;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(v));
+  return out;
+#else
   const u32 bits = BitsOf(v);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<u16>(bits >> 16 | 0x40)};
   return {static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+#endif
 }
 OPW_DEVICE f16 ToF16(float v) {
   f16 out;
 #ifdef OPW_CUDA
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(v));
+#elif defined(OPW_EMU)
+  out.bits = opw_emu::FloatToHalf(v);
 #else
   const _Float16 half = static_cast<_Float16>(v);
   memcpy(&out.bits, &half, 2);
 #endif
   return out;
 }
+// Two at a time, the first in the low half: the same values, with one instruction where there is one.
+OPW_DEVICE u32 ToBF16Pair(float low, float high) {
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
+  u32 out;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+#else
+  return ToBF16(low).bits | static_cast<u32>(ToBF16(high).bits) << 16;
+#endif
+}
+OPW_DEVICE u32 ToF16Pair(float low, float high) {
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
+  u32 out;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+#else
+  return ToF16(low).bits | static_cast<u32>(ToF16(high).bits) << 16;
+#endif
+}
 // For code over any of the three.
 OPW_DEVICE void FromFloat(float v, float& out) { out = v; }
 OPW_DEVICE void FromFloat(float v, f16& out) { out = ToF16(v); }
 OPW_DEVICE void FromFloat(float v, bf16& out) { out = ToBF16(v); }
+
+// The same bits, as far as the compiler knows any: so that it computes from them anew and does not keep what it computed before.
+OPW_DEVICE u32 Opaque(u32 v) {
+#ifdef OPW_CUDA
+  asm volatile("" : "+r"(v));
+#else
+  asm volatile("" : "+v"(v));
+#endif
+  return v;
+}
 
 // ---- Where a thread is, along x, in 64 bits
 
@@ -133,6 +175,22 @@ OPW_DEVICE T ShuffleFrom(T v, int lane) {
   return __shfl_sync(0xffffffffu, v, lane);
 #else
   return __shfl(v, lane, OPW_WARP);
+#endif
+}
+// From the lane `by` below; the first `by` lanes get their own.
+template <typename T>
+OPW_DEVICE T ShuffleUp(T v, int by) {
+#ifdef OPW_CUDA
+  return __shfl_up_sync(0xffffffffu, v, by);
+#else
+  return __shfl_up(v, by, OPW_WARP);
+#endif
+}
+
+// For all lanes of the warp: none goes on before the others come, and compilers move no access to memory over it.
+OPW_DEVICE void WarpBarrier() {
+#ifdef OPW_CUDA
+  __syncwarp();
 #endif
 }
 
@@ -167,6 +225,26 @@ OPW_DEVICE T BlockReduce(T v, Op op, T identity) {
   return WarpReduce(Lane() < static_cast<int>(blockDim.x) / OPW_WARP ? warps[Lane()] : identity, op);
 }
 
+// ---- Clusters: blocks that run together and read each other's shared memory. CUDA from sm_90 on, in kernels that are made for them (__cluster_dims__).
+
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+// All threads of the cluster's blocks arrive, and wait for each other: behind it they see what was written before. What is done between the two need not
+// wait. A block reaches no other's memory before both have arrived once, and ends when none will reach its own.
+OPW_DEVICE void ClusterArrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+OPW_DEVICE void ClusterWait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+OPW_DEVICE void ClusterBarrier() {
+  ClusterArrive();
+  ClusterWait();
+}
+// Where block `rank` of the cluster has what this one has at `shared`.
+template <typename T>
+OPW_DEVICE T* InBlock(T* shared, int rank) {
+  u64 out;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(out) : "l"(reinterpret_cast<u64>(shared)), "r"(rank));
+  return reinterpret_cast<T*>(out);
+}
+#endif
+
 // ---- Functions, by the compiler's own; float here, double by the same names
 
 #define OPW_UNARY(NAME, FLOAT, DOUBLE)                  \
@@ -183,6 +261,41 @@ OPW_UNARY(Abs, fabsf, fabs)
 #undef OPW_UNARY
 OPW_DEVICE float Fma(float a, float b, float c) { return fmaf(a, b, c); }
 OPW_DEVICE double Fma(double a, double b, double c) { return fma(a, b, c); }
+// The other one where one is NaN.
+OPW_DEVICE float Larger(float a, float b) { return fmaxf(a, b); }
+OPW_DEVICE double Larger(double a, double b) { return fmax(a, b); }
+// 2^x to 2 ulp.
+OPW_DEVICE float Exp2Near(float x) {
+#ifdef OPW_CUDA
+  float out;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+#else
+  return exp2f(x);
+#endif
+}
+// 1 / x to 2 ulp; below 2^-126 x and the result count as 0.
+OPW_DEVICE float RecipFast(float x) {
+#ifdef OPW_CUDA
+  float out;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+#else
+  return 1 / x;
+#endif
+}
+// 2^x to 2 ulp; results below 2^-126 may become 0.
+OPW_DEVICE float Exp2Fast(float x) {
+#ifdef OPW_CUDA
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+#elif defined(OPW_HIP) && __has_builtin(__builtin_amdgcn_exp2f)  // from LLVM 17 on
+  return __builtin_amdgcn_exp2f(x);
+#else
+  return exp2f(x);
+#endif
+}
 
 }  // namespace opw
 

@@ -128,11 +128,13 @@ class Compilation {
   }
 
  private:
-  // Our header, and the sources' absolute paths.
+  // Our headers, and the sources' absolute paths.
   Status Prepare() {
     include_ = directory_ + "/include";
     for (const std::string& folder : {include_, include_ + "/opwire"}) OPWIRE_RETURN_IF_ERROR(MakeDirectory(folder));
-    OPWIRE_RETURN_IF_ERROR(WriteFile(include_ + "/opwire/abi.h", AbiHeader(), /*sync=*/false));
+    for (const EmbeddedFile& header : CompiledHeaders()) {
+      OPWIRE_RETURN_IF_ERROR(WriteFile(fmt::format("{}/opwire/{}", include_, fs::path(header.path).filename().native()), header.text, /*sync=*/false));
+    }
     if (!request_.text.empty()) {
       sources_ = {directory_ + "/unit.cc"};
       return WriteFile(sources_[0], request_.text, /*sync=*/false);

@@ -13,6 +13,7 @@
 #include "kernels/embedded.h"
 #include "kernels/jit/digest.h"
 #include "kernels/jit/files.h"
+#include "kernels/jit/vendor_library.h"
 
 namespace opwire::jit {
 namespace {
@@ -45,10 +46,7 @@ struct Kind {
   const char* title;
   const char* prefix;
   const char *code_size, *code;
-  const char* setting;               // an environment variable with a file or a folder
-  std::vector<const char*> homes;    // environment variables of installations
-  std::vector<const char*> folders;  // usual ones
-  std::vector<const char*> names;
+  VendorLibrary library;
   const char* companion;  // the library opens it by itself when it compiles
 };
 
@@ -57,47 +55,24 @@ const Kind* KindOf(std::string_view kind) {
                               "nvrtc",
                               "GetCUBINSize",
                               "GetCUBIN",
-                              "OPWIRE_NVRTC",
-                              {"CUDA_HOME", "CUDA_PATH"},
-                              {"/usr/local/cuda"},
-                              {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
+                              {"OPWIRE_NVRTC",
+                               {"CUDA_HOME", "CUDA_PATH"},
+                               {"/usr/local/cuda"},
+                               {"lib64", "lib", "nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"},
+                               {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}},
                               "libnvrtc-builtins."};
   static const Kind kHiprtc = {
       "hipRTC",
       "hiprtc",
       "GetCodeSize",
       "GetCode",
-      "OPWIRE_HIPRTC",
-      {"ROCM_PATH", "HIP_PATH"},
-      {"/opt/rocm"},
-      {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.5"},
+      {"OPWIRE_HIPRTC",
+       {"ROCM_PATH", "HIP_PATH"},
+       {"/opt/rocm"},
+       {"lib64", "lib"},
+       {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.5"}},
       "libhiprtc-builtins."};
   return kind == "nvrtc" ? &kNvrtc : kind == "hiprtc" ? &kHiprtc : nullptr;
-}
-
-// Candidates for dlopen in their order: what the user named, then what the loader finds, then the usual folders. Wheels of PyPI
-// keep theirs in nvidia/cu13/lib and nvidia/cuda_nvrtc/lib below a folder of packages.
-std::vector<std::string> Candidates(const Kind& kind) {
-  std::vector<std::string> out;
-  const auto add_folder = [&](const fs::path& folder) {
-    for (const char* name : kind.names) out.push_back(folder / name);
-  };
-  const auto add_home = [&](const fs::path& home) {
-    for (const char* below : {"lib64", "lib", "nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"}) add_folder(home / below);
-  };
-  if (const char* named = std::getenv(kind.setting); named && *named) {
-    std::error_code ignored;
-    if (!fs::is_directory(named, ignored)) return {named};
-    add_folder(named);
-    add_home(named);
-    return out;
-  }
-  for (const char* name : kind.names) out.push_back(name);
-  for (const char* home : kind.homes) {
-    if (const char* value = std::getenv(home); value && *value) add_home(value);
-  }
-  for (const char* folder : kind.folders) add_home(folder);
-  return out;
 }
 
 std::set<std::string> LoadedFiles() {
@@ -241,7 +216,7 @@ StatusOr<std::unique_ptr<RtcLibrary>> RtcLibrary::Load(std::string_view name) {
   if (!kind) return InvalidArgument("{}: expected nvrtc or hiprtc", name);
   const std::set<std::string> before = LoadedFiles();
   std::string reasons;
-  for (const std::string& candidate : Candidates(*kind)) {
+  for (const std::string& candidate : CandidatesFor(kind->library)) {
     void* const handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
       const char* why = dlerror();
@@ -259,7 +234,7 @@ StatusOr<std::unique_ptr<RtcLibrary>> RtcLibrary::Load(std::string_view name) {
     if (asked.ok()) return library;
     reasons += fmt::format("\n  {}: {}", candidate, MessageOf(asked));
   }
-  return NotFound("no {} was found; {} may name its file or folder. Looked at:{}", kind->title, kind->setting, reasons);
+  return NotFound("no {} was found; {} may name its file or folder. Looked at:{}", kind->title, kind->library.setting, reasons);
 }
 
 }  // namespace opwire::jit

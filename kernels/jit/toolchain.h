@@ -1,4 +1,4 @@
-// Compilers behind one interface: the host's C++ compiler, NVRTC and hipRTC. Each is looked for when it is first asked, and answers
+// Compilers behind one interface: the host's C++ compiler, NVRTC, hipRTC and the emulator's. Each is looked for when it is first asked, and answers
 // why it cannot be used.
 //
 //   const std::unique_ptr<Toolchain> cxx = HostCompiler({});
@@ -34,7 +34,7 @@ struct CompileRequest {
   std::string text;                    // in place of sources: the unit itself; what the RTC compilers take
   std::vector<std::string> flags;      // "-O3", "-DTILE=64"
   std::vector<std::string> libraries;  // the host linker's: "m", "gomp"
-  std::string arch;                    // "x86-64-v4", "sm_90a", "gfx90a"
+  std::string arch;                    // "x86-64-v4", "sm_90a", "gfx90a", "emu32"
   std::string judged_by;               // what the object's verdict depends on beside: a part of its key, not of the compilation
 };
 
@@ -48,8 +48,8 @@ struct CompiledObject {
 class Toolchain {
  public:
   virtual ~Toolchain() = default;
-  virtual std::string_view name() const = 0;     // "c++", "nvrtc", "hiprtc"
-  virtual std::string_view backend() const = 0;  // "cpu", "cuda", "hip"
+  virtual std::string_view name() const = 0;     // "c++", "nvrtc", "hiprtc", "emu"
+  virtual std::string_view backend() const = 0;  // "cpu", "cuda", "hip", "emu"
   // Looks at the first call and remembers. Any thread.
   virtual const ToolchainFacts& facts() = 0;
   // FAILED_PRECONDITION with facts().reason; INVALID_ARGUMENT where the sources do not compile, with command, how it ended and the last
@@ -71,6 +71,9 @@ std::unique_ptr<Toolchain> HostCompiler(ToolchainOptions options);
 // They see the embedded <opwire/gpu.h> and no other header.
 std::unique_ptr<Toolchain> Nvrtc(ToolchainOptions options);
 std::unique_ptr<Toolchain> Hiprtc(ToolchainOptions options);
+// The host's C++ compiler, for units that the RTC compilers take: shared libraries that kernels/device/emu runs, for "emu32" and "emu64" by the
+// lanes of a wave.
+std::unique_ptr<Toolchain> EmuCompiler(ToolchainOptions options);
 
 // One of each, for one backend each.
 class Toolchains {

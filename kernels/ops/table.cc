@@ -4,6 +4,7 @@
 #include "ir/ops/catalogue.h"
 #include "kernels/device/device.h"
 #include "kernels/ops/families.h"
+#include "kernels/ops/gpu/families.h"
 #include "kernels/select/key_types.h"
 
 namespace opwire {
@@ -25,11 +26,15 @@ void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std
 
 }  // namespace ops
 
-bool HasKernels(std::string_view kind) { return kind == "cpu"; }
+bool HasKernels(std::string_view kind) { return kind == "cpu" || kind == "cuda" || kind == "emu"; }
 
-VariantTable BuildVariantTable(const Device& device) {
+VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   VariantTable table;
   if (!HasKernels(device.info().kind)) return table;
+  if (device.info().kind != "cpu") {
+    gpu::AddAll(table, static_cast<gpu::GpuDevice&>(device), options);
+    return table;
+  }
   const Isa& isa = Isa::Detect();
   ops::AddElementwise(table, isa);
   ops::AddShape(table, isa);

@@ -141,8 +141,13 @@ struct KernelSet {
 
 // Whether this build has kernels for devices of a kind ("cpu").
 bool HasKernels(std::string_view kind);
-// All variants built into this program for the device; unavailable ones are in it with their reason.
-VariantTable BuildVariantTable(const Device& device);
+// What kernels that are compiled for the device need.
+struct KernelOptions {
+  std::string cache;                     // the build cache's directory; empty: the user's
+  std::string worker = "/proc/self/exe"; // the program whose `--jit-worker` compiles
+};
+// All variants built into this program for the device, which outlives the table; unavailable ones are in it with their reason.
+VariantTable BuildVariantTable(Device& device, const KernelOptions& options = {});
 
 }  // namespace opwire
 

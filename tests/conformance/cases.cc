@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 
 namespace opwire::conformance {
 namespace {
@@ -46,8 +47,18 @@ class Builder {
   void Create();
   void Reduce();
   void Nn();
+  void Long();
 
  private:
+  // `mask`: 1 with a weight, 2 with a bias.
+  void AddNorm(const Extents& shape, int trailing, int mask) {
+    const Tensor absent;
+    const Extents tail(shape.end() - trailing, shape.end());
+    std::vector<Tensor> operands = {Of(shape), (mask & 1) != 0 ? Of(tail) : absent};
+    if (row_.name == "layer_norm") operands.push_back((mask & 2) != 0 ? Of(tail) : absent);
+    Add(std::move(operands), {{"dims", static_cast<int64_t>(trailing)}, {"eps", 1e-5}});
+  }
+
   const OpRow& row_;
   const DType type_;
   Random& random_;
@@ -101,7 +112,7 @@ void Builder::Shape() {
     Add({Of({2, 3, 4, 5})}, {{"dims", Ints{0, 2, 1, 3}}});
     Add({Of({0, 3})}, {{"dims", Ints{1, 0}}});
     Add({Of({})}, {{"dims", Ints{}}});
-    Add({Of({200, 300})}, {{"dims", Ints{1, 0}}});
+    for (const Extents& shape : {Extents{200, 300}, Extents{72, 136}}) Add({Of(shape)}, {{"dims", Ints{1, 0}}});
   } else if (op == "expand") {
     Add({Of({3, 1}, Values::kSpecial)}, {{"shape", Ints{2, 3, 40}}});
     Add({Of({40})}, {{"shape", Ints{30, 40}}});
@@ -264,17 +275,15 @@ void Builder::Nn() {
     Add({Of({9, 33}, Values::kSpecial)});
     Add({Of({9, 33}, Values::kSpecial)}, {{"dim", int64_t{0}}});
     Add({Of({2, 100, 150})}, {{"dim", int64_t{1}}});
+    if (type_ == DType::kF32) Add({Of({2, 20000})});  // longer than a GPU's block holds
   } else if (row_.family == "norm") {
-    const Tensor absent;
     for (const auto& [shape, trailing] :
          {std::pair{Extents{6, 33}, 1}, {Extents{3, 4, 10}, 2}, {Extents{2, 1}, 1}, {Extents{0, 8}, 1}, {Extents{40, 768}, 1}}) {
-      const Extents tail(shape.end() - trailing, shape.end());
       for (int mask = 0; mask < (op == "layer_norm" ? 4 : 2); ++mask) {
-        std::vector<Tensor> operands = {Of(shape), (mask & 1) != 0 ? Of(tail) : absent};
-        if (op == "layer_norm") operands.push_back((mask & 2) != 0 ? Of(tail) : absent);
-        Add(std::move(operands), {{"dims", static_cast<int64_t>(trailing)}, {"eps", 1e-5}});
+        AddNorm(shape, trailing, mask);
       }
     }
+    if (type_ == DType::kF32) AddNorm({2, 20000}, 1, 1);  // longer than a GPU's block holds
   } else if (op == "matmul") {
     const std::pair<Extents, Extents> shapes[] = {{{1, 1}, {1, 1}},           {{5, 7}, {7, 3}},
                                                   {{33, 17}, {17, 40}},       {{0, 4}, {4, 3}},
@@ -282,7 +291,8 @@ void Builder::Nn() {
                                                   {{2, 5, 6}, {6, 4}},        {{3, 1, 5, 6}, {2, 6, 4}},
                                                   {{1, 70}, {70, 33}},        {{5, 6}, {2, 6, 70}},
                                                   {{4, 64, 64}, {4, 64, 64}}, {{0, 3, 4}, {4, 5}},
-                                                  {{600, 7}, {7, 9}},         {{3, 2, 5, 66}, {3, 1, 66, 9}}};
+                                                  {{600, 7}, {7, 9}},         {{3, 2, 5, 66}, {3, 1, 66, 9}},
+                                                  {{2, 4136}, {4136, 5}},     {{1, 64}, {2, 64, 11}}};
     for (const auto& [x, y] : shapes) {
       for (int mask = 0; mask < 4; ++mask) {
         Extents a = x, b = y;
@@ -341,6 +351,20 @@ Tensor Make(DType type, Extents shape, Values values, Random& random) {
     v = Rounded(type, v);
   }
   return t;
+}
+
+// Clusters of 2, 4 and 8 blocks: enough rows to fill a device with them, of which the last has a part.
+void Builder::Long() {
+  for (const Extents& shape : {Extents{66, 20000}, Extents{40, 40003}, Extents{20, 131072}}) {
+    if (row_.family == "softmax") Add({Of(shape)});
+    if (row_.family == "norm") AddNorm(shape, 1, 1);
+  }
+}
+
+std::vector<Case> LongCasesOf(const OpRow& row, Random& random) {
+  Builder b(row, DType::kF32, random);
+  b.Long();
+  return b.Take();
 }
 
 std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {

@@ -1,11 +1,17 @@
-// Every row of the catalogue, with every variant that this machine has, for every element type, against the oracle on fresh random
-// operands. OPWIRE_SEED fixes the seed, which is printed.
+// Every row of the catalogue, with every variant that the devices have, for every element type, against the oracle on fresh random operands.
+// OPWIRE_SEED fixes the seed, which is printed. OPWIRE_DEVICES and OPWIRE_TYPES say what is checked (harness.h).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
+#include <map>
+#include <span>
+#include <string_view>
 
+#include "kernels/jit/worker.h"
 #include "tests/conformance/exclusions.h"
 #include "tests/conformance/harness.h"
 
@@ -22,20 +28,11 @@ uint64_t Seed() {
   return seed;
 }
 
-Device& Cpu() {
-  static Device* const device = OpenDevice("cpu", {})->release();
-  return *device;
-}
-const VariantTable& Table() {
-  static const auto* const table = new VariantTable(BuildVariantTable(Cpu()));
-  return *table;
-}
-
-bool Matches(const Expected& e, int64_t i, Real got) {
-  const Real want = e.result.values[i];
-  const DType t = e.result.dtype;
+bool Matches(const Expected::Result& e, bool exact_zeros, int64_t i, Real got) {
+  const Real want = e.tensor.values[i];
+  const DType t = e.tensor.dtype;
   if (std::isnan(want)) return std::isnan(got) || (t == DType::kF8E4M3 && std::isnan(Rounded(t, want)));
-  if (e.exact_zeros && want == 0 && got == 0 && IsFloat(t)) return std::signbit(want) == std::signbit(got);
+  if (exact_zeros && want == 0 && got == 0 && IsFloat(t)) return std::signbit(want) == std::signbit(got);
   if (e.error.empty()) {
     const Real rounded = Rounded(t, want);
     return got == rounded || (std::isnan(got) && std::isnan(rounded));
@@ -49,15 +46,19 @@ bool Matches(const Expected& e, int64_t i, Real got) {
 // Empty: as expected.
 std::string Compare(const Expected& e, const Outcome& out) {
   if (!out.failure.empty()) return out.failure;
-  for (int64_t i = 0; i < e.result.elements(); ++i) {
-    if (Matches(e, i, out.result.values[i])) continue;
-    return fmt::format("element {}: expected {} within {}, got {}", i, static_cast<double>(e.result.values[i]),
-                       e.error.empty() ? 0.0 : static_cast<double>(e.error[i]), static_cast<double>(out.result.values[i]));
+  for (size_t r = 0; r < e.results.size(); ++r) {
+    const Expected::Result& want = e.results[r];
+    for (int64_t i = 0; i < want.tensor.elements(); ++i) {
+      if (Matches(want, e.exact_zeros, i, out.results[r].values[i])) continue;
+      return fmt::format("result {}, element {}: expected {} within {}, got {}", r, i, static_cast<double>(want.tensor.values[i]),
+                         want.error.empty() ? 0.0 : static_cast<double>(want.error[i]), static_cast<double>(out.results[r].values[i]));
+    }
   }
   if (((out.flags.raised & OPW_FLAG_DIVIDE) != 0) != e.divided) return "the divide flag is wrong";
   if (out.flags.out_of_range_operand != e.bad_operand) {
     return fmt::format("out of range: expected operand {}, got {}", e.bad_operand, out.flags.out_of_range_operand);
   }
+  if (e.bad_operand >= 0 && out.flags.out_of_range_step != kStep) return fmt::format("out of range: expected step {}, got {}", kStep, out.flags.out_of_range_step);
   if (e.bad_operand >= 0 && out.flags.out_of_range_position != e.bad_position) {
     return fmt::format("out of range: expected position {}, got {}", e.bad_position, out.flags.out_of_range_position);
   }
@@ -65,32 +66,45 @@ std::string Compare(const Expected& e, const Outcome& out) {
 }
 
 bool CanBeInPlace(const BoundCase& b) {
-  return !b.c->operands.empty() && b.c->operands[0].dtype == b.result_type && b.c->operands[0].shape == b.result_shape;
+  return !b.c->operands.empty() && b.c->operands[0].dtype == b.results[0].dtype && b.c->operands[0].shape == b.results[0].shape;
 }
 
-class Conformance : public testing::TestWithParam<std::string> {};
+struct Checked {
+  const Target* target;
+  const OpRow* row;
+};
+
+void PrintTo(const Checked& c, std::ostream* out) { *out << c.row->name << " on " << c.target->spec; }
+
+class Conformance : public testing::TestWithParam<Checked> {};
 
 TEST_P(Conformance, EveryVariantAndType) {
-  const OpRow& row = *Catalogue().Find(GetParam());
+  const Target& target = *GetParam().target;
+  const OpRow& row = *GetParam().row;
   Random random(Seed() ^ std::hash<std::string>()(row.name));
-  ASSERT_FALSE(Table().Of(row.name).empty()) << "no variant";
+  const std::span<const Variant> variants = target.variants.Of(row.name);
+  ASSERT_FALSE(variants.empty()) << "no variant of " << row.name << " on " << target.spec;
   const DTypeSet types = row.variables.empty() ? row.TypesOf(row.operands[0].type) : row.variables[0].types;
   std::map<std::string, int> ran;
+  DTypeSet checked;
   int failures = 0;
   for (int t = 1; t < kDTypeCount; ++t) {
     const DType type = static_cast<DType>(t);
-    if (!types.Has(type)) continue;
-    for (const Case& c : CasesOf(row, type, random)) {
+    if (!types.Has(type) || !TypesToCheck().Has(type)) continue;
+    checked = checked | DTypeSet({type});
+    std::vector<Case> cases = CasesOf(row, type, random);
+    if (type == DType::kF32 && target.device->info().kind == "cuda") std::ranges::move(LongCasesOf(row, random), std::back_inserter(cases));
+    for (const Case& c : cases) {
       const StatusOr<BoundCase> b = Bind(row, c);
       ASSERT_TRUE(b.ok()) << row.name << c.name << ": " << b.status();
-      const Expected expected = ExpectedOf(*b);
-      for (const Variant& v : Table().Of(row.name)) {
+      const Expected expected = ExpectedOf(*b, *target.device);
+      for (const Variant& v : variants) {
         if (!v.unavailable.empty() || !v.dtypes.Has(type) || !ExclusionOf(row.name, v.name).empty()) continue;
         for (const Layout layout : {Layout::kDense, Layout::kReversed, Layout::kGapped}) {
           if (layout != Layout::kDense && (v.kernel.flags & OPW_CONTIGUOUS) != 0) continue;
           for (const bool in_place : {false, true}) {
             if (in_place && ((v.kernel.flags & OPW_INPLACE) == 0 || !CanBeInPlace(*b) || layout != Layout::kDense)) continue;
-            const Outcome out = RunCase(v, *b, layout, in_place, Cpu());
+            const Outcome out = RunCase(v, *b, layout, in_place, *target.device);
             if (!out.skipped.empty()) continue;
             ++ran[v.name];
             const std::string wrong = Compare(expected, out);
@@ -103,17 +117,33 @@ TEST_P(Conformance, EveryVariantAndType) {
       }
     }
   }
-  for (const Variant& v : Table().Of(row.name)) {
-    EXPECT_TRUE(!v.unavailable.empty() || ran[v.name] > 0) << v.name << " ran no case";
+  for (const Variant& v : variants) {
+    const bool serves = v.unavailable.empty() && v.dtypes - checked != v.dtypes;
+    EXPECT_TRUE(!serves || ran[v.name] > 0) << v.name << " ran no case";
   }
 }
 
-std::vector<std::string> Names() {
-  std::vector<std::string> names;
-  for (const OpRow& row : Catalogue().rows()) names.push_back(row.name);
-  return names;
+std::vector<Checked> All() {
+  std::vector<Checked> all;
+  for (const auto& target : Targets()) {
+    for (const OpRow& row : Catalogue().rows()) all.push_back({target.get(), &row});
+  }
+  return all;
 }
-INSTANTIATE_TEST_SUITE_P(Rows, Conformance, testing::ValuesIn(Names()), [](const auto& info) { return info.param; });
+// "matmul" on the cpu, "emu_0_matmul" on emu:0.
+std::string TestName(const testing::TestParamInfo<Checked>& info) {
+  std::string name = info.param.target->spec == "cpu" ? "" : info.param.target->spec + "_";
+  std::ranges::replace_if(name, [](char c) { return c == ':' || c == '-'; }, '_');
+  return name + info.param.row->name;
+}
+INSTANTIATE_TEST_SUITE_P(Rows, Conformance, testing::ValuesIn(All()), TestName);
 
 }  // namespace
 }  // namespace opwire::conformance
+
+// With --jit-worker the process that compiles for GPUs.
+int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "--jit-worker") return opwire::jit::WorkerMain(argc, argv);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,12 +1,18 @@
-// Guarded memory, and opw_call from a case.
+// Memory with guards around it, and opw_call from a case.
 #include "tests/conformance/harness.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <numeric>
+#include <optional>
+
+#include "kernels/select/failure.h"
 
 namespace opwire::conformance {
 namespace {
@@ -14,8 +20,80 @@ namespace {
 constexpr int64_t kPage = 4096;
 constexpr unsigned char kMark = 0xA5;
 
-struct Placed {
-  Placed(const Extents& extents, DType type, Layout layout) : shape(extents), strides(extents.size()), dtype(type) {
+constexpr int64_t kGuard = 256;
+
+// `bytes` bytes, the last of them before an inaccessible page, with marks before the first.
+class GuardedMemory {
+ public:
+  explicit GuardedMemory(int64_t bytes) {
+    const int64_t pages = (bytes + 64 + kPage - 1) / kPage * kPage;
+    mapped_ = pages + kPage;
+    base_ = static_cast<char*>(mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    std::memset(base_, kMark, pages);
+    mprotect(base_ + pages, kPage, PROT_NONE);
+    data_ = base_ + pages - bytes;
+  }
+  ~GuardedMemory() { munmap(base_, mapped_); }
+  GuardedMemory(const GuardedMemory&) = delete;
+
+  char* data() const { return data_; }
+  bool MarksIntact() const { return AllMarks(base_, data_); }
+  static bool AllMarks(const char* begin, const char* end) {
+    return std::all_of(begin, end, [](char c) { return static_cast<unsigned char>(c) == kMark; });
+  }
+
+ private:
+  char* base_;
+  int64_t mapped_;
+  char* data_;
+};
+
+// `bytes` bytes of a device, aligned as an element at their end is, filled with marks, and the host's image of them. Where the host reads and writes
+// the device's memory the two are one.
+class Memory {
+ public:
+  Memory(Device& device, int64_t bytes) : device_(device), bytes_(bytes) {
+    if (device.info().host_memory) {
+      guarded_.emplace(bytes);
+      return;
+    }
+    image_.assign(static_cast<size_t>((kGuard + bytes + 255) / 256 * 256 + kGuard), static_cast<char>(kMark));
+    const StatusOr<void*> memory = device.Allocate(static_cast<int64_t>(image_.size()), MemoryKind::kDevice);
+    if (memory.ok()) memory_ = static_cast<char*>(*memory);
+    else failure_ = memory.status();
+  }
+  ~Memory() { device_.Free(memory_); }
+  Memory(const Memory&) = delete;
+
+  // What the host writes before ToDevice, and reads after ToHost; and where the device has it.
+  char* host() const { return guarded_ ? guarded_->data() : const_cast<char*>(image_.data()) + Offset(); }
+  char* data() const { return guarded_ ? guarded_->data() : memory_ + Offset(); }
+
+  Status ToDevice() {
+    if (guarded_ || !failure_.ok()) return failure_;
+    return device_.Copy(memory_, image_.data(), static_cast<int64_t>(image_.size()), 0);
+  }
+  // REQUIRES: the device's work is done before what is read is looked at.
+  Status ToHost() { return guarded_ ? absl::OkStatus() : device_.Copy(image_.data(), memory_, static_cast<int64_t>(image_.size()), 0); }
+  bool MarksIntact() const {
+    if (guarded_) return guarded_->MarksIntact();
+    return GuardedMemory::AllMarks(image_.data(), host()) && GuardedMemory::AllMarks(host() + bytes_, image_.data() + image_.size());
+  }
+
+ private:
+  int64_t Offset() const { return static_cast<int64_t>(image_.size()) - kGuard - bytes_; }
+
+  Device& device_;
+  const int64_t bytes_;
+  std::optional<GuardedMemory> guarded_;
+  std::vector<char> image_;  // with the guards
+  char* memory_ = nullptr;
+  Status failure_;
+};
+
+// A tensor's sizes, as a call has them.
+struct Laid {
+  Laid(const Extents& extents, DType type, Layout layout) : shape(extents), strides(extents.size()), dtype(type) {
     int64_t stride = layout == Layout::kGapped ? 2 : 1;
     for (size_t i = 0; i < shape.size(); ++i) {
       const size_t axis = layout == Layout::kReversed ? i : shape.size() - 1 - i;
@@ -25,11 +103,11 @@ struct Placed {
     const int64_t elements = Count(shape);
     int64_t last = 0;
     for (size_t a = 0; a < shape.size(); ++a) last += (shape[a] - 1) * strides[a];
-    memory = std::make_unique<GuardedMemory>((elements == 0 ? 0 : last + 1) * DTypeBytes(type));
+    bytes = (elements == 0 ? 0 : last + 1) * DTypeBytes(type);
     bool dense = true;
     for (int64_t a = static_cast<int64_t>(shape.size()) - 1, n = 1; a >= 0; n *= shape[a--])
       dense &= shape[a] == 1 || strides[a] == n;
-    tensor = {memory->data(),
+    tensor = {nullptr,
               shape.data(),
               strides.data(),
               elements,
@@ -38,20 +116,43 @@ struct Placed {
               static_cast<uint8_t>(shape.size()),
               static_cast<uint8_t>(dense || elements == 0)};
   }
+  Laid(const Laid&) = delete;
+
+  Extents shape, strides;
+  DType dtype;
+  int64_t bytes;
+  opw_tensor tensor;
+};
+
+struct Placed : Laid {
+  Placed(Device& device, const Extents& extents, DType type, Layout layout)
+      : Laid(extents, type, layout), memory(std::make_unique<Memory>(device, bytes)) {
+    tensor.data = memory->data();
+  }
 
   template <typename F>
   void ForEach(const F& f) const {
     Extents index(shape.size(), 0);
     for (int64_t i = 0; i < tensor.elements; ++i, NextIndex(shape, &index)) {
-      f(i, memory->data() + std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0}) * DTypeBytes(dtype));
+      f(i, memory->host() + std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0}) * DTypeBytes(dtype));
     }
   }
 
-  Extents shape, strides;
-  DType dtype;
-  std::unique_ptr<GuardedMemory> memory;
-  opw_tensor tensor;
+  std::unique_ptr<Memory> memory;
 };
+
+// What an environment variable lists.
+std::vector<std::string> Listed(const char* name, const char* otherwise) {
+  const char* const value = std::getenv(name);
+  std::vector<std::string> out;
+  std::string text = value != nullptr && *value != '\0' ? value : otherwise;
+  while (!text.empty()) {
+    const size_t end = text.find(',');
+    out.push_back(text.substr(0, end));
+    text.erase(0, end == text.npos ? end : end + 1);
+  }
+  return out;
+}
 
 // Attributes as the ABI has them; `ints` keeps what they point to.
 std::vector<opw_attr> AbiAttrs(const BoundCase& b, std::deque<std::vector<int64_t>>* ints) {
@@ -81,21 +182,50 @@ std::vector<opw_attr> AbiAttrs(const BoundCase& b, std::deque<std::vector<int64_
   return attrs;
 }
 
-}  // namespace
-
-GuardedMemory::GuardedMemory(int64_t bytes) {
-  const int64_t pages = (bytes + 64 + kPage - 1) / kPage * kPage;
-  mapped_ = pages + kPage;
-  base_ = static_cast<char*>(mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  std::memset(base_, kMark, pages);
-  mprotect(base_ + pages, kPage, PROT_NONE);
-  data_ = base_ + pages - bytes;
+opw_call CallOf(const Variant& v, const BoundCase& b, const std::vector<opw_tensor>& operands, const std::vector<opw_tensor>& results, const std::vector<opw_attr>& attrs) {
+  opw_call call{};
+  call.context = v.kernel.context;
+  call.operands = operands.data();
+  call.starts = b.starts.data();
+  call.results = results.data();
+  call.attrs = attrs.data();
+  return call;
 }
 
-GuardedMemory::~GuardedMemory() { munmap(base_, mapped_); }
+}  // namespace
 
-bool GuardedMemory::MarksIntact() const {
-  return std::all_of(base_, data_, [](char c) { return static_cast<unsigned char>(c) == kMark; });
+const std::vector<std::unique_ptr<Target>>& Targets() {
+  static const auto* const targets = [] {
+    auto* const out = new std::vector<std::unique_ptr<Target>>;
+    for (const std::string& spec : Listed("OPWIRE_DEVICES", "cpu")) {
+      StatusOr<std::unique_ptr<Device>> device = OpenDevice(spec, {});
+      if (!device.ok()) {
+        fmt::print(stderr, "OPWIRE_DEVICES: {}\n", MessageOf(device.status()));
+        std::exit(2);
+      }
+      Device* const opened = device->release();
+      out->emplace_back(new Target{spec, opened, BuildVariantTable(*opened)});
+    }
+    return out;
+  }();
+  return *targets;
+}
+
+DTypeSet TypesToCheck() {
+  static const DTypeSet checked = [] {
+    DTypeSet types;
+    for (const std::string& name : Listed("OPWIRE_TYPES", "")) {
+      int t = 1;
+      while (t < kDTypeCount && DTypeName(static_cast<DType>(t)) != name) ++t;
+      if (t == kDTypeCount) {
+        fmt::print(stderr, "OPWIRE_TYPES: no element type is called {}\n", name);
+        std::exit(2);
+      }
+      types = types | DTypeSet({static_cast<DType>(t)});
+    }
+    return types.Empty() ? kAll : types;
+  }();
+  return checked;
 }
 
 StatusOr<BoundCase> Bind(const OpRow& row, const Case& c) {
@@ -109,63 +239,97 @@ StatusOr<BoundCase> Bind(const OpRow& row, const Case& c) {
     pointers.push_back(c.operands[i].dtype == DType::kInvalid ? nullptr : &types[i]);
   }
   OPWIRE_ASSIGN_OR_RETURN(const Inferred inferred, InferTypes(row, *c.dims, pointers, c.segments, b.attrs));
-  b.result_type = inferred.results[0].dtype;
-  for (Dim d : inferred.results[0].shape) b.result_shape.push_back(c.dims->ConstantValue(d));
+  for (const TensorType& t : inferred.results) {
+    Tensor& result = b.results.emplace_back(Tensor{t.dtype, {}, {}});
+    for (Dim d : t.shape) result.shape.push_back(c.dims->ConstantValue(d));
+  }
   b.starts = {0};
   for (size_t i = 0; i < row.operands.size(); ++i) b.starts.push_back(b.starts.back() + (c.segments.empty() ? 1 : c.segments[i]));
   return b;
 }
 
-Expected ExpectedOf(const BoundCase& b) {
-  const OracleCall call{b.row, b.c->operands, b.starts, b.attrs, b.c->dims.get(), b.c->blob};
-  return Compute(call, Tensor{b.result_type, b.result_shape, {}});
+Expected ExpectedOf(const BoundCase& b, const Device& device) {
+  const Real cheaper = device.info().kind == "cpu" ? 0 : 1.0L / 128;
+  const OracleCall call{b.row, b.c->operands, b.starts, b.attrs, b.c->dims.get(), b.c->blob, cheaper};
+  return Compute(call, b.results);
+}
+
+Status PlanCase(const Variant& v, const BoundCase& b, Layout layout) {
+  std::deque<Laid> laid;
+  std::vector<opw_tensor> operands, results;
+  for (const Tensor& t : b.c->operands) operands.push_back(t.dtype == DType::kInvalid ? opw_tensor{} : laid.emplace_back(t.shape, t.dtype, layout).tensor);
+  for (const Tensor& t : b.results) results.push_back(laid.emplace_back(t.shape, t.dtype, Layout::kDense).tensor);
+  std::deque<std::vector<int64_t>> ints;
+  const std::vector<opw_attr> attrs = AbiAttrs(b, &ints);
+  opw_call call = CallOf(v, b, operands, results, attrs);
+  if (v.kernel.prepare == nullptr || (v.kernel.supports != nullptr && v.kernel.supports(&call) != nullptr)) return absl::OkStatus();
+  if (v.kernel.prepare(&call, &call.state, &call.workspace_bytes) != OPW_OK) {
+    const Status why = TakeFailure();
+    return why.ok() ? Internal("prepare failed") : why;
+  }
+  if (v.kernel.release != nullptr) v.kernel.release(call.state);
+  return absl::OkStatus();
 }
 
 Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_place, Device& device) {
   Outcome out;
   std::deque<Placed> placed;
-  std::vector<opw_tensor> operands;
+  std::vector<opw_tensor> operands, results;
+  std::vector<const Placed*> result_places;
   for (const Tensor& t : b.c->operands) {
     if (t.dtype == DType::kInvalid) {
       operands.push_back({});
       continue;
     }
-    Placed& p = placed.emplace_back(t.shape, t.dtype, layout);
+    Placed& p = placed.emplace_back(device, t.shape, t.dtype, layout);
     p.ForEach([&](int64_t i, char* element) { Encode(t.dtype, t.values[i], element); });
     operands.push_back(p.tensor);
   }
-  Placed fresh(b.result_shape, b.result_type, Layout::kDense);
-  const Placed& result = in_place ? placed.front() : fresh;
+  for (const Tensor& t : b.results) {
+    const bool shares = in_place && results.empty();
+    result_places.push_back(shares ? &placed.front() : &placed.emplace_back(device, t.shape, t.dtype, Layout::kDense));
+    results.push_back(result_places.back()->tensor);
+  }
   std::deque<std::vector<int64_t>> ints;
   const std::vector<opw_attr> attrs = AbiAttrs(b, &ints);
 
-  opw_call call{};
-  call.operands = operands.data();
-  call.starts = b.starts.data();
-  call.results = &result.tensor;
-  call.attrs = attrs.data();
+  opw_call call = CallOf(v, b, operands, results, attrs);
   if (v.kernel.supports != nullptr) {
     if (const char* reason = v.kernel.supports(&call)) {
       out.skipped = reason;
       return out;
     }
   }
+  const auto fail = [&](const char* what) {
+    const Status why = TakeFailure();
+    out.failure = why.ok() ? what : fmt::format("{}: {}", what, MessageOf(why));
+  };
   if (v.kernel.prepare != nullptr && v.kernel.prepare(&call, &call.state, &call.workspace_bytes) != OPW_OK) {
-    out.failure = "prepare failed";
+    fail("prepare failed");
     return out;
   }
-  const GuardedMemory workspace((call.workspace_bytes + 63) / 64 * 64);
+  Memory workspace(device, (call.workspace_bytes + 63) / 64 * 64);
   call.workspace = workspace.data();
   call.runtime = device.runtime();
-  if (v.kernel.run(&call) != OPW_OK) out.failure = "run failed";
+  device.NoteStep(kStep);
+  Status moved = workspace.ToDevice();
+  for (Placed& p : placed) moved.Update(p.memory->ToDevice());
+  if (moved.ok() && v.kernel.run(&call) != OPW_OK) fail("run failed");
+  for (const Placed* p : result_places) moved.Update(p->memory->ToHost());
+  moved.Update(workspace.ToHost());
+  moved.Update(device.Synchronize());
   if (v.kernel.release != nullptr) v.kernel.release(call.state);
+  if (!moved.ok()) out.failure = MessageOf(moved);
   out.flags = device.TakeFlags();
-  if (!result.memory->MarksIntact() || !workspace.MarksIntact()) out.failure = "wrote before its memory";
-  out.result = {b.result_type, b.result_shape, std::vector<Real>(Count(b.result_shape))};
-  result.ForEach([&](int64_t i, const char* element) {
-    out.result.values[i] = Decode(b.result_type, element);
-    out.bytes.append(element, DTypeBytes(b.result_type));
-  });
+  if (!workspace.MarksIntact()) out.failure = "wrote outside its workspace";
+  for (size_t r = 0; r < b.results.size(); ++r) {
+    if (!result_places[r]->memory->MarksIntact()) out.failure = fmt::format("wrote outside result {}", r);
+    Tensor& result = out.results.emplace_back(b.results[r]);
+    result_places[r]->ForEach([&](int64_t, const char* element) {
+      result.values.push_back(Decode(result.dtype, element));
+      out.bytes.append(element, DTypeBytes(result.dtype));
+    });
+  }
   return out;
 }
 

@@ -1,7 +1,9 @@
-// Runs one call of one variant in memory that ends at a page which may not be touched.
+// Runs one call of one variant: on the host in memory that ends at a page which may not be touched, on a device with memory of its own between bytes
+// that must stay as they are.
 #ifndef OPWIRE_TESTS_CONFORMANCE_HARNESS_H_
 #define OPWIRE_TESTS_CONFORMANCE_HARNESS_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,43 +21,43 @@ enum class Layout {
   kGapped,    // every second element, as the view of a column
 };
 
-// `bytes` bytes, the last of them before an inaccessible page, with marks before the first.
-class GuardedMemory {
- public:
-  explicit GuardedMemory(int64_t bytes);
-  ~GuardedMemory();
-  GuardedMemory(const GuardedMemory&) = delete;
-  GuardedMemory& operator=(const GuardedMemory&) = delete;
-
-  char* data() const { return data_; }
-  bool MarksIntact() const;
-
- private:
-  char* base_;
-  int64_t mapped_;
-  char* data_;
+// A device that is checked, and what runs on it. They stay until the process ends.
+struct Target {
+  std::string spec;
+  Device* device;
+  VariantTable variants;
 };
+// OPWIRE_DEVICES, specs with commas between, or the cpu. Opened at the first call; a device that cannot be opened ends the process.
+const std::vector<std::unique_ptr<Target>>& Targets();
+// OPWIRE_TYPES, names with commas between, or all. A name that is none ends the process.
+DTypeSet TypesToCheck();
 
-// A case with its attributes resolved and its result's type known.
+// A case with its attributes resolved and its results' types known.
 struct BoundCase {
   const OpRow* row;
   const Case* c;
   std::vector<AttrValue> attrs;
   std::vector<uint32_t> starts;
-  DType result_type;
-  Extents result_shape;
+  std::vector<Tensor> results;  // without values
 };
 StatusOr<BoundCase> Bind(const OpRow& row, const Case& c);
-Expected ExpectedOf(const BoundCase& b);
+// Of a device, whose kind says which bodies it has.
+Expected ExpectedOf(const BoundCase& b, const Device& device);
+
+// Prepares a call of these sizes, as an executor does before it has memory for it; operands need no values. OK, too, where the variant does not serve it.
+Status PlanCase(const Variant& v, const BoundCase& b, Layout layout);
+
+// The step of a program that each call is said to be.
+inline constexpr uint32_t kStep = 321;
 
 struct Outcome {
   std::string skipped;  // the variant's reason against the call
   std::string failure;  // what the kernel did wrong beside its numbers
-  Tensor result;
+  std::vector<Tensor> results;
   RunFlags flags;
-  std::string bytes;  // of the result
+  std::string bytes;  // of the results
 };
-// `in_place`: the result is operand 0's memory. REQUIRES then: equal types and shapes.
+// `in_place`: result 0 is operand 0's memory. REQUIRES then: equal types and shapes.
 Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_place, Device& device);
 
 }  // namespace opwire::conformance

@@ -46,10 +46,12 @@ Real CastValue(DType from, DType to, Real v, bool saturate) {
   return Decode(to, &bits);  // the low bytes
 }
 
-Expected Compute(const OracleCall& call, Tensor result) {
+Expected Compute(const OracleCall& call, std::vector<Tensor> results) {
   Expected e;
-  e.result = std::move(result);
-  e.result.values.assign(Count(e.result.shape), 0);
+  for (Tensor& result : results) {
+    result.values.assign(Count(result.shape), 0);
+    e.results.push_back({std::move(result), {}});
+  }
   if (ComputeElementwise(call, &e) || ComputeShape(call, &e) || ComputeReduce(call, &e) || ComputeNn(call, &e) ||
       ComputeCreate(call, &e)) {
     return e;

@@ -2,9 +2,8 @@
 // error that the model below allows each element.
 //
 // Error model. An elementwise result may be off by the ulp bound of its primitives (ir/ops/expr.h) in the computing type, and by
-// half an ulp of a narrower result type. A sum of n terms may be off by (8 + n/32) eps of the sum of magnitudes: eight steps for
-// the tree and the rest in 32 or more partial sums; a matrix product of depth k by (k + 2) eps, as its order is the library's. eps
-// is of the computing type.
+// half an ulp of a narrower result type; where a device has cheaper bodies for such types, by a further 1/128. A sum of n terms may be off
+// by (8 + n/32) eps of the sum of magnitudes: eight steps for the tree and the rest in 32 or more partial sums; a matrix product of depth k by (k + 2) eps, as its order is the library's. eps is of the computing type.
 #ifndef OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
 #define OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
 
@@ -18,12 +17,18 @@
 namespace opwire::conformance {
 
 struct Expected {
-  Tensor result;             // dtype and shape as the row's shape rule says
-  std::vector<Real> error;   // absolute, element by element; empty: exact
+  struct Result {
+    Tensor tensor;            // dtype and shape as the row's shape rule says
+    std::vector<Real> error;  // absolute, element by element; empty: exact
+  };
+  std::vector<Result> results;
   bool exact_zeros = false;  // the sign of a zero counts
   bool divided = false;      // an integer was divided by zero
   int bad_operand = -1;      // the first value out of its domain
   int64_t bad_position = 0;
+
+  Tensor& result() { return results[0].tensor; }  // of a row that has one
+  std::vector<Real>& error() { return results[0].error; }
 };
 
 struct OracleCall {
@@ -33,6 +38,7 @@ struct OracleCall {
   std::vector<AttrValue> attrs;  // the row's, dims as constants
   DimTable* dims;
   std::string blob;  // of `constant`
+  Real cheaper = 0;  // what the device's bodies may be off further, in ulp of a type narrower than it computes in
 
   const Tensor& In(int i) const { return operands[starts[i]]; }
   int64_t Int(int i) const { return std::get<int64_t>(attrs[i]); }
@@ -42,8 +48,8 @@ struct OracleCall {
   const std::string& Text(int i) const { return std::get<std::string>(attrs[i]); }
 };
 
-// `result` comes with dtype and shape set. REQUIRES: the row is one of the catalogue's.
-Expected Compute(const OracleCall& call, Tensor result);
+// `results` come with dtype and shape set. REQUIRES: the row is one of the catalogue's.
+Expected Compute(const OracleCall& call, std::vector<Tensor> results);
 
 // The parts of it, by family; false: not this family's.
 bool ComputeElementwise(const OracleCall& call, Expected* e);

@@ -128,17 +128,17 @@ Real IntegerOp(const std::string& op, DType t, const Args& args, bool* divided) 
 
 bool ComputeElementwise(const OracleCall& call, Expected* e) {
   if (call.row->family != "elementwise") return false;
-  const DType type = call.operands.back().dtype, result = e->result.dtype, computing = ComputingType(type);
+  const DType type = call.operands.back().dtype, result = e->result().dtype, computing = ComputingType(type);
   const bool cast = call.row->name == "cast";
   const bool floats = IsFloat(type) && !cast;
   const FloatOp* const op = floats || FloatOps().contains(call.row->name) ? &FloatOps().at(call.row->name) : nullptr;
-  if (floats) e->error.resize(e->result.elements());
+  if (floats) e->error().resize(e->result().elements());
   e->exact_zeros = op != nullptr && op->exact_zeros;
-  Extents index(e->result.shape.size(), 0);
-  for (int64_t i = 0; i < e->result.elements(); ++i, NextIndex(e->result.shape, &index)) {
+  Extents index(e->result().shape.size(), 0);
+  for (int64_t i = 0; i < e->result().elements(); ++i, NextIndex(e->result().shape, &index)) {
     Args args;
     for (const Tensor& t : call.operands) args.push_back(t.values[BroadcastFlat(t.shape, index)]);
-    Real& v = e->result.values[i];
+    Real& v = e->result().values[i];
     if (cast) {
       v = CastValue(type, result, args[0], call.Bool(1));
     } else if (!floats) {
@@ -148,8 +148,8 @@ bool ComputeElementwise(const OracleCall& call, Expected* e) {
       if (result == DType::kBool) continue;
       Real error = op->ulps * Ulp(computing, v);
       if (op->error) error += op->error(args, Eps(computing), std::ldexp(Eps(computing), computing == DType::kF64 ? -970 : -103));
-      if (result != computing && op->ulps > 0) error += Ulp(result, v) / 2;
-      e->error[i] = error * 1.0001L;
+      if (result != computing && op->ulps > 0) error += Ulp(result, v) * (0.5L + call.cheaper);
+      e->error()[i] = error * 1.0001L;
     }
   }
   return true;

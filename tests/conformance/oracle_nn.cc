@@ -1,4 +1,5 @@
 // Matrix products, softmax, normalisation and losses.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/conformance/oracle.h"
@@ -11,10 +12,10 @@ void Matmul(const OracleCall& c, Expected* e) {
   const bool tx = c.Bool(0), ty = c.Bool(1), floats = IsFloat(x.dtype);
   const int64_t depth = x.shape[x.rank() - (tx ? 2 : 1)];
   const DType computing = ComputingType(x.dtype);
-  if (floats) e->error.resize(e->result.elements());
+  if (floats) e->error().resize(e->result().elements());
   const Extents x_batch(x.shape.begin(), x.shape.end() - 2), y_batch(y.shape.begin(), y.shape.end() - 2);
-  Extents index(e->result.shape.size(), 0);
-  for (int64_t i = 0; i < e->result.elements(); ++i, NextIndex(e->result.shape, &index)) {
+  Extents index(e->result().shape.size(), 0);
+  for (int64_t i = 0; i < e->result().elements(); ++i, NextIndex(e->result().shape, &index)) {
     const Extents batch(index.begin(), index.end() - 2);
     const int64_t row = index[index.size() - 2], column = index.back();
     const int64_t x_rows = x.shape[x.rank() - 2], x_columns = x.shape.back(), y_rows = y.shape[y.rank() - 2],
@@ -30,8 +31,8 @@ void Matmul(const OracleCall& c, Expected* e) {
       magnitude += std::fabs(a * b);
       if (!floats) wrapped += static_cast<uint64_t>(static_cast<__int128>(a)) * static_cast<uint64_t>(static_cast<__int128>(b));
     }
-    e->result.values[i] = floats ? sum : Decode(x.dtype, &wrapped);
-    if (floats) e->error[i] = (static_cast<Real>(depth) + 2) * Eps(computing) * magnitude + Ulp(x.dtype, sum) / 2;
+    e->result().values[i] = floats ? sum : Decode(x.dtype, &wrapped);
+    if (floats) e->error()[i] = (static_cast<Real>(depth) + 2) * Eps(computing) * magnitude + Ulp(x.dtype, sum) / 2;
   }
 }
 
@@ -40,18 +41,23 @@ void Softmax(const OracleCall& c, Expected* e) {
   const int dim = static_cast<int>(c.Int(0) < 0 ? c.Int(0) + x.rank() : c.Int(0));
   const bool log = c.row->name == "log_softmax";
   const Real eps = Eps(ComputingType(x.dtype)), n = static_cast<Real>(x.shape[dim]);
-  e->error.resize(x.elements());
-  Extents index(x.shape.size(), 0);
-  for (int64_t i = 0; i < x.elements(); ++i, NextIndex(x.shape, &index)) {
-    Extents other = index;
+  e->error().resize(x.elements());
+  int64_t inner = 1;
+  for (int a = dim + 1; a < x.rank(); ++a) inner *= x.shape[a];
+  const int64_t extent = x.shape[dim];
+  for (int64_t slice = 0; slice < x.elements() / std::max<int64_t>(1, extent); ++slice) {
+    const int64_t first = slice / inner * extent * inner + slice % inner;
     Real most = -INFINITY, sum = 0;
-    for (other[dim] = 0; other[dim] < x.shape[dim]; ++other[dim]) most = std::fmax(most, x.values[Flat(x.shape, other)]);
-    for (other[dim] = 0; other[dim] < x.shape[dim]; ++other[dim]) sum += std::exp(x.values[Flat(x.shape, other)] - most);
-    const Real v = x.values[i] - most, y = log ? v - std::log(sum) : std::exp(v) / sum;
-    e->result.values[i] = y;
-    // The difference is rounded, exp is 2 ulp, the sum as in the model.
-    const Real relative = (std::fabs(v) + 12 + n / 32) * eps;
-    e->error[i] = (log ? relative : relative * y) + Ulp(x.dtype, y) / 2 + std::ldexp(eps, x.dtype == DType::kF64 ? -970 : -103);
+    for (int64_t k = 0; k < extent; ++k) most = std::fmax(most, x.values[first + k * inner]);
+    for (int64_t k = 0; k < extent; ++k) sum += std::exp(x.values[first + k * inner] - most);
+    for (int64_t k = 0; k < extent; ++k) {
+      const int64_t i = first + k * inner;
+      const Real v = x.values[i] - most, y = log ? v - std::log(sum) : std::exp(v) / sum;
+      e->result().values[i] = y;
+      // The difference is rounded, exp is 2 ulp, the sum as in the model.
+      const Real relative = (std::fabs(v) + 12 + n / 32) * eps;
+      e->error()[i] = (log ? relative : relative * y) + Ulp(x.dtype, y) / 2 + std::ldexp(eps, x.dtype == DType::kF64 ? -970 : -103);
+    }
   }
 }
 
@@ -61,7 +67,7 @@ void Norm(const OracleCall& c, Expected* e) {
   int64_t extent = 1;
   for (int a = x.rank() - static_cast<int>(c.Int(0)); a < x.rank(); ++a) extent *= x.shape[a];
   const Real eps = Eps(ComputingType(x.dtype)), n = static_cast<Real>(extent);
-  e->error.resize(x.elements());
+  e->error().resize(x.elements());
   for (int64_t first = 0; first < x.elements(); first += extent) {
     Real mean = 0, square = 0, magnitude = 0;
     for (int64_t i = 0; i < extent; ++i) {
@@ -74,8 +80,8 @@ void Norm(const OracleCall& c, Expected* e) {
       const bool weighted = c.In(1).dtype != DType::kInvalid, biased = layer && c.In(2).dtype != DType::kInvalid;
       const Real w = weighted ? c.In(1).values[i] : 1, b = biased ? c.In(2).values[i] : 0;
       const Real y = (x.values[first + i] - mean) * factor * w + b;
-      e->result.values[first + i] = y;
-      e->error[first + i] = (8 + n / 32) * eps * (magnitude * factor * std::fabs(w) + std::fabs(b)) + Ulp(x.dtype, y) / 2;
+      e->result().values[first + i] = y;
+      e->error()[first + i] = (8 + n / 32) * eps * (magnitude * factor * std::fabs(w) + std::fabs(b)) + Ulp(x.dtype, y) / 2;
     }
   }
 }
@@ -112,7 +118,7 @@ void CrossEntropy(const OracleCall& c, Expected* e) {
   const Real eps = Eps(ComputingType(logits.dtype));
   const bool none = c.Text(0) == "none", mean = c.Text(0) == "mean";
   Real total = 0, error = 0, counted = 0;
-  e->error.resize(e->result.elements());
+  e->error().resize(e->result().elements());
   for (int64_t row = 0; row < rows; ++row) {
     const Row r = Read(c, 1, logits, row, e);
     counted += r.counts;
@@ -121,14 +127,14 @@ void CrossEntropy(const OracleCall& c, Expected* e) {
     total += v;
     error += bound + eps * std::fabs(total);
     if (none) {
-      e->result.values[row] = v;
-      e->error[row] = bound + Ulp(logits.dtype, v) / 2;
+      e->result().values[row] = v;
+      e->error()[row] = bound + Ulp(logits.dtype, v) / 2;
     }
   }
   if (none) return;
-  e->result.values[0] = mean ? total / counted : total;
-  e->error[0] =
-      (mean && counted > 0 ? error / counted : error) + eps * std::fabs(total) + Ulp(logits.dtype, e->result.values[0]) / 2;
+  e->result().values[0] = mean ? total / counted : total;
+  e->error()[0] =
+      (mean && counted > 0 ? error / counted : error) + eps * std::fabs(total) + Ulp(logits.dtype, e->result().values[0]) / 2;
 }
 
 void CrossEntropyBackward(const OracleCall& c, Expected* e) {
@@ -137,15 +143,15 @@ void CrossEntropyBackward(const OracleCall& c, Expected* e) {
   const Real eps = Eps(ComputingType(logits.dtype));
   Real counted = 0;
   for (int64_t row = 0; row < rows; ++row) counted += static_cast<int64_t>(c.In(2).values[row]) != c.Int(1);
-  e->error.resize(e->result.elements());
+  e->error().resize(e->result().elements());
   for (int64_t row = 0; row < rows; ++row) {
     const Row r = Read(c, 2, logits, row, e);
     if (r.target < 0) continue;
     const Real scale = grad.values[grad.rank() == 0 ? 0 : row] / (c.Text(0) == "mean" ? counted : 1);
     for (int64_t i = 0; i < classes; ++i) {
       const Real p = std::exp(logits.values[row * classes + i] - r.log_sum), v = (p - (i == r.target)) * scale;
-      e->result.values[row * classes + i] = v;
-      e->error[row * classes + i] =
+      e->result().values[row * classes + i] = v;
+      e->error()[row * classes + i] =
           (2 * r.most + 14 + static_cast<Real>(classes) / 32) * eps * (p + (i == r.target)) * std::fabs(scale) +
           Ulp(logits.dtype, v) / 2 + std::ldexp(eps, logits.dtype == DType::kF64 ? -970 : -103);
     }

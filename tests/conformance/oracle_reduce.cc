@@ -45,7 +45,7 @@ void Cumsum(const OracleCall& c, Expected* e) {
   const int dim = Axis(c.Int(0), x.rank());
   const bool floats = IsFloat(x.dtype);
   const DType computing = ComputingType(x.dtype);
-  if (floats) e->error.resize(x.elements());
+  if (floats) e->error().resize(x.elements());
   Extents index(x.shape.size(), 0);
   std::vector<Real> magnitude(x.elements(), 0);
   for (int64_t i = 0; i < x.elements(); ++i, NextIndex(x.shape, &index)) {
@@ -55,11 +55,11 @@ void Cumsum(const OracleCall& c, Expected* e) {
       Extents before = index;
       --before[dim];
       const int64_t at = Flat(x.shape, before);
-      sum += e->result.values[at];
+      sum += e->result().values[at];
       magnitude[i] += magnitude[at];
     }
-    e->result.values[i] = floats ? sum : CastValue(DType::kI64, x.dtype, sum, false);
-    if (floats) e->error[i] = (8 + static_cast<Real>(index[dim])) * Eps(computing) * magnitude[i] + Ulp(x.dtype, sum) / 2;
+    e->result().values[i] = floats ? sum : CastValue(DType::kI64, x.dtype, sum, false);
+    if (floats) e->error()[i] = (8 + static_cast<Real>(index[dim])) * Eps(computing) * magnitude[i] + Ulp(x.dtype, sum) / 2;
   }
 }
 
@@ -82,15 +82,15 @@ bool ComputeReduce(const OracleCall& c, Expected* e) {
   const bool floats = IsFloat(x.dtype), sums = op == "sum" || op == "mean" || op == "prod";
   const DType computing = ComputingType(x.dtype);
   const auto groups = Groups(x, folded);
-  if (floats && sums) e->error.resize(groups.size());
+  if (floats && sums) e->error().resize(groups.size());
   for (size_t g = 0; g < groups.size(); ++g) {
     const std::vector<Real>& v = groups[g];
     const Real n = static_cast<Real>(v.size());
-    Real& y = e->result.values[g];
+    Real& y = e->result().values[g];
     if (op == "sum" || op == "mean") {
       if (floats) {
         y = std::accumulate(v.begin(), v.end(), Real{0}) / (op == "mean" ? n : 1);
-        e->error[g] = SumError(v, computing) / (op == "mean" ? std::fmax(n, Real{1}) : 1);
+        e->error()[g] = SumError(v, computing) / (op == "mean" ? std::fmax(n, Real{1}) : 1);
       } else {
         for (Real t : v) y = CastValue(DType::kI64, x.dtype, y + t, false);
       }
@@ -100,7 +100,7 @@ bool ComputeReduce(const OracleCall& c, Expected* e) {
       if (!floats)
         y = WrappedProduct(x.dtype, v);
       else
-        e->error[g] = (n + 1) * Ulp(computing, y);
+        e->error()[g] = (n + 1) * Ulp(computing, y);
     } else if (op == "any" || op == "all") {
       y = op == "all";
       for (Real t : v) y = op == "any" ? y != 0 || t != 0 : y != 0 && t != 0;
@@ -108,7 +108,7 @@ bool ComputeReduce(const OracleCall& c, Expected* e) {
       const size_t at = ExtremeAt(v, op == "argmax" || op == "amax");
       y = arg ? static_cast<Real>(at) : v[at];
     }
-    if (floats && sums) e->error[g] += Ulp(x.dtype, y) / 2;
+    if (floats && sums) e->error()[g] += Ulp(x.dtype, y) / 2;
   }
   return true;
 }

@@ -20,22 +20,22 @@ int64_t Checked(Real value, int64_t extent, int operand, int64_t position, Expec
 // Sets every result element from from(index), which gives a position in `x`, or -1 for a 0.
 template <typename From>
 void Move(const Tensor& x, Expected* e, const From& from) {
-  Extents index(e->result.shape.size(), 0);
-  for (int64_t i = 0; i < e->result.elements(); ++i, NextIndex(e->result.shape, &index)) {
+  Extents index(e->result().shape.size(), 0);
+  for (int64_t i = 0; i < e->result().elements(); ++i, NextIndex(e->result().shape, &index)) {
     const int64_t at = from(index);
-    e->result.values[i] = at < 0 ? 0 : x.values[at];
+    e->result().values[i] = at < 0 ? 0 : x.values[at];
   }
 }
 
 void Cat(const OracleCall& c, Expected* e) {
-  const int dim = Axis(c.Int(0), e->result.rank());
+  const int dim = Axis(c.Int(0), e->result().rank());
   int64_t before = 0;
   for (const Tensor& x : c.operands) {
     Extents index(x.shape.size(), 0);
     for (int64_t i = 0; i < x.elements(); ++i, NextIndex(x.shape, &index)) {
       Extents to = index;
       to[dim] += before;
-      e->result.values[Flat(e->result.shape, to)] = x.values[i];
+      e->result().values[Flat(e->result().shape, to)] = x.values[i];
     }
     before += x.shape[dim];
   }
@@ -45,7 +45,7 @@ void ScatterAdd(const OracleCall& c, Expected* e) {
   const Tensor &x = c.In(0), &places = c.In(1), &src = c.In(2);
   const int dim = Axis(c.Int(0), x.rank());
   const bool floats = IsFloat(x.dtype);
-  std::vector<Real>& sums = e->result.values;
+  std::vector<Real>& sums = e->result().values;
   sums = x.values;
   std::vector<Real> magnitude(sums.size()), terms(sums.size(), 0);
   for (size_t i = 0; i < sums.size(); ++i) magnitude[i] = std::fabs(sums[i]);
@@ -62,11 +62,11 @@ void ScatterAdd(const OracleCall& c, Expected* e) {
     terms[flat] += 1;
   }
   if (!floats) return;
-  e->error.resize(sums.size());
+  e->error().resize(sums.size());
   // Each addition is rounded to the computing type, the sum once to the result's.
   const DType computing = ComputingType(x.dtype);
   for (size_t i = 0; i < sums.size(); ++i) {
-    e->error[i] = terms[i] * Ulp(computing, magnitude[i]) + (computing == x.dtype ? 0 : Ulp(x.dtype, sums[i]) / 2);
+    e->error()[i] = terms[i] * Ulp(computing, magnitude[i]) + (computing == x.dtype ? 0 : Ulp(x.dtype, sums[i]) / 2);
   }
 }
 
@@ -79,7 +79,7 @@ bool ComputeShape(const OracleCall& c, Expected* e) {
   const Tensor& x = c.operands[0];
   const int rank = x.rank();
   if (op == "reshape") {
-    e->result.values = x.values;
+    e->result().values = x.values;
   } else if (op == "permute") {
     Move(x, e, [&](const Extents& index) {
       Extents from(index.size());
@@ -109,7 +109,7 @@ bool ComputeShape(const OracleCall& c, Expected* e) {
       from[dim] = at;
       return Flat(x.shape, from);
     });
-    if (e->result.elements() == 0) e->bad_operand = -1;
+    if (e->result().elements() == 0) e->bad_operand = -1;
   } else if (op == "index_select" || op == "embedding") {
     const Tensor& places = c.In(1);
     const int dim = op == "embedding" ? 0 : Axis(c.Int(0), rank);
@@ -135,15 +135,15 @@ bool ComputeShape(const OracleCall& c, Expected* e) {
     ScatterAdd(c, e);
   } else if (op == "choose") {
     const int64_t count = static_cast<int64_t>(c.operands.size()) - 1;
-    for (int64_t i = 0; i < e->result.elements(); ++i) {
+    for (int64_t i = 0; i < e->result().elements(); ++i) {
       const int64_t at = Checked(x.values[i], count, 0, i, e);
-      e->result.values[i] = at < 0 ? 0 : c.operands[1 + at].values[i];
+      e->result().values[i] = at < 0 ? 0 : c.operands[1 + at].values[i];
     }
   } else {  // one_hot
-    const int64_t classes = e->result.shape.back();
+    const int64_t classes = e->result().shape.back();
     for (int64_t i = 0; i < x.elements(); ++i) {
       const int64_t at = Checked(x.values[i], classes, 0, i, e);
-      if (at >= 0) e->result.values[i * classes + at] = 1;
+      if (at >= 0) e->result().values[i * classes + at] = 1;
     }
   }
   return true;

@@ -31,7 +31,16 @@ OPW_GLOBAL(1024) reduce(const float* x, float* y, double* d, i64* c) {
   const float least = BlockReduce(v, Min(), v);
   const double dsum = BlockReduce(static_cast<double>(v), Sum(), 0.0);
   const i64 count = BlockReduce(static_cast<i64>(v > 0), Sum(), i64{0});
-  y[Index()] = sum + most + least + ShuffleXor(v, 1) + ShuffleFrom(v, 0) + WarpReduce(v, Max()) + Lane() + Warp();
+  WarpBarrier();
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+  __shared__ float own;
+  own = v;
+  ClusterBarrier();
+  y[1] = *InBlock(&own, 1);
+  ClusterArrive();
+  ClusterWait();
+#endif
+  y[Index()] = sum + most + least + ShuffleXor(v, 1) + ShuffleFrom(v, 0) + ShuffleUp(v, 1) + WarpReduce(v, Max()) + Lane() + Warp();
   y[0] = Exp(v) + Log(v) + Log1p(v) + Sqrt(v) + Tanh(v) + Erf(v) + Floor(v) + Abs(v) + FloatOf(BitsOf(v));
   d[0] = Exp(dsum) + Log(dsum) + Log1p(dsum) + Sqrt(dsum) + Tanh(dsum) + Erf(dsum) + Floor(dsum) + Abs(dsum) + Fma(dsum, dsum, dsum);
   c[0] = count;

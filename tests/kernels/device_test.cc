@@ -14,10 +14,10 @@
 namespace opwire {
 namespace {
 
-// Those that are here: a GPU too, where there is one.
+// Those that are here: a GPU too, where there is one, and the emulated ones.
 std::vector<std::string> Devices() {
   std::vector<std::string> out = {"cpu", "null"};
-  for (const gpu::Vendor vendor : {gpu::Vendor::kCuda, gpu::Vendor::kHip}) {
+  for (const gpu::Vendor vendor : {gpu::Vendor::kCuda, gpu::Vendor::kHip, gpu::Vendor::kEmu}) {
     for (const DeviceProbe& p : gpu::ProbeGpus(vendor)) {
       if (p.usable) out.push_back(p.spec);
     }

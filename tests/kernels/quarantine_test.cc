@@ -14,7 +14,7 @@ namespace {
 
 int RunNothing(const opw_call*) { return OPW_OK; }
 
-VariantTable Sample() {
+VariantTable Adders() {
   VariantTable t;
   const opw_kernel kernel = {OPW_ABI_VERSION, 0, nullptr, nullptr, nullptr, RunNothing, nullptr};
   t.Add({"add", "reference", Tier::kReference, 0, kArithmetic, "", "builtin", kernel});
@@ -27,7 +27,7 @@ class QuarantineTest : public testing::Test {
  protected:
   // What runs add after an executor in which `died` took the one before it down.
   std::string Chosen(std::string_view died, std::string_view context = "here") {
-    table_ = Sample();
+    table_ = Adders();
     Quarantine(table_, folder_.path(), context, died);
     return (*table_.Choose("add", DType::kF32, opw_call{}, ""))->name;
   }
@@ -78,7 +78,7 @@ TEST_F(QuarantineTest, DoesWithoutAFileThatCannotBeUsed) {
   std::filesystem::remove(file);
   std::filesystem::create_symlink("/etc/passwd", file);
   EXPECT_EQ(Chosen("add@fast"), "fast");
-  VariantTable table = Sample();
+  VariantTable table = Adders();
   Quarantine(table, "", "here", "add@fast");
   Quarantine(table, "/nonexistent", "here", "add@fast");
   EXPECT_EQ((*table.Choose("add", DType::kF32, opw_call{}, ""))->name, "fast");

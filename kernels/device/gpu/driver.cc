@@ -13,6 +13,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/device/emu/driver.h"
+
 namespace opwire::gpu {
 namespace {
 
@@ -32,9 +34,10 @@ const Places& PlacesOf(Vendor vendor) {
 
 // Of CUdevice_attribute, and of hipDeviceAttribute_t since ROCm 5.
 int NumberOf(Vendor vendor, Attribute attribute) {
-  const bool cuda = vendor == Vendor::kCuda;
+  const bool cuda = vendor != Vendor::kHip;  // the emulator has CUDA's
   switch (attribute) {
     case Attribute::kMultiprocessors: return cuda ? 16 : 63;
+    case Attribute::kSharedBytes: return cuda ? 97 : 74;
     case Attribute::kComputeMode: return cuda ? 20 : 6;
     case Attribute::kL2Bytes: return cuda ? 38 : 19;
   }
@@ -51,12 +54,20 @@ std::string VersionText(Vendor vendor, int version) {
 
 }  // namespace
 
-std::string_view VendorName(Vendor vendor) { return vendor == Vendor::kCuda ? "cuda" : "hip"; }
+std::string_view VendorName(Vendor vendor) { return vendor == Vendor::kCuda ? "cuda" : vendor == Vendor::kHip ? "hip" : "emu"; }
 
 StatusOr<const Driver*> Driver::Open(Vendor vendor) {
   if (vendor == Vendor::kCuda) {
     static const StatusOr<const Driver*> cuda = OpenFirst(Vendor::kCuda);
     return cuda;
+  }
+  if (vendor == Vendor::kEmu) {
+    static const Driver* const emu = [] {
+      Driver* const driver = new Driver(Vendor::kEmu);
+      driver->Emulate();
+      return driver;
+    }();
+    return emu;
   }
   static const StatusOr<const Driver*> hip = OpenFirst(Vendor::kHip);
   return hip;
@@ -135,6 +146,20 @@ Status Driver::Resolve(void* library) {
   both(api_.graph_launch, "cuGraphLaunch", "hipGraphLaunch");
   both(api_.graph_exec_destroy, "cuGraphExecDestroy", "hipGraphExecDestroy");
   both(api_.graph_destroy, "cuGraphDestroy", "hipGraphDestroy");
+  both(api_.capture_info, "cuStreamGetCaptureInfo_v2", nullptr);
+  both(api_.graph_set_kernel, "cuGraphExecKernelNodeSetParams_v2", nullptr);
+  both(api_.module_load, "cuModuleLoadData", "hipModuleLoadData");
+  both(api_.module_unload, "cuModuleUnload", "hipModuleUnload");
+  both(api_.module_function, "cuModuleGetFunction", "hipModuleGetFunction");
+  both(api_.function_set, "cuFuncSetAttribute", "hipFuncSetAttribute");
+  both(api_.launch, "cuLaunchKernel", "hipModuleLaunchKernel");
+  both(api_.memory_reserve, "cuMemAddressReserve", "hipMemAddressReserve");
+  both(api_.memory_free, "cuMemAddressFree", "hipMemAddressFree");
+  both(api_.memory_create, "cuMemCreate", "hipMemCreate");
+  both(api_.memory_release, "cuMemRelease", "hipMemRelease");
+  both(api_.memory_map, "cuMemMap", "hipMemMap");
+  both(api_.memory_unmap, "cuMemUnmap", "hipMemUnmap");
+  both(api_.memory_access, "cuMemSetAccess", "hipMemSetAccess");
   both(cuda_copy_, "cuMemcpyAsync", nullptr);
   both(cuda_retain_, "cuDevicePrimaryCtxRetain", nullptr);
   both(cuda_release_, "cuDevicePrimaryCtxRelease_v2", nullptr);
@@ -149,9 +174,20 @@ Status Driver::Resolve(void* library) {
   return missing.empty() ? absl::OkStatus() : FailedPrecondition("the driver has no {}: it is too old", missing);
 }
 
+void Driver::Emulate() {
+  api_ = emu::Functions();
+  version_ = "emulator";
+  cuda_copy_ = emu::Copy;
+  cuda_retain_ = emu::Retain;
+  cuda_release_ = emu::Release;
+  cuda_set_current_ = emu::SetCurrent;
+  cuda_error_name_ = emu::ErrorName;
+  cuda_error_text_ = emu::ErrorText;
+}
+
 std::string Driver::Describe(int result) const {
   const char *name = nullptr, *text = nullptr;
-  if (vendor_ == Vendor::kCuda) {
+  if (cuda_error_name_) {
     (void)cuda_error_name_(result, &name);
     (void)cuda_error_text_(result, &text);
   } else {
@@ -179,6 +215,7 @@ StatusOr<int> Driver::Get(Attribute attribute, int device) const {
 }
 
 StatusOr<std::string> Driver::Arch(int device) const {
+  if (vendor_ == Vendor::kEmu) return fmt::format("emu{}", emu::WaveOf(device));
   if (vendor_ == Vendor::kCuda) {
     int major = 0, minor = 0;
     OPWIRE_RETURN_IF_ERROR(Check(api_.device_attribute(&major, kCudaCapabilityMajor, device), "a device's capability"));

@@ -1,4 +1,5 @@
-// A GPU vendor's driver, opened at run time: one table of functions for CUDA's driver interface and HIP's, which agree but for names.
+// A GPU vendor's driver, opened at run time: one table of functions for CUDA's driver interface and HIP's, which agree but for names. The emulator
+// (kernels/device/emu) is a third, in this program.
 //
 //   OPWIRE_ASSIGN_OR_RETURN(const Driver* driver, Driver::Open(Vendor::kCuda));
 //   OPWIRE_RETURN_IF_ERROR(driver->Check(driver->api().mem_alloc(&memory, bytes), "allocating"));
@@ -16,22 +17,58 @@
 
 namespace opwire::gpu {
 
-enum class Vendor : uint8_t { kCuda, kHip };
-std::string_view VendorName(Vendor vendor);  // "cuda", "hip"
+enum class Vendor : uint8_t { kCuda, kHip, kEmu };
+std::string_view VendorName(Vendor vendor);  // "cuda", "hip", "emu"
 
 // Objects of the driver.
 using Stream = struct StreamOfDriver*;
 using Event = struct EventOfDriver*;
 using Graph = struct GraphOfDriver*;
 using GraphExec = struct GraphExecOfDriver*;
+using GraphNode = struct GraphNodeOfDriver*;
+using Module = struct ModuleOfDriver*;
+using Function = struct FunctionOfDriver*;
+
+// CUmemAllocationProp and CUmemAccessDesc; HIP's have the same layout.
+struct MemoryLocation {
+  int type = 1;  // a device
+  int id = 0;
+};
+struct MemoryProperties {
+  int type = 1;  // pinned to it
+  int handle_types = 0;
+  MemoryLocation location;
+  void* windows = nullptr;
+  unsigned char flags[8] = {};
+};
+struct MemoryAccess {
+  MemoryLocation location;
+  int flags = 3;  // reading and writing
+};
+using MemoryHandle = unsigned long long;
+
+// CUDA_KERNEL_NODE_PARAMS; HIP's has another layout.
+struct KernelNode {
+  Function function = nullptr;
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1, block_x = 1, block_y = 1, block_z = 1;
+  unsigned shared_bytes = 0;
+  void** params = nullptr;
+  void** extra = nullptr;
+  void* kernel = nullptr;
+  void* context = nullptr;
+};
 
 // Results that are told apart: their numbers are CUDA's and HIP's.
 enum Result : int {
   kSuccess = 0,
+  kInvalidValue = 1,
   kOutOfMemory = 2,
   kNoDevice = 100,
   kInvalidDevice = 101,
+  kInvalidImage = 200,
+  kNotFound = 500,
   kNotReady = 600,
+  kLaunchFailed = 719,
 };
 
 struct Api {
@@ -65,13 +102,30 @@ struct Api {
   Result (*graph_launch)(GraphExec, Stream);
   Result (*graph_exec_destroy)(GraphExec);
   Result (*graph_destroy)(Graph);
+  // Null in HIP: what is captured there is never changed.
+  Result (*capture_info)(Stream, int* status, unsigned long long* id, Graph*, const GraphNode** last, size_t* count);
+  Result (*graph_set_kernel)(GraphExec, GraphNode, const KernelNode*);
+  Result (*module_load)(Module*, const void* image);
+  Result (*module_unload)(Module);
+  Result (*module_function)(Function*, Module, const char* name);
+  Result (*function_set)(Function, int attribute, int value);
+  Result (*launch)(Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                   unsigned shared_bytes, Stream, void** params, void** extra);
+  Result (*memory_reserve)(void**, size_t bytes, size_t alignment, void* at, unsigned long long flags);
+  Result (*memory_free)(void*, size_t bytes);
+  Result (*memory_create)(MemoryHandle*, size_t bytes, const MemoryProperties*, unsigned long long flags);
+  Result (*memory_release)(MemoryHandle);
+  Result (*memory_map)(void*, size_t bytes, size_t offset, MemoryHandle, unsigned long long flags);
+  Result (*memory_unmap)(void*, size_t bytes);
+  Result (*memory_access)(void*, size_t bytes, const MemoryAccess*, size_t count);
 };
 
 // Flags of both.
 inline constexpr unsigned kHostPortable = 1, kStreamNonBlocking = 1, kEventNoTiming = 2;
 inline constexpr int kCaptureThreadLocal = 1;
+inline constexpr int kDynamicSharedBytes = 8;  // of a function
 
-enum class Attribute : uint8_t { kMultiprocessors, kComputeMode, kL2Bytes };
+enum class Attribute : uint8_t { kMultiprocessors, kComputeMode, kL2Bytes, kSharedBytes };  // of shared memory that a block may ask for
 // What Attribute::kComputeMode gives.
 enum ComputeMode : int { kDefaultMode = 0, kProhibited = 2, kExclusiveProcess = 3 };
 
@@ -92,7 +146,7 @@ class Driver {
 
   Result Copy(void* to, const void* from, size_t bytes, Stream stream) const;
   StatusOr<int> Get(Attribute attribute, int device) const;
-  // "sm_90a": what kernels are built for.
+  // "sm_90a", "gfx90a", "emu32": what kernels are built for.
   StatusOr<std::string> Arch(int device) const;
   // The device's own context, which all of this process share; HIP has none that one sees.
   Result Retain(int device, void** context) const;
@@ -104,11 +158,12 @@ class Driver {
   explicit Driver(Vendor vendor) : vendor_(vendor) {}
   static StatusOr<const Driver*> OpenFirst(Vendor vendor);
   Status Resolve(void* library);
+  void Emulate();
 
   const Vendor vendor_;
   Api api_ = {};
   std::string version_;
-  // What the two do not have alike.
+  // What the two do not have alike. The emulator's are CUDA's.
   Result (*cuda_copy_)(void*, const void*, size_t, Stream) = nullptr;
   Result (*cuda_retain_)(void** context, int device) = nullptr;
   Result (*cuda_release_)(int device) = nullptr;

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cctype>
 #include <charconv>
+#include <utility>
+#include <tuple>
 
 #include "ir/ops/names.h"
 
@@ -53,8 +55,13 @@ StatusOr<Gpu> Look(const Driver& driver, int index) {
   info.memory_bytes = static_cast<int64_t>(bytes);
   OPWIRE_ASSIGN_OR_RETURN(info.compute_units, driver.Get(Attribute::kMultiprocessors, gpu.device));
   OPWIRE_ASSIGN_OR_RETURN(const int l2, driver.Get(Attribute::kL2Bytes, gpu.device));
+  if (driver.vendor() != Vendor::kEmu) {
+    info.call_ns = 2000;
+    info.bytes_per_ns = 2000;
+    info.flops_per_ns = 20'000;
+  }
   info.dtypes = kAll;
-  info.collective_backend = driver.vendor() == Vendor::kCuda ? "nccl" : "rccl";
+  info.collective_backend = driver.vendor() == Vendor::kCuda ? "nccl" : driver.vendor() == Vendor::kHip ? "rccl" : "";
   info.facts = {{"driver", driver.version()}, {"l2", fmt::format("{} MiB", l2 >> 20)}};
   OPWIRE_ASSIGN_OR_RETURN(const int mode, driver.Get(Attribute::kComputeMode, gpu.device));
   if (mode == kProhibited) gpu.against = "its compute mode prohibits processes";
@@ -85,7 +92,7 @@ StatusOr<Gpu> Named(const Driver& driver, std::string_view which) {
 
 std::atomic<uint64_t> devices_opened{0};
 
-// The profiler's library, where one is loaded or can be: NVTX, or ROCm's.
+// The profiler's library, where one is loaded or can be: NVTX, or ROCm's. The emulator has none.
 struct Ranges {
   int (*push)(const char*) = nullptr;
   int (*pop)() = nullptr;
@@ -95,11 +102,16 @@ struct Ranges {
       static const Ranges cuda("libnvToolsExt.so.1", "nvtxRangePushA", "nvtxRangePop");
       return cuda;
     }
+    if (vendor == Vendor::kEmu) {
+      static const Ranges none;
+      return none;
+    }
     static const Ranges hip("libroctx64.so", "roctxRangePushA", "roctxRangePop");
     return hip;
   }
 
  private:
+  Ranges() = default;
   Ranges(const char* library, const char* push_name, const char* pop_name) {
     void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!handle) return;
@@ -139,7 +151,7 @@ StatusOr<std::unique_ptr<Device>> OpenGpu(Vendor vendor, std::string_view which)
     return FailedPrecondition("{} ({}): takes no process now, another may have it to itself: {}", gpu.info.name, gpu.info.uuid, driver->Describe(r));
   }
   auto device = std::make_unique<GpuDevice>(*driver, gpu.device, context, std::move(gpu.info));
-  OPWIRE_RETURN_IF_ERROR(device->CreateStream().status());  // stream 0
+  OPWIRE_RETURN_IF_ERROR(device->Start());
   return device;
 }
 
@@ -150,12 +162,49 @@ GpuDevice::GpuDevice(const Driver& driver, int device, void* context, DeviceInfo
 
 GpuDevice::~GpuDevice() {
   (void)Synchronize();  // and all that follows is of this device
-  for (const GraphExec g : graphs_) (void)api_.graph_exec_destroy(g);
+  for (GraphId g = 0; g < graphs_.size(); ++g) DestroyGraph(g);
   for (const auto& [id, event] : pending_) (void)api_.event_destroy(event);
   for (const Event e : spare_) (void)api_.event_destroy(e);
   for (const Stream s : streams_) (void)api_.stream_destroy(s);
+  if (reporter_.block) (void)api_.mem_free(reporter_.block);
+  if (changed_) (void)api_.host_free(const_cast<unsigned*>(changed_));
+  for (auto& [memory, r] : reserved_) {
+    Shrink(memory, r, 0);
+    (void)api_.memory_free(memory, static_cast<size_t>(r.bytes));
+  }
   for (const auto& [memory, block] : blocks_) (void)(block.kind == MemoryKind::kDevice ? api_.mem_free(memory) : api_.host_free(memory));
   driver_.Release(device_);
+}
+
+Status GpuDevice::Start() {
+  OPWIRE_RETURN_IF_ERROR(CreateStream().status());
+  void *block = nullptr, *changed = nullptr;
+  OPWIRE_RETURN_IF_ERROR(Check(api_.mem_alloc(&block, sizeof(opw::FlagBlock)), "allocating"));
+  reporter_.block = static_cast<opw::FlagBlock*>(block);
+  OPWIRE_RETURN_IF_ERROR(Check(api_.host_alloc(&changed, sizeof(unsigned), kHostPortable), "allocating"));
+  changed_ = static_cast<unsigned*>(changed);
+  *changed_ = 1;
+  TakeFlags();  // which clears the block
+  return absl::OkStatus();
+}
+
+// A kernel that reports writes to the host's word too, so that in the common case nothing is copied.
+RunFlags GpuDevice::TakeFlags() {
+  RunFlags flags = runtime_.TakeFlags();
+  if (*changed_ == 0) return flags;
+  opw::FlagBlock block{};
+  const auto copy = [&](void* to, const void* from) { return Copy(to, from, sizeof block, 0).ok() && Synchronize().ok(); };
+  if (!copy(&block, reporter_.block)) return flags;
+  const opw::FlagBlock clear{~0ull, 0, 0, const_cast<unsigned*>(changed_)};
+  if (!copy(reporter_.block, &clear)) return flags;
+  *changed_ = 0;
+  flags.raised |= block.raised;
+  if (block.first == clear.first) return flags;
+  RunFlags reported;
+  SetOutOfRange(block.first, reported);
+  const auto when = [](const RunFlags& f) { return std::tuple(f.out_of_range_step, f.out_of_range_position, f.out_of_range_operand); };
+  if (flags.out_of_range_operand < 0 || when(reported) < when(flags)) SetOutOfRange(block.first, flags);
+  return flags;
 }
 
 Status GpuDevice::Enter() const {
@@ -164,67 +213,6 @@ Status GpuDevice::Enter() const {
   OPWIRE_RETURN_IF_ERROR(Check(driver_.MakeCurrent(context_, device_), "binding a thread"));
   current = id_;
   return absl::OkStatus();
-}
-
-// ---- Memory
-
-StatusOr<void*> GpuDevice::Allocate(int64_t bytes, MemoryKind kind) {
-  if (bytes < 0) return InvalidArgument("expected a size of 0 bytes at least, got {}", bytes);
-  OPWIRE_RETURN_IF_ERROR(Enter());
-  std::lock_guard lock(mutex_);
-  const bool device = kind == MemoryKind::kDevice;
-  const auto exhausted = [&](std::string_view why) {
-    size_t free = 0, total = 0;
-    (void)api_.mem_info(&free, &total);
-    return ResourceExhausted("asked for {} bytes of {} memory; in use here {}, free {} of {}: {}", bytes, device ? "device" : "pinned host", stats_.in_use, free,
-                             total, why);
-  };
-  if (device && bytes > stats_.limit - stats_.in_use) return exhausted("more than there is");
-  void* memory = nullptr;
-  const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
-  const Result r = device ? api_.mem_alloc(&memory, size) : api_.host_alloc(&memory, size, kHostPortable);
-  if (r == kOutOfMemory) return exhausted(driver_.Describe(r));
-  OPWIRE_RETURN_IF_ERROR(Check(r, "allocating"));
-  blocks_.emplace(memory, Block{bytes, kind});
-  if (device) {
-    stats_.in_use += bytes;
-    stats_.peak = std::max(stats_.peak, stats_.in_use);
-  }
-  return memory;
-}
-
-void GpuDevice::Free(void* memory) {
-  if (!memory || !Enter().ok()) return;
-  std::lock_guard lock(mutex_);
-  const auto it = blocks_.find(memory);
-  if (it == blocks_.end()) return;
-  const Block block = it->second;
-  blocks_.erase(it);
-  if (block.kind == MemoryKind::kPinnedHost) {
-    (void)api_.host_free(memory);
-    return;
-  }
-  (void)api_.mem_free(memory);
-  stats_.in_use -= block.bytes;
-}
-
-MemoryStats GpuDevice::memory_stats() const {
-  std::lock_guard lock(mutex_);
-  return stats_;
-}
-
-void GpuDevice::ResetPeak() {
-  std::lock_guard lock(mutex_);
-  stats_.peak = stats_.in_use;
-}
-
-Status GpuDevice::RegisterHost(void* memory, int64_t bytes) {
-  OPWIRE_RETURN_IF_ERROR(Enter());
-  return Check(api_.host_register(memory, static_cast<size_t>(bytes), kHostPortable), "registering host memory");
-}
-
-void GpuDevice::UnregisterHost(void* memory) {
-  if (Enter().ok()) (void)api_.host_unregister(memory);
 }
 
 // ---- Work in order
@@ -238,14 +226,16 @@ StatusOr<Stream> GpuDevice::Find(StreamId stream) const {
 Status GpuDevice::Copy(void* to, const void* from, int64_t bytes, StreamId stream) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
-  if (bytes == 0) return absl::OkStatus();
+  const void* const copied[] = {to, from, reinterpret_cast<const void*>(bytes)};
+  if (bytes == 0 || (stream == 0 && !Note(nullptr, {}, copied, sizeof copied))) return absl::OkStatus();
   return Check(driver_.Copy(to, from, static_cast<size_t>(bytes), s), "copying");
 }
 
 Status GpuDevice::Zero(void* memory, int64_t bytes, StreamId stream) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
-  if (bytes == 0) return absl::OkStatus();
+  const void* const zeroed[] = {memory, reinterpret_cast<const void*>(bytes)};
+  if (bytes == 0 || (stream == 0 && !Note(nullptr, {}, zeroed, sizeof zeroed))) return absl::OkStatus();
   return Check(api_.memset8(memory, 0, static_cast<size_t>(bytes), s), "zeroing");
 }
 
@@ -318,34 +308,39 @@ Status GpuDevice::Synchronize() {
   return absl::OkStatus();
 }
 
-// ---- Graphs
+// ---- Kernels
 
-Status GpuDevice::BeginCapture(StreamId stream) {
+StatusOr<Module> GpuDevice::LoadModule(const std::string& image) {
   OPWIRE_RETURN_IF_ERROR(Enter());
-  OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
-  return Check(api_.stream_begin_capture(s, kCaptureThreadLocal), "beginning a capture");
+  Module module = nullptr;
+  OPWIRE_RETURN_IF_ERROR(Check(api_.module_load(&module, image.data()), "loading code"));
+  return module;
 }
 
-StatusOr<GraphId> GpuDevice::EndCapture(StreamId stream) {
-  OPWIRE_RETURN_IF_ERROR(Enter());
-  OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
-  Graph graph = nullptr;
-  OPWIRE_RETURN_IF_ERROR(Check(api_.stream_end_capture(s, &graph), "ending a capture"));
-  GraphExec exec = nullptr;
-  const Result r = api_.graph_instantiate(&exec, graph, 0);
-  (void)api_.graph_destroy(graph);
-  OPWIRE_RETURN_IF_ERROR(Check(r, "instantiating a graph"));
-  std::lock_guard lock(mutex_);
-  graphs_.push_back(exec);
-  return static_cast<GraphId>(graphs_.size() - 1);
+void GpuDevice::UnloadModule(Module module) {
+  if (Enter().ok()) (void)api_.module_unload(module);
 }
 
-Status GpuDevice::Replay(GraphId graph, StreamId stream) {
+StatusOr<Function> GpuDevice::FindFunction(Module module, const char* name) {
   OPWIRE_RETURN_IF_ERROR(Enter());
-  OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
-  std::lock_guard lock(mutex_);
-  if (graph >= graphs_.size()) return InvalidArgument("no graph {}", graph);
-  return Check(api_.graph_launch(graphs_[graph], s), "launching a graph");
+  Function f = nullptr;
+  if (const Result r = api_.module_function(&f, module, name); r != kSuccess) return NotFound("a kernel {}: {}", name, driver_.Describe(r));
+  return f;
+}
+
+Status GpuDevice::AllowShared(Function f, int bytes) {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  return Check(api_.function_set(f, kDynamicSharedBytes, bytes), fmt::format("{} bytes of shared memory a block", bytes));
+}
+
+Status GpuDevice::Launch(Function f, const LaunchShape& shape, const void* params, size_t bytes) {
+  OPWIRE_RETURN_IF_ERROR(Enter());
+  if (!Note(f, shape, params, bytes)) return absl::OkStatus();
+  void* arguments[] = {const_cast<void*>(params)};
+  const Result r = api_.launch(f, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, 1, 1, shape.shared_bytes, streams_[0], arguments, nullptr);
+  if (r != kSuccess) return Check(r, "launching a kernel");
+  NameLast();
+  return absl::OkStatus();
 }
 
 // ---- Profiling

@@ -1,4 +1,4 @@
-// A GPU of CUDA or ROCm as a device: memory, copies, streams, events and graphs by the vendor's driver.
+// A GPU of CUDA or ROCm, or an emulated one, as a device: memory, copies, streams, events and graphs by the vendor's driver.
 #ifndef OPWIRE_KERNELS_DEVICE_GPU_GPU_DEVICE_H_
 #define OPWIRE_KERNELS_DEVICE_GPU_GPU_DEVICE_H_
 
@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,6 +14,7 @@
 
 #include "kernels/device/device.h"
 #include "kernels/device/gpu/driver.h"
+#include "kernels/device/gpu/flags.h"
 #include "kernels/device/host_runtime.h"
 
 namespace opwire::gpu {
@@ -26,7 +28,7 @@ StatusOr<std::unique_ptr<Device>> OpenGpu(Vendor vendor, std::string_view which)
 
 class GpuDevice final : public Device {
  public:
-  // Stream 0 is the first that is made. REQUIRES: the context is retained; it is released with this object.
+  // REQUIRES: the context is retained; it is released with this object.
   GpuDevice(const Driver& driver, int device, void* context, DeviceInfo info);
   // Synchronises, and frees what is left.
   ~GpuDevice() override;
@@ -37,6 +39,9 @@ class GpuDevice final : public Device {
   void Free(void* memory) override;
   MemoryStats memory_stats() const override;
   void ResetPeak() override;
+  StatusOr<void*> Reserve(int64_t bytes) override;
+  Status Resize(void* reserved, int64_t bytes) override;
+  void Unreserve(void* reserved) override;
   Status RegisterHost(void* memory, int64_t bytes) override;
   void UnregisterHost(void* memory) override;
 
@@ -52,19 +57,81 @@ class GpuDevice final : public Device {
   Status BeginCapture(StreamId stream) override;
   StatusOr<GraphId> EndCapture(StreamId stream) override;
   Status Replay(GraphId graph, StreamId stream) override;
+  Status BeginUpdate(GraphId graph) override;
+  bool EndUpdate() override;
+  void DestroyGraph(GraphId graph) override;
 
   void PushRange(std::string_view name) override;
   void PopRange() override;
 
   opw_runtime* runtime() override { return runtime_.abi(); }
   std::atomic<uint32_t>& stop() override { return runtime_.stop(); }
-  RunFlags TakeFlags() override { return runtime_.TakeFlags(); }
+  void NoteStep(uint32_t step) override {
+    reporter_.step = step;
+    runtime_.NoteStep(step);
+  }
+  RunFlags TakeFlags() override;
+
+  // For what launches kernels, and for libraries that work on this thread's device.
+  Status Bind() const { return Enter(); }
+  StatusOr<Module> LoadModule(const std::string& image);
+  void UnloadModule(Module module);
+  // NOT_FOUND where the module has none of that name.
+  StatusOr<Function> FindFunction(Module module, const char* name);
+  // Once for a function that is launched with more dynamic shared memory than 48 KiB.
+  Status AllowShared(Function f, int bytes);
+  // What a block may have of it.
+  int shared_bytes() const { return driver_.Get(Attribute::kSharedBytes, device_).value_or(48 << 10); }
+  // On stream 0, with one parameter of so many bytes. `params` is copied.
+  struct LaunchShape {
+    unsigned grid_x = 1, grid_y = 1, grid_z = 1, threads = 1, shared_bytes = 0;
+    bool operator==(const LaunchShape&) const = default;
+  };
+  Status Launch(Function f, const LaunchShape& shape, const void* params, size_t bytes);
+  // Before a library's work is put on stream 0, with all addresses that it gets. False: nothing is to be put there now.
+  bool TakesWork(std::span<const void* const> addresses);
+  Stream stream(StreamId id) const { return Find(id).value_or(nullptr); }
+  // Where kernels report to, for the step that was noted last.
+  const opw::Reporter& reporter() const { return reporter_; }
+  const Driver& driver() const { return driver_; }
+
+  // Makes stream 0 and what kernels report to. Once, before all else.
+  Status Start();
 
  private:
   struct Block {
     int64_t bytes;
     MemoryKind kind;
   };
+  struct Chunk {
+    int64_t bytes;
+    MemoryHandle handle;
+  };
+  struct Reserved {
+    int64_t bytes, backed;
+    std::vector<Chunk> chunks;  // what backs it, in order
+  };
+  // What a node of a graph was made of.
+  struct Node {
+    GraphNode node = nullptr;      // null: no kernel of ours, or it cannot be changed
+    Function function = nullptr;   // null: a copy, a fill, or a library's work
+    LaunchShape shape;
+    std::vector<std::byte> bytes;  // its parameter, or the addresses
+  };
+  struct Captured {
+    Graph graph = nullptr;  // null: destroyed
+    GraphExec exec = nullptr;
+    std::vector<Node> nodes;
+  };
+  // Whether the work is to be put on stream 0: not where it is compared with a graph's.
+  bool Note(Function f, const LaunchShape& shape, const void* bytes, size_t count);
+  void Compare(Function f, const LaunchShape& shape, const void* bytes, size_t count);
+  void NameLast();  // of the nodes noted: it has been put on the stream
+
+  // REQUIRES: mutex_ is held.
+  Status Grow(void* base, Reserved& r, int64_t bytes);
+  void Shrink(void* base, Reserved& r, int64_t bytes);
+  Status OutOfMemory(int64_t bytes, MemoryKind kind, std::string_view why) const;
 
   // Makes this thread the device's.
   Status Enter() const;
@@ -80,14 +147,24 @@ class GpuDevice final : public Device {
   void* const context_;
   const DeviceInfo info_;
   HostRuntime runtime_;  // of the parts of kernels that the host does
+  opw::Reporter reporter_{};
+  volatile unsigned* changed_ = nullptr;  // of the flag block
   mutable std::mutex mutex_;  // guards what follows
   std::unordered_map<void*, Block> blocks_;
+  std::unordered_map<void*, Reserved> reserved_;
   MemoryStats stats_;
   std::vector<Stream> streams_;         // by id
   std::map<EventId, Event> pending_;    // recorded, not known to be done
   std::vector<Event> spare_;
   EventId last_event_ = 0;
-  std::vector<GraphExec> graphs_;       // by id
+  std::vector<Captured> graphs_;        // by id
+  std::vector<GraphId> spare_graphs_;
+  // The device thread's.
+  enum class Recording : uint8_t { kNone, kCapturing, kComparing } recording_ = Recording::kNone;
+  std::vector<Node> noted_;  // of the capture
+  GraphId compared_ = 0;
+  size_t compared_nodes_ = 0;
+  bool agrees_ = true;
 };
 
 }  // namespace opwire::gpu

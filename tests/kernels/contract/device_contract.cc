@@ -44,6 +44,68 @@ TEST_P(DeviceTest, MemoryIsCountedAlignedAndLimited) {
   EXPECT_EQ(device_->memory_stats().limit, device_->info().memory_bytes);
 }
 
+TEST_P(DeviceTest, ReservedMemoryGrowsInStepsAndKeepsItsContents) {
+  constexpr int64_t kStep = int64_t{48} << 20, kReserved = 4 * kStep;
+  char* const base = static_cast<char*>(device_->Reserve(kReserved).value());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(base) % 64, 0u);
+  EXPECT_EQ(device_->memory_stats().in_use, 0) << "addresses are no memory";
+  std::vector<int> from(1000), to(1000);
+  // What `base` holds, step by step, at the ends of each.
+  const auto write = [&](int64_t step) {
+    std::iota(from.begin(), from.end(), static_cast<int>(step) * 1000);
+    ASSERT_OK(device_->Copy(base + step * kStep, from.data(), 4000, 0));
+    ASSERT_OK(device_->Copy(base + (step + 1) * kStep - 4000, from.data(), 4000, 0));
+    ASSERT_OK(device_->Synchronize());
+  };
+  const auto expect = [&](int64_t step) {
+    std::iota(from.begin(), from.end(), static_cast<int>(step) * 1000);
+    for (char* const at : {base + step * kStep, base + (step + 1) * kStep - 4000}) {
+      ASSERT_OK(device_->Copy(to.data(), at, 4000, 0));
+      ASSERT_OK(device_->Synchronize());
+      EXPECT_EQ(to, from) << "step " << step;
+    }
+  };
+  for (int64_t step = 0; step < 4; ++step) {
+    ASSERT_OK(device_->Resize(base, (step + 1) * kStep));
+    EXPECT_GE(device_->memory_stats().in_use, (step + 1) * kStep);
+    write(step);
+    for (int64_t before = 0; before <= step; ++before) expect(before);
+  }
+  const int64_t all = device_->memory_stats().in_use;
+  EXPECT_GE(device_->memory_stats().peak, all);
+  ASSERT_OK(device_->Resize(base, kStep));
+  EXPECT_LT(device_->memory_stats().in_use, all);
+  expect(0);
+  ASSERT_OK(device_->Resize(base, 2 * kStep));
+  write(1);
+  expect(0);
+  ASSERT_OK(device_->Resize(base, 0));
+  EXPECT_EQ(device_->memory_stats().in_use, 0);
+  ASSERT_OK(device_->Resize(base, 1));
+  device_->Unreserve(base);
+  EXPECT_EQ(device_->memory_stats().in_use, 0);
+}
+
+TEST_P(DeviceTest, ReservedMemoryIsLimited) {
+  EXPECT_EQ(device_->Reserve(0).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_->Reserve(-1).status().code(), absl::StatusCode::kInvalidArgument);
+  // Of more than there is the addresses can be had, but not the memory.
+  const int64_t limit = device_->memory_stats().limit;
+  void* const large = device_->Reserve(limit + (int64_t{1} << 30)).value();
+  ASSERT_OK(device_->Resize(large, 1000));
+  const int64_t before = device_->memory_stats().in_use;
+  EXPECT_EQ(device_->Resize(large, limit + (int64_t{1} << 20)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device_->memory_stats().in_use, before) << "a refusal leaves all as it was";
+  EXPECT_EQ(device_->Resize(large, limit + (int64_t{2} << 30)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_->Resize(large, -1).code(), absl::StatusCode::kInvalidArgument);
+  // What is reserved and what is allocated share the limit.
+  EXPECT_EQ(device_->Allocate(limit, MemoryKind::kDevice).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device_->Resize(device_.get(), 1).code(), absl::StatusCode::kInvalidArgument);
+  device_->Unreserve(large);
+  EXPECT_EQ(device_->Resize(large, 1).code(), absl::StatusCode::kInvalidArgument);
+  device_->Unreserve(nullptr);
+}
+
 TEST_P(DeviceTest, CopiesMoveAndZero) {
   std::vector<int> from(100), to(100, 7);
   std::iota(from.begin(), from.end(), 0);
@@ -222,6 +284,27 @@ TEST_P(DeviceTest, FlagsKeepTheSmallestPosition) {
   const RunFlags after = device_->TakeFlags();
   EXPECT_EQ(after.raised, 0u);
   EXPECT_EQ(after.out_of_range_operand, -1);
+}
+
+TEST_P(DeviceTest, FlagsAreOfTheFirstStep) {
+  opw_runtime* const r = device_->runtime();
+  device_->NoteStep(70);
+  r->out_of_range(r, 0, 1);
+  device_->NoteStep(65535);
+  r->out_of_range(r, 0, 0);
+  device_->NoteStep(12);
+  r->out_of_range(r, 3, 5000);
+  r->out_of_range(r, 200, (int64_t{1} << 40) - 1);
+  const RunFlags flags = device_->TakeFlags();
+  EXPECT_EQ(flags.out_of_range_step, 12u);
+  EXPECT_EQ(flags.out_of_range_operand, 3);
+  EXPECT_EQ(flags.out_of_range_position, 5000);
+  device_->NoteStep(65535);
+  r->out_of_range(r, 200, (int64_t{1} << 40) - 1);
+  const RunFlags last = device_->TakeFlags();
+  EXPECT_EQ(last.out_of_range_step, 65535u);
+  EXPECT_EQ(last.out_of_range_operand, 200);
+  EXPECT_EQ(last.out_of_range_position, (int64_t{1} << 40) - 1);
 }
 
 }  // namespace opwire

@@ -1,5 +1,7 @@
 // A CUDA driver without a GPU: device memory is the host's, work is done where it is asked for, but events are ready late and nothing works
 // without a context. How it fails is said by environment variables FAKE_*, which are read at each call.
+#include <sys/mman.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -60,6 +62,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
     case 16: *value = 132; return kSuccess;
     case 20: *value = Setting("FAKE_MODE", 0); return kSuccess;
     case 38: *value = 50 << 20; return kSuccess;
+    case 97: *value = 227 << 10; return kSuccess;
     case 75: *value = Setting("FAKE_MAJOR", 9); return kSuccess;
     case 76: *value = 0; return kSuccess;
     default: return kInvalidValue;
@@ -113,5 +116,27 @@ int cuGraphLaunch(Work* exec, Stream*) {
 }
 int cuGraphExecDestroy(Work* exec) { return delete exec, kSuccess; }
 int cuGraphDestroy(Work* graph) { return delete graph, kSuccess; }
+
+int cuStreamGetCaptureInfo_v2(Stream*, int*, unsigned long long*, void*, void*, size_t* count) { return *count = 0, kSuccess; }
+int cuGraphExecKernelNodeSetParams_v2(void*, void*, const void*) { return kInvalidValue; }
+int cuModuleLoadData(void**, const void*) { return kInvalidValue; }
+int cuModuleUnload(void*) { return kSuccess; }
+int cuModuleGetFunction(void**, void*, const char*) { return kInvalidValue; }
+int cuFuncSetAttribute(void*, int, int) { return kSuccess; }
+int cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream*, void**, void**) { return kInvalidValue; }
+
+int cuMemAddressReserve(void** base, size_t bytes, size_t, void*, unsigned long long) {
+  *base = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return *base == MAP_FAILED ? kOutOfMemory : kSuccess;
+}
+int cuMemAddressFree(void* base, size_t bytes) { return munmap(base, bytes), kSuccess; }
+int cuMemCreate(unsigned long long* handle, size_t bytes, const void*, unsigned long long) {
+  if (Setting("FAKE_FULL", 0)) return kOutOfMemory;
+  return *handle = bytes, kSuccess;
+}
+int cuMemRelease(unsigned long long) { return kSuccess; }
+int cuMemMap(void*, size_t bytes, size_t, unsigned long long handle, unsigned long long) { return bytes == handle ? kSuccess : kInvalidValue; }
+int cuMemUnmap(void* at, size_t bytes) { return mprotect(at, bytes, PROT_NONE), madvise(at, bytes, MADV_DONTNEED), kSuccess; }
+int cuMemSetAccess(void* at, size_t bytes, const void*, size_t) { return mprotect(at, bytes, PROT_READ | PROT_WRITE), kSuccess; }
 
 }  // extern "C"

@@ -1,0 +1,92 @@
+// Pages, their guards and who may touch them.
+#include "kernels/device/emu/memory.h"
+
+#include <sys/mman.h>
+
+namespace opwire::gpu::emu {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kAlignment = 256;
+constexpr size_t kGuard = 64 << 10;    // before and after
+constexpr size_t kFreedBlocks = 1024;  // whose address space is kept
+
+size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+}  // namespace
+
+Memory& Memory::Get() {
+  static Memory* const memory = new Memory;
+  return *memory;
+}
+
+int Memory::protection() const { return accesses_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE; }
+
+void Memory::Change(int accesses) {
+  std::lock_guard lock(mutex_);
+  const int before = protection();
+  accesses_ += accesses;
+  if (protection() == before) return;
+  for (const auto& [at, bytes] : open_) mprotect(at, bytes, protection());
+}
+
+void* Memory::Allocate(size_t bytes) {
+  const size_t aligned = RoundUp(bytes, kAlignment), pages = RoundUp(aligned, kPage);
+  void* const mapped = Reserve(pages + 2 * kGuard);
+  if (!mapped) return nullptr;
+  char* const data = static_cast<char*>(mapped) + kGuard;
+  if (!Back(data, pages)) {
+    munmap(mapped, pages + 2 * kGuard);
+    return nullptr;
+  }
+  char* const out = data + pages - aligned;
+  std::lock_guard lock(mutex_);
+  blocks_.emplace(out, Block{static_cast<char*>(mapped), pages + 2 * kGuard});
+  return out;
+}
+
+void Memory::Free(void* memory) {
+  std::lock_guard lock(mutex_);
+  const auto it = blocks_.find(static_cast<char*>(memory));
+  if (it == blocks_.end()) return;
+  const Block block = it->second;
+  open_.erase(block.mapped + kGuard);
+  blocks_.erase(it);
+  mmap(block.mapped, block.mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  freed_.push_back(block);
+  if (freed_.size() <= kFreedBlocks) return;
+  munmap(freed_.front().mapped, freed_.front().mapped_bytes);
+  freed_.pop_front();
+}
+
+void* Memory::Reserve(size_t bytes) {
+  void* const base = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return base == MAP_FAILED ? nullptr : base;
+}
+
+void Memory::Unreserve(void* base, size_t bytes) { munmap(base, bytes); }
+
+bool Memory::Back(void* at, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (mprotect(at, bytes, protection()) != 0) return false;
+  open_[static_cast<char*>(at)] = bytes;
+  return true;
+}
+
+void Memory::Unback(void* at) {
+  std::lock_guard lock(mutex_);
+  const auto it = open_.find(static_cast<char*>(at));
+  if (it == open_.end()) return;
+  mprotect(at, it->second, PROT_NONE);
+  madvise(at, it->second, MADV_DONTNEED);
+  open_.erase(it);
+}
+
+int64_t Memory::in_use() const {
+  std::lock_guard lock(mutex_);
+  int64_t bytes = 0;
+  for (const auto& [at, backed] : open_) bytes += static_cast<int64_t>(backed);
+  return bytes;
+}
+
+}  // namespace opwire::gpu::emu

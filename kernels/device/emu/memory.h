@@ -1,0 +1,54 @@
+// Memory of emulated GPUs: pages of this process that nobody may touch but while a copy or a kernel does, each allocation between guard pages.
+#ifndef OPWIRE_KERNELS_DEVICE_EMU_MEMORY_H_
+#define OPWIRE_KERNELS_DEVICE_EMU_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+
+namespace opwire::gpu::emu {
+
+// Any thread.
+class Memory {
+ public:
+  static Memory& Get();
+
+  // Aligned to 256 bytes; null: there is none. The last bytes are before a guard page.
+  void* Allocate(size_t bytes);
+  // The address is not given out again, and faults, until some 1,000 later ones were freed too.
+  void Free(void* memory);
+  // Address space, and pages that back a part of it. REQUIRES: whole pages.
+  void* Reserve(size_t bytes);
+  void Unreserve(void* base, size_t bytes);
+  bool Back(void* at, size_t bytes);
+  void Unback(void* at);
+  int64_t in_use() const;
+
+  // While one lives, the memory can be read and written.
+  class Access {
+   public:
+    Access() { Get().Change(+1); }
+    ~Access() { Get().Change(-1); }
+    Access(const Access&) = delete;
+  };
+
+ private:
+  struct Block {
+    char* mapped;
+    size_t mapped_bytes;
+  };
+  void Change(int accesses);
+  int protection() const;
+
+  mutable std::mutex mutex_;  // guards what follows
+  int accesses_ = 0;
+  std::map<char*, size_t> open_;   // what may be touched while something accesses it
+  std::map<char*, Block> blocks_;  // by the address that was given out
+  std::deque<Block> freed_;        // the last ones, without pages
+};
+
+}  // namespace opwire::gpu::emu
+
+#endif  // OPWIRE_KERNELS_DEVICE_EMU_MEMORY_H_

@@ -1,0 +1,34 @@
+// Listing the places.
+#include "kernels/jit/vendor_library.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace opwire::jit {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> CandidatesFor(const VendorLibrary& library) {
+  std::vector<std::string> out;
+  const auto add_folder = [&](const fs::path& folder) {
+    for (const char* name : library.names) out.push_back(folder / name);
+  };
+  const auto add_home = [&](const fs::path& home) {
+    for (const char* below : library.below) add_folder(home / below);
+  };
+  if (const char* named = std::getenv(library.setting); named && *named) {
+    std::error_code ignored;
+    if (!fs::is_directory(named, ignored)) return {named};
+    add_folder(named);
+    add_home(named);
+    return out;
+  }
+  for (const char* name : library.names) out.push_back(name);
+  for (const char* home : library.homes) {
+    if (const char* value = std::getenv(home); value && *value) add_home(value);
+  }
+  for (const char* folder : library.folders) add_home(folder);
+  return out;
+}
+
+}  // namespace opwire::jit

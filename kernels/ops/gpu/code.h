@@ -1,0 +1,86 @@
+// GPU code of one bound device: instances of the function templates in the embedded .cu files, compiled when they are first asked for,
+// kept in the user's build cache, and loaded.
+//
+//   OPWIRE_ASSIGN_OR_RETURN(const Function f, code.Get({"kernels/ops/softmax/gpu.cu", "softmax::Rows<bf16, 4>", "softmax::RowsParams", 256}));
+//
+// A template is a device function over a `const Params&` that every thread of the grid calls; the kernel around it is written here.
+#ifndef OPWIRE_KERNELS_OPS_GPU_CODE_H_
+#define OPWIRE_KERNELS_OPS_GPU_CODE_H_
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/base/dtype.h"
+#include "kernels/device/gpu/gpu_device.h"
+#include "kernels/jit/cache.h"
+#include "kernels/jit/toolchain.h"
+
+namespace opwire::gpu {
+
+struct CodeInstance {
+  std::string_view file;   // from the top of the sources
+  std::string call;        // what each thread calls: "softmax::Rows<bf16, 4>", in namespace opw
+  std::string params;      // the type of its argument: "softmax::RowsParams"
+  int threads = 256;       // a block, at the most
+  int blocks = 0;          // that should fit a multiprocessor at a time; 0: as it comes
+  int cluster = 1;         // blocks of a cluster, up to Code::cluster_blocks()
+};
+
+// A kernel before it is compiled.
+struct KernelText {
+  std::string name;      // for messages
+  std::string prelude;   // the embedded file that comes before it
+  std::string text;      // OPW_KERNEL stands for what it is called, and what it alone needs is in namespace opw::OPW_KERNEL
+};
+
+class Code {
+ public:
+  using Recorder = std::function<void(const KernelText&)>;
+
+  // Of this device, which outlives it. The cache is opened, and the toolchain looked for, when something is to be compiled.
+  Code(GpuDevice& device, std::unique_ptr<jit::Toolchain> toolchain, std::string cache_directory)
+      : device_(device), toolchain_(std::move(toolchain)), cache_directory_(std::move(cache_directory)) {}
+  // For looking at what plans ask for: each kernel is told to `record` once, nothing is compiled, and the functions are null.
+  Code(GpuDevice& device, Recorder record) : device_(device), record_(std::move(record)) {}
+  Code(const Code&) = delete;
+  ~Code();
+
+  // Any thread. The toolchain's errors: FAILED_PRECONDITION where there is none, INVALID_ARGUMENT where it does not compile.
+  StatusOr<Function> Get(const CodeInstance& instance);
+  // The text is its identity.
+  StatusOr<Function> GetText(const KernelText& kernel);
+
+  GpuDevice& device() const { return device_; }
+  // The most blocks of a cluster: 8, which every device that has clusters allows, or 1.
+  int cluster_blocks() const;
+
+ private:
+  StatusOr<Function> Load(const KernelText& kernel);
+
+  GpuDevice& device_;
+  const std::unique_ptr<jit::Toolchain> toolchain_;
+  const std::string cache_directory_;
+  const Recorder record_;
+  std::mutex mutex_;  // guards what follows
+  std::unique_ptr<jit::BuildCache> cache_;
+  std::unordered_map<std::string, Function> loaded_;  // by what identifies them
+  std::vector<Module> modules_;
+};
+
+// What is compiled for kernels of one prelude: that with the files that it includes in front, each once, and the kernels, called k0, k1, ...
+// REQUIRES: at least one.
+std::string UnitOf(std::span<const KernelText> kernels);
+// What an element type is called in the units: "bf16", "f32", "boolean".
+std::string_view CodeName(DType type);
+// What its values compute in: "f32", "f64", an integer's own.
+std::string_view ComputeName(DType type);
+
+}  // namespace opwire::gpu
+
+#endif  // OPWIRE_KERNELS_OPS_GPU_CODE_H_

@@ -1,0 +1,26 @@
+// All GPU variants, and what compiles them.
+#include "kernels/ops/gpu/families.h"
+
+namespace opwire::gpu {
+
+void AddAll(VariantTable& table, GpuDevice& device, const KernelOptions& options) {
+  jit::ToolchainOptions toolchain;
+  toolchain.worker = options.worker;
+  const Vendor vendor = device.driver().vendor();
+  auto compiler = vendor == Vendor::kEmu ? jit::EmuCompiler(toolchain) : vendor == Vendor::kHip ? jit::Hiprtc(toolchain) : jit::Nvrtc(toolchain);
+  AddAll(table, std::make_shared<Code>(device, std::move(compiler), options.cache));
+}
+
+void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
+  AddElementwiseGpu(table, code);
+  AddCreateGpu(table, code);
+  AddShapeGpu(table, code);
+  AddMatmulGpu(table, code);
+  AddSoftmaxGpu(table, code);
+  AddReduceGpu(table, code);
+  AddScanGpu(table, code);
+  AddNormGpu(table, code);
+  AddLossGpu(table, code);
+}
+
+}  // namespace opwire::gpu

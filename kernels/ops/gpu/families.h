@@ -1,0 +1,30 @@
+// The kernels for GPUs, family by family.
+#ifndef OPWIRE_KERNELS_OPS_GPU_FAMILIES_H_
+#define OPWIRE_KERNELS_OPS_GPU_FAMILIES_H_
+
+#include <memory>
+
+#include "kernels/ops/gpu/code.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::gpu {
+
+// All of them, compiled for the device as they are needed. Where nothing can be compiled each is in the table with the reason.
+void AddAll(VariantTable& table, GpuDevice& device, const KernelOptions& options);
+
+// The same, of code that is given.
+void AddAll(VariantTable& table, const std::shared_ptr<Code>& code);
+
+void AddElementwiseGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddCreateGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddShapeGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddMatmulGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddSoftmaxGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddReduceGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddScanGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddNormGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddLossGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+
+}  // namespace opwire::gpu
+
+#endif  // OPWIRE_KERNELS_OPS_GPU_FAMILIES_H_

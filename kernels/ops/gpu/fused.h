@@ -1,0 +1,20 @@
+// A scalar program over tensors as a part of a plan.
+#ifndef OPWIRE_KERNELS_OPS_GPU_FUSED_H_
+#define OPWIRE_KERNELS_OPS_GPU_FUSED_H_
+
+#include <span>
+#include <string>
+
+#include "kernels/fused/scalar_program.h"
+#include "kernels/ops/gpu/plan.h"
+
+namespace opwire::gpu {
+
+// `tensors` are the program's inputs, then its outputs, of which the first has elements; `sources` where each lies. `name` is for messages.
+// REQUIRES: program.Check().ok(), and it has no arguments.
+Status PlanFused(Code& code, const std::string& name, const fused::ScalarProgram& program, std::span<const opw_tensor* const> tensors,
+                 std::span<const Source> sources, Plan& plan);
+
+}  // namespace opwire::gpu
+
+#endif  // OPWIRE_KERNELS_OPS_GPU_FUSED_H_

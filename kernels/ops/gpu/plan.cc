@@ -1,0 +1,201 @@
+// Plans as opw_kernels, and axes merged.
+#include "kernels/ops/gpu/plan.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/ops/families.h"
+#include "kernels/select/failure.h"
+#include "kernels/select/key_types.h"
+
+namespace opwire::gpu {
+namespace {
+
+constexpr int64_t kWorkspaceAlignment = 256;
+
+}  // namespace
+
+Plan::~Plan() {
+  for (void* m : owned_) device_.Free(m);
+}
+
+void Plan::LaunchBytes(Function f, const Grid& grid, const void* params, size_t bytes, std::span<const Field> fields) {
+  Step& s = steps_.emplace_back();
+  s.function = f;
+  s.shape = {static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.blocks_y), static_cast<unsigned>(grid.blocks_z),
+             static_cast<unsigned>(grid.threads), static_cast<unsigned>(grid.shared)};
+  if (grid.shared > 48 << 10) (void)device_.AllowShared(f, grid.shared);  // where that is refused, so is the launch
+  s.params.assign(static_cast<const std::byte*>(params), static_cast<const std::byte*>(params) + bytes);
+  for (const Field& field : fields) {
+    s.patches.push_back({static_cast<uint32_t>(static_cast<const std::byte*>(field.field) - static_cast<const std::byte*>(params)), field.source});
+  }
+}
+
+void Plan::Zero(Source to, int64_t bytes) {
+  Step& s = steps_.emplace_back();
+  s.to = to;
+  s.bytes = bytes;
+}
+
+void Plan::Copy(Source to, Source from, int64_t bytes) {
+  Step& s = steps_.emplace_back();
+  s.to = to;
+  s.from = from;
+  s.copies = true;
+  s.bytes = bytes;
+}
+
+void Plan::Do(std::function<Status(const opw_call*, Stream)> work) { steps_.emplace_back().work = std::move(work); }
+
+int64_t Plan::TakeWorkspace(int64_t bytes) {
+  const int64_t at = workspace_;
+  workspace_ += (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+  return at;
+}
+
+// Calls align theirs to 64 bytes.
+int64_t Plan::workspace_bytes() const { return workspace_ > 0 ? workspace_ + kWorkspaceAlignment - 64 : 0; }
+char* Plan::WorkspaceOf(const opw_call* c, int64_t offset) {
+  return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(c->workspace) + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment) + offset;
+}
+
+StatusOr<void*> Plan::Upload(const void* data, int64_t bytes) {
+  OPWIRE_ASSIGN_OR_RETURN(void* const memory, device_.Allocate(bytes, MemoryKind::kDevice));
+  owned_.push_back(memory);
+  OPWIRE_RETURN_IF_ERROR(device_.Copy(memory, data, bytes, 0));
+  OPWIRE_RETURN_IF_ERROR(device_.Synchronize());  // `data` is the caller's again
+  return memory;
+}
+
+void* Plan::AddressOf(const Source& s, const opw_call* c) const {
+  switch (s.kind) {
+    case Source::kOperand: return static_cast<char*>(c->operands[s.index].data) + s.offset;
+    case Source::kResult: return static_cast<char*>(c->results[s.index].data) + s.offset;
+    case Source::kWorkspace: return WorkspaceOf(c, s.offset);
+    default: return s.fixed;
+  }
+}
+
+Status Plan::Run(const opw_call* c) const {
+  for (const Step& s : steps_) {
+    if (s.work) {
+      addresses_.assign(1, c->workspace);
+      for (uint32_t i = 0; i < operands_; ++i) addresses_.push_back(c->operands[i].data);
+      for (uint32_t i = 0; i < results_; ++i) addresses_.push_back(c->results[i].data);
+      if (device_.TakesWork(addresses_)) OPWIRE_RETURN_IF_ERROR(s.work(c, device_.stream(0)));
+    } else if (!s.function) {
+      OPWIRE_RETURN_IF_ERROR(s.copies ? device_.Copy(AddressOf(s.to, c), AddressOf(s.from, c), s.bytes, 0) : device_.Zero(AddressOf(s.to, c), s.bytes, 0));
+    } else {
+      for (const Patch& p : s.patches) {
+        if (p.source.kind == Source::kReporter) {
+          const opw::Reporter reporter = device_.reporter();
+          std::memcpy(s.params.data() + p.at, &reporter, sizeof reporter);
+        } else {
+          void* const address = AddressOf(p.source, c);
+          std::memcpy(s.params.data() + p.at, &address, sizeof address);
+        }
+      }
+      OPWIRE_RETURN_IF_ERROR(device_.Launch(s.function, s.shape, s.params.data(), s.params.size()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// ---- opw_kernel
+
+namespace {
+
+// What the kernel's context points to.
+struct Bound {
+  std::shared_ptr<Code> code;
+  const OpRow* row;
+  GpuKernel kernel;
+};
+
+const char* SupportsCall(const opw_call* c) {
+  const GpuKernel& kernel = static_cast<const Bound*>(c->context)->kernel;
+  return kernel.supports ? kernel.supports(c) : nullptr;
+}
+
+int PrepareCall(const opw_call* c, void** state, int64_t* workspace_bytes) {
+  const Bound& bound = *static_cast<const Bound*>(c->context);
+  auto plan = std::make_unique<Plan>(bound.code->device(), c->starts[bound.row->operands.size()], static_cast<uint32_t>(bound.row->results.size()));
+  Status status;
+  const std::span<const opw_tensor> results(c->results, bound.row->results.size());
+  if (std::ranges::any_of(results, [](const opw_tensor& r) { return r.elements > 0; })) status = bound.kernel.plan({c, *bound.code, *bound.row}, *plan);
+  if (!status.ok()) {
+    NoteFailure(status);
+    return OPW_FAILED;
+  }
+  *workspace_bytes = plan->workspace_bytes();
+  *state = plan.release();
+  return OPW_OK;
+}
+
+void ReleaseCall(void* state) { delete static_cast<Plan*>(state); }
+
+int RunCall(const opw_call* c) {
+  const Status status = static_cast<const Plan*>(c->state)->Run(c);
+  if (status.ok()) return OPW_OK;
+  NoteFailure(status);
+  return OPW_FAILED;
+}
+
+}  // namespace
+
+void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op, const GpuKernel& kernel) {
+  const OpRow* const row = Catalogue().Find(op);
+  auto bound = std::make_shared<const Bound>(Bound{code, row, kernel});
+  Variant v{std::string(op), std::string(kernel.name), kernel.tier, kernel.priority, kernel.dtypes.Empty() ? KeyTypesOf(*row) : kernel.dtypes, "", "builtin",
+            {OPW_ABI_VERSION, kernel.flags, SupportsCall, PrepareCall, ReleaseCall, RunCall, bound.get()}};
+  v.holds = std::move(bound);
+  table.Add(std::move(v));
+}
+
+// ---- Axes
+
+MergedAxes Merge(std::vector<int64_t> extents, std::vector<std::vector<int64_t>> strides) {
+  MergedAxes m;
+  m.strides.resize(strides.size());
+  for (size_t a = 0; a < extents.size(); ++a) {
+    m.elements *= extents[a];
+    if (extents[a] == 1) continue;
+    bool merges = m.rank > 0;
+    for (size_t t = 0; t < strides.size(); ++t) merges = merges && m.strides[t].back() == strides[t][a] * extents[a];
+    if (merges) {
+      m.extents.back() *= extents[a];
+    } else {
+      m.extents.push_back(extents[a]);
+      ++m.rank;
+    }
+    for (size_t t = 0; t < strides.size(); ++t) {
+      if (merges) m.strides[t].back() = strides[t][a];
+      else m.strides[t].push_back(strides[t][a]);
+    }
+  }
+  if (m.rank == 0) {  // one element
+    m.rank = 1;
+    m.extents = {1};
+    for (auto& s : m.strides) s = {0};
+  }
+  return m;
+}
+
+MergedAxes Merge(std::span<const opw_tensor* const> tensors) {
+  const opw_tensor& first = *tensors[0];
+  std::vector<std::vector<int64_t>> strides;
+  for (const opw_tensor* t : tensors) {
+    std::vector<int64_t>& s = strides.emplace_back(first.rank, 0);
+    for (int a = 0, shift = first.rank - t->rank; a < t->rank; ++a) s[static_cast<size_t>(a + shift)] = t->shape[a] == 1 ? 0 : t->strides[a];
+  }
+  return Merge({first.shape, first.shape + first.rank}, std::move(strides));
+}
+
+opw::Divisor DivisorOf(int64_t d) {
+  const auto divisor = static_cast<uint32_t>(d);
+  const uint32_t shift = divisor == 1 ? 0 : 32 - static_cast<uint32_t>(std::countl_zero(divisor - 1));
+  const uint64_t magic = ((uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor)) / divisor + 1;
+  return {divisor, static_cast<uint32_t>(magic), shift, 0};
+}
+
+}  // namespace opwire::gpu

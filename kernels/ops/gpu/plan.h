@@ -1,0 +1,174 @@
+// What a GPU kernel of ours makes of a call once its sizes are bound: launches in order, with parameters that lack only the tensors'
+// addresses. All GPU variants share the functions of opw_kernel that this brings; a family writes `supports` and a function that plans.
+//
+//   Status PlanSoftmax(const Call& call, Plan& plan) {
+//     OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("softmax::Rows<{}>", CodeName(type)), "softmax::RowsParams"}));
+//     opw::softmax::RowsParams p{.columns = n};
+//     plan.Launch(f, {.blocks = rows, .threads = 256}, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}});
+//     return absl::OkStatus();
+//   }
+//   AddGpu(table, code, "softmax", {.plan = PlanSoftmax, .supports = Supports, .dtypes = kFloats});
+//
+// Addresses have the alignment of an element, no more: kernels look at them before they use wider accesses.
+#ifndef OPWIRE_KERNELS_OPS_GPU_PLAN_H_
+#define OPWIRE_KERNELS_OPS_GPU_PLAN_H_
+
+#include <cstring>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/ops/call.h"
+#include "kernels/ops/gpu/code.h"
+#include "kernels/ops/gpu/shared.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::gpu {
+
+// Where an address in the parameters comes from when the call runs.
+struct Source {
+  enum Kind : uint8_t { kOperand, kResult, kWorkspace, kReporter, kFixed } kind;
+  uint32_t index = 0;   // of opw_call::operands (lists laid flat) or results
+  int64_t offset = 0;   // bytes behind it
+  void* fixed = nullptr;
+};
+inline Source Operand(uint32_t flat_index, int64_t offset = 0) { return {Source::kOperand, flat_index, offset}; }
+inline Source Result(uint32_t index, int64_t offset = 0) { return {Source::kResult, index, offset}; }
+inline Source Workspace(int64_t offset = 0) { return {Source::kWorkspace, 0, offset}; }
+// Memory that Plan::Upload gave.
+inline Source Fixed(void* memory) { return {Source::kFixed, 0, 0, memory}; }
+// For a field of type opw::Reporter.
+inline Source Reports() { return {Source::kReporter}; }
+
+struct Field {
+  const void* field;  // in the parameters that are given to Launch
+  Source source;
+};
+
+struct Grid {
+  int64_t blocks = 1;  // along x; below 2^31
+  int threads = 256;   // a block
+  int shared = 0;      // bytes of dynamic shared memory
+  int64_t blocks_y = 1, blocks_z = 1;  // below 65536
+};
+
+class Plan {
+ public:
+  // Of calls with so many operands (lists laid flat) and results.
+  Plan(GpuDevice& device, uint32_t operands, uint32_t results) : device_(device), operands_(operands), results_(results) {}
+  Plan(const Plan&) = delete;
+  ~Plan();
+
+  // `params` is what the kernel takes; its fields that are addresses are named with their sources.
+  template <typename P>
+  void Launch(Function f, const Grid& grid, const P& params, std::initializer_list<Field> fields) {
+    static_assert(std::is_trivially_copyable_v<P>);
+    LaunchBytes(f, grid, &params, sizeof(P), {fields.begin(), fields.size()});
+  }
+  void LaunchBytes(Function f, const Grid& grid, const void* params, size_t bytes, std::span<const Field> fields);
+  void Zero(Source to, int64_t bytes);
+  void Copy(Source to, Source from, int64_t bytes);
+  // Work that a library puts on the stream; not OK: the run fails with it.
+  void Do(std::function<Status(const opw_call*, Stream)> work);
+
+  // What the launches may use beside the tensors: its offset, for Workspace() and WorkspaceOf. 256-byte aligned, as libraries ask for.
+  int64_t TakeWorkspace(int64_t bytes);
+  static char* WorkspaceOf(const opw_call* c, int64_t offset);
+  // A copy of `bytes` bytes on the device, as long as the plan lives.
+  StatusOr<void*> Upload(const void* data, int64_t bytes);
+
+  // The functions of opw_kernel.
+  int64_t workspace_bytes() const;
+  Status Run(const opw_call* c) const;
+
+ private:
+  struct Patch {
+    uint32_t at;  // in the parameters
+    Source source;
+  };
+  struct Step {
+    Function function = nullptr;  // null: a copy, a zeroing or a library's work
+    GpuDevice::LaunchShape shape;
+    mutable std::vector<std::byte> params;
+    std::vector<Patch> patches;
+    Source to{}, from{};
+    bool copies = false;
+    int64_t bytes = 0;
+    std::function<Status(const opw_call*, Stream)> work;
+  };
+  void* AddressOf(const Source& s, const opw_call* c) const;
+
+  GpuDevice& device_;
+  const uint32_t operands_, results_;
+  std::vector<Step> steps_;
+  std::vector<void*> owned_;
+  int64_t workspace_ = 0;
+  mutable std::vector<const void*> addresses_;  // of a library's call
+};
+
+// A call whose sizes are bound, for the function that plans it.
+struct Call {
+  const opw_call* c;
+  Code& code;
+  const OpRow& row;
+
+  const opw_tensor& operand(int i) const { return ops::Operand(c, i); }  // of the row; a list's first
+  const opw_tensor& result(int i = 0) const { return c->results[i]; }
+  const opw_attr& attr(int i) const { return c->attrs[i]; }
+  int multiprocessors() const { return code.device().info().compute_units; }
+};
+
+struct GpuKernel {
+  std::string_view name = "gpu";
+  Tier tier = Tier::kProduction;
+  int priority = 0;
+  DTypeSet dtypes{};                              // of the row's first type variable; empty: all of the row's
+  uint32_t flags = OPW_DETERMINISTIC;             // OPW_*
+  const char* (*supports)(const opw_call*) = nullptr;
+  Status (*plan)(const Call&, Plan&) = nullptr;   // not called where no result has elements
+};
+// REQUIRES: `op` is a row.
+void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op, const GpuKernel& kernel);
+
+// Blocks of `threads` for n items, `each` a thread.
+inline int64_t BlocksFor(int64_t n, int64_t threads, int64_t each = 1) { return (n + threads * each - 1) / (threads * each); }
+
+// The call's axes for a kernel, neighbours merged where every tensor allows it. The first tensor's shape is walked; the others are broadcast to it
+// by NumPy's rule.
+struct MergedAxes {
+  int rank = 0;                               // 1 at least
+  int64_t elements = 1;
+  std::vector<int64_t> extents;               // [rank]
+  std::vector<std::vector<int64_t>> strides;  // [tensor][rank], in elements
+};
+MergedAxes Merge(std::span<const opw_tensor* const> tensors);
+// The same for shapes with strides that the caller has worked out, outermost axis first.
+MergedAxes Merge(std::vector<int64_t> extents, std::vector<std::vector<int64_t>> strides);
+opw::Divisor DivisorOf(int64_t d);  // REQUIRES: 0 < d < 2^31
+
+// REQUIRES: at most kRank axes, kTensors tensors.
+template <int kTensors, int kRank>
+opw::Axes<kTensors, kRank> AxesOf(const MergedAxes& m) {
+  opw::Axes<kTensors, kRank> out{};
+  const int skip = kRank - m.rank;
+  for (int a = 0; a < kRank; ++a) {
+    out.extents[a] = a < skip ? 1 : m.extents[static_cast<size_t>(a - skip)];
+    out.divisors[a] = DivisorOf(std::min<int64_t>(out.extents[a], INT32_MAX));
+    for (int t = 0; t < kTensors; ++t) out.strides[t][a] = a < skip ? 0 : m.strides[static_cast<size_t>(t)][static_cast<size_t>(a - skip)];
+  }
+  return out;
+}
+// The least power of 2 that holds a rank: what kernels are instantiated for.
+inline int RankClass(int rank) {
+  int c = 1;
+  while (c < rank) c *= 2;
+  return c;
+}
+
+}  // namespace opwire::gpu
+
+#endif  // OPWIRE_KERNELS_OPS_GPU_PLAN_H_

@@ -1,0 +1,313 @@
+// Rows of dense tensors: who works on which row, a row's aligned middle and its edges, and rows that are held in registers.
+#include "kernels/ops/gpu/device.cuh"
+
+namespace opw {
+
+template <typename C>
+OPW_DEVICE C Infinity() { return static_cast<C>(FloatOf(0x7f800000u)); }
+
+// The value to subtract an extreme from: exp of the rest is 0, not NaN, where all there was is -inf.
+template <typename C>
+OPW_DEVICE C FiniteOrZero(C most) { return most == -Infinity<C>() ? C(0) : most; }
+
+// exp for results of type T. For 16-bit ones by 2^(v log2 e), off by 1.2 |v| 2^-24 + 2 ulp of f32, which rounding to 2^-9 or 2^-12 hides.
+template <typename T>
+OPW_DEVICE ComputeOf<T> ExpFor(ComputeOf<T> v) {
+  if constexpr (kIsNarrow<T>) return Exp2Fast(v * 1.44269504f);
+  else return Exp(v);
+}
+
+// ---- Groups: kLanes neighbours of a warp work on one row (a power of two up to 32), or with 0 the whole block, or with -n a cluster of n blocks
+
+template <int kLanes>
+inline constexpr bool kIsCluster = kLanes < 0;
+
+template <int kLanes>
+OPW_DEVICE int GroupRank() {
+  const int thread = static_cast<int>(threadIdx.x);
+  if constexpr (kIsCluster<kLanes>) return static_cast<int>(blockIdx.x) % -kLanes * static_cast<int>(blockDim.x) + thread;
+  else if constexpr (kLanes == 0) return thread;
+  else return thread % kLanes;
+}
+template <int kLanes>
+OPW_DEVICE int GroupSize() {
+  if constexpr (kLanes > 0) return kLanes;
+  else return static_cast<int>(blockDim.x) * (kIsCluster<kLanes> ? -kLanes : 1);
+}
+
+// Every thread of the group gets the same bits. All threads of the block, or cluster, take part, which has loaded a row (OnChip::Load). What blocks of a
+// cluster give each other has a place for each instance, so of two calls for one row that differ in nothing else the second has another kTurn: a block may write for it while others still read.
+template <int kLanes, int kTurn = 0, typename V, typename Op>
+OPW_DEVICE V GroupReduce(V v, Op op, V identity) {
+  if constexpr (kLanes == 0) {
+    return BlockReduce(v, op, identity);
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+  } else if constexpr (kIsCluster<kLanes>) {
+    // Each warp puts what it has into every block, so that one barrier does.
+    constexpr int kBlocks = -kLanes;
+    __shared__ V parts[kBlocks * 512 / OPW_WARP];
+    const int warps = static_cast<int>(blockDim.x) / OPW_WARP, own = static_cast<int>(blockIdx.x) % kBlocks * warps + Warp();
+    v = WarpReduce(v, op);
+    if (Lane() < kBlocks) *InBlock(&parts[own], Lane()) = v;
+    ClusterBarrier();
+    V all = identity;
+    for (int part = Lane(); part < kBlocks * warps; part += OPW_WARP) all = op(all, parts[part]);
+    return WarpReduce(all, op);
+#endif
+  } else {
+#pragma unroll
+    for (int mask = kLanes / 2; mask > 0; mask /= 2) v = op(v, ShuffleXor(v, mask));
+    return ShuffleFrom(v, Lane() / kLanes * kLanes);
+  }
+}
+
+// Calls body(row, there) for the group's rows. All groups of a warp call it together: where `there` is false the row is some other
+// group's, and nothing of it is to be written.
+template <int kLanes, typename F>
+OPW_DEVICE void ForRows(i64 rows, const F& body) {
+  if constexpr (kLanes <= 0) {
+    constexpr int kBlocks = kIsCluster<kLanes> ? -kLanes : 1;
+    for (i64 row = blockIdx.x / kBlocks; row < rows; row += gridDim.x / kBlocks) body(row, true);
+  } else {
+    const i64 at_once = static_cast<i64>(gridDim.x) * (blockDim.x / kLanes);
+    const i64 first = static_cast<i64>(blockIdx.x) * (blockDim.x / kLanes) + Warp() * (OPW_WARP / kLanes);
+    for (i64 base = first; base < rows; base += at_once) {
+      const i64 row = base + Lane() / kLanes;
+      body(row < rows ? row : rows - 1, row < rows);
+    }
+  }
+}
+
+// ---- Spans: elements before the first 16-byte boundary, vectors, and what is left
+
+template <typename T>
+inline constexpr int kPerVector = 16 / static_cast<int>(sizeof(T));
+
+template <typename T>
+OPW_DEVICE int Phase(const T* p) { return static_cast<int>(reinterpret_cast<u64>(p) & 15); }
+
+template <typename T>
+struct Span {
+  int head, tail;  // elements
+  i64 body;        // vectors
+  // The position of edge element e < head + tail, and of a vector's first.
+  OPW_DEVICE i64 Edge(i64 e) const { return e < head ? e : body * kPerVector<T> + e; }
+  OPW_DEVICE i64 At(i64 vector) const { return head + vector * kPerVector<T>; }
+};
+// kTrim: the first and the last vector are left to the edges, so that there are elements around each vector.
+template <bool kTrim = false, typename T>
+OPW_DEVICE Span<T> SpanOf(const T* p, i64 n) {
+  const int before = ((16 - Phase(p)) & 15) / static_cast<int>(sizeof(T));
+  Span<T> s;
+  s.head = before < n ? before : static_cast<int>(n);
+  s.body = (n - s.head) / kPerVector<T>;
+  s.tail = static_cast<int>(n - s.head - s.body * kPerVector<T>);
+  if (kTrim && s.body > 0) {
+    s.head += kPerVector<T>;
+    if (--s.body > 0) {
+      s.tail += kPerVector<T>;
+      --s.body;
+    }
+  }
+  return s;
+}
+
+// 16 bytes of elements, in four registers whatever their size: as an array of narrow elements compilers keep each in one of its own.
+template <typename T>
+struct Wide {
+  u32 words[4];
+  // `k` is a constant once loops are unrolled.
+  OPW_DEVICE T Get(int k) const {
+    if constexpr (sizeof(T) == 8) {
+      const u64 bits = words[k * 2] | static_cast<u64>(words[k * 2 + 1]) << 32;
+      T out;
+      memcpy(&out, &bits, 8);
+      return out;
+    } else {
+      const auto bits = static_cast<RawOf<T>>(words[k * static_cast<int>(sizeof(T)) / 4] >> (k * sizeof(T) % 4 * 8));
+      T out;
+      memcpy(&out, &bits, sizeof(T));
+      return out;
+    }
+  }
+};
+// `p` is aligned to 16.
+template <typename T>
+OPW_DEVICE Wide<T> LoadAligned(const T* p) {
+  const Quad q = *reinterpret_cast<const Quad*>(p);
+  return {{q.x, q.y, q.z, q.w}};
+}
+
+// `v` rounded to elements.
+template <typename T>
+OPW_DEVICE Wide<T> RoundAll(const ComputeOf<T> (&v)[kPerVector<T>]) {
+  Wide<T> out;
+  if constexpr (kSame<T, bf16> || kSame<T, f16>) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) out.words[i] = RoundPair<T>(v[2 * i], v[2 * i + 1]);
+  } else {
+    static_assert(kSame<T, ComputeOf<T>>);
+    memcpy(out.words, v, 16);
+  }
+  return out;
+}
+
+// To any address; `aligned`: it is one for vectors.
+template <typename T>
+OPW_DEVICE void StoreWide(T* p, const Wide<T>& v, bool aligned) {
+  if (aligned) {
+    *reinterpret_cast<Quad*>(p) = {v.words[0], v.words[1], v.words[2], v.words[3]};
+  } else {
+#pragma unroll
+    for (int i = 0; i < kPerVector<T>; ++i) p[i] = v.Get(i);
+  }
+}
+// From any address that has a vector's elements on either side of it: the two aligned vectors around it, shifted.
+template <typename T>
+OPW_DEVICE Wide<T> LoadShifted(const T* p) {
+  const int phase = Phase(p);
+  const T* const low = p - phase / static_cast<int>(sizeof(T));
+  const Wide<T> first = LoadAligned(low), second = LoadAligned(low + kPerVector<T>);
+  u32 by_two[6], by_one[5];
+#pragma unroll
+  for (int i = 0; i < 6; ++i) by_two[i] = (phase & 8) != 0 ? (i < 2 ? first.words[i + 2] : second.words[i - 2]) : (i < 4 ? first.words[i] : second.words[i - 4]);
+#pragma unroll
+  for (int i = 0; i < 5; ++i) by_one[i] = (phase & 4) != 0 ? by_two[i + 1] : by_two[i];
+  Wide<T> out;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) >= 4) out.words[i] = by_one[i];
+    else out.words[i] = static_cast<u32>((static_cast<u64>(by_one[i + 1]) << 32 | by_one[i]) >> (phase % 4 * 8));
+  }
+  return out;
+}
+
+// What maps of elements alone have beside them.
+struct NothingBeside {
+  OPW_DEVICE int Get(int) const { return 0; }
+};
+
+// ---- A row in the registers of its group: at most kVectors vectors a thread, and the edges
+
+template <typename T, int kLanes, int kVectors, bool kTrim = false>
+struct OnChip {
+  using C = ComputeOf<T>;
+  static constexpr int kWidth = kPerVector<T>;
+  static constexpr int kMostEdges = 2 * (kTrim ? 2 * kWidth - 1 : kWidth - 1);
+  static constexpr int kEdges = kLanes <= 0 ? 1 : (kMostEdges + kLanes - 1) / (kLanes <= 0 ? 1 : kLanes);
+  Wide<T> vectors[kVectors];
+  T edges[kEdges];
+  int head, edge_count, body;
+  int phase;
+
+  // REQUIRES: n / kWidth <= kVectors * GroupSize(); a block has 32 threads at least, a width is 8 at most.
+  // In clusters, the blocks are all there behind it, and have read what others gave them for the row before.
+  OPW_DEVICE void Load(const T* p, int n) {
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+    if constexpr (kIsCluster<kLanes>) ClusterArrive();
+#endif
+    const Span<T> s = SpanOf<kTrim>(p, n);
+    head = s.head;
+    edge_count = s.head + s.tail;
+    body = static_cast<int>(s.body);
+    phase = Phase(p);
+    const T* const from = p + head + GroupRank<kLanes>() * kWidth;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (Vector(i) < body) vectors[i] = LoadAligned(from + i * GroupSize<kLanes>() * kWidth);
+    }
+#pragma unroll
+    for (int i = 0; i < kEdges; ++i) {
+      if (Edge(i) < edge_count) edges[i] = p[EdgeAt(i)];
+    }
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+    if constexpr (kIsCluster<kLanes>) ClusterWait();
+#endif
+  }
+  // Between two passes over the row: what the first computed of elements, as floats twice the registers of the row, is not kept for the second.
+  OPW_DEVICE void Forget() {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+      for (int w = 0; w < 4; ++w) vectors[i].words[w] = Opaque(vectors[i].words[w]);
+    }
+  }
+  // Calls f(value) for the thread's elements.
+  template <typename F>
+  OPW_DEVICE void Each(const F& f) const {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (Vector(i) < body) {
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) f(opw::Load(vectors[i].Get(k)));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kEdges; ++i) {
+      if (Edge(i) < edge_count) f(opw::Load(edges[i]));
+    }
+  }
+  // Stores map(value, position, extra of its position) at each position of y. extras(position) gives what map takes beside the elements of a
+  // vector from that position on, extra(position) the same for one element.
+  template <typename Extras, typename Extra, typename F>
+  OPW_DEVICE void StoreWith(T* y, const Extras& extras, const Extra& extra, const F& map) const {
+    const bool aligned = Phase(y) == phase;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (Vector(i) < body) {
+        const int at = head + Vector(i) * kWidth;
+        const auto beside = extras(at);
+        C out[kWidth];
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) out[k] = map(opw::Load(vectors[i].Get(k)), at + k, beside.Get(k));
+        StoreWide(y + at, RoundAll<T>(out), aligned);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kEdges; ++i) {
+      if (Edge(i) < edge_count) y[EdgeAt(i)] = opw::Store<T>(map(opw::Load(edges[i]), EdgeAt(i), extra(EdgeAt(i))));
+    }
+  }
+  // Stores map(value, position).
+  template <typename F>
+  OPW_DEVICE void Store(T* y, const F& map) const {
+    StoreWith(y, [](int) { return NothingBeside{}; }, [](int) { return 0; }, [&](C v, int at, int) { return map(v, at); });
+  }
+
+ private:
+  static OPW_DEVICE int Vector(int i) { return GroupRank<kLanes>() + i * GroupSize<kLanes>(); }
+  static OPW_DEVICE int Edge(int i) { return GroupRank<kLanes>() + i * GroupSize<kLanes>(); }
+  OPW_DEVICE int EdgeAt(int i) const { return Edge(i) < head ? Edge(i) : body * kWidth + Edge(i); }
+};
+
+// ---- Rows of any length, read in turns of kBatch vectors a thread
+
+// Calls edge(position) for the group's edge elements and batch(vectors, how many, position of the first, step between them) for its vectors, kBatch
+// or one at a time: constants once that is inlined. kBack: the last turn first, so that what a pass before this one read last, and the caches still hold, is read first.
+template <int kLanes, int kBatch, bool kBack, bool kTrim = false, typename T, typename EdgeF, typename BatchF>
+OPW_DEVICE void ForSpan(const T* p, i64 n, const EdgeF& edge, const BatchF& batch) {
+  const Span<T> s = SpanOf<kTrim>(p, n);
+  const i64 size = GroupSize<kLanes>(), rank = GroupRank<kLanes>(), turns = s.body / (size * kBatch), step = size * kPerVector<T>;
+  const auto rest = [&] {
+    for (i64 e = rank; e < s.head + s.tail; e += size) edge(s.Edge(e));
+#pragma unroll 1
+    for (i64 j = turns * size * kBatch + rank; j < s.body; j += size) {
+      Wide<T> v[1];
+      v[0] = LoadAligned(p + s.At(j));
+      batch(v, 1, s.At(j), step);
+    }
+  };
+  if constexpr (kBack) rest();
+  const i64 first = s.At(rank);
+#pragma unroll 1
+  for (i64 turn = 0; turn < turns; ++turn) {
+    const i64 at = first + (kBack ? turns - 1 - turn : turn) * kBatch * step;
+    Wide<T> v[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) v[b] = LoadAligned(p + at + b * step);
+    batch(v, kBatch, at, step);
+  }
+  if constexpr (!kBack) rest();
+}
+
+}  // namespace opw

@@ -1,0 +1,77 @@
+// How kernels over rows are launched: which form a row's length takes.
+#ifndef OPWIRE_KERNELS_OPS_GPU_ROWS_H_
+#define OPWIRE_KERNELS_OPS_GPU_ROWS_H_
+
+#include "kernels/ops/gpu/plan.h"
+
+namespace opwire::gpu {
+
+// Of a row that its group of threads holds in registers (OnChip in rows.cuh).
+struct OnChipForm {
+  int lanes = 0;    // of a warp, or 0: a block, or -n: a cluster of n blocks
+  int vectors = 0;  // of 16 bytes a thread; 0: the row is too long for this form
+  int threads = 0;  // a block
+
+  int cluster() const { return lanes < 0 ? -lanes : 1; }
+};
+// Of short rows few lanes with four vectors each, so that more bytes are on their way. A warp holds up to 4 KiB, a block 64 KiB: then two of the largest
+// share a multiprocessor.
+inline OnChipForm OnChipFormOf(int64_t extent, int64_t bytes_each) {
+  const int64_t vectors = extent * bytes_each / 16;
+  for (const OnChipForm& form : {OnChipForm{8, 1, 256}, OnChipForm{8, 2, 256}, OnChipForm{8, 4, 256}, OnChipForm{16, 4, 256}, OnChipForm{32, 4, 256},
+                                 OnChipForm{32, 8, 256}}) {
+    if (vectors <= form.lanes * form.vectors) return form;
+  }
+  if (vectors <= 512 * 8) return {0, 8, static_cast<int>((vectors + 511) / 512 * 64)};  // whole warps of 32 or 64
+  return {};
+}
+// The same with clusters of blocks that hold 32 KiB each, or with the most blocks up to twice as much, where the device has them and the rows fill it.
+inline OnChipForm OnChipFormOf(const Call& call, int64_t rows, int64_t extent, int64_t bytes_each) {
+  const OnChipForm alone = OnChipFormOf(extent, bytes_each);
+  if (alone.vectors > 0) return alone;
+  const int64_t vectors = extent * bytes_each / 16;
+  int blocks = 2;
+  while (blocks < call.code.cluster_blocks() && vectors > int64_t{blocks} * 256 * 8) blocks *= 2;
+  if (blocks > call.code.cluster_blocks() || vectors > int64_t{blocks} * 512 * 8 || rows * blocks < 2 * call.multiprocessors()) return alone;
+  return {-blocks, 8, static_cast<int>((vectors + blocks * 512 - 1) / (blocks * 512) * 64)};
+}
+// What a form's kernel is compiled for: so many threads a block, and blocks a multiprocessor that leave 64 registers a thread, of f64 128.
+inline int ThreadLimit(const OnChipForm& form) { return form.threads <= 256 ? 256 : 512; }
+// The longest rows of a warp take 80 registers: three blocks.
+inline int BlockTarget(const OnChipForm& form, int64_t bytes_each) {
+  const int blocks = form.threads > 256 ? 2 : form.lanes == 32 && form.vectors == 8 ? 3 : 4;
+  return blocks / (bytes_each == 8 ? 2 : 1);
+}
+inline int64_t BlocksOf(const OnChipForm& form, int64_t rows) {
+  const int64_t each = form.lanes <= 0 ? 1 : form.threads / form.lanes, blocks = form.cluster();
+  return std::min<int64_t>((rows + each - 1) / each, INT32_MAX / blocks) * blocks;
+}
+
+inline constexpr int kStreamedThreads = 1024;
+// Of a row that is read in turns: once for what it folds to, and perhaps again.
+struct StreamedForm {
+  int threads = 1024;   // a block; kernels are compiled for kStreamedThreads
+  int64_t blocks = 1;   // that walk the rows
+  int64_t chunks = 1;   // a row; more than 1: one block each, and what they fold to meets in the workspace
+  int64_t chunk = 0;    // elements of each but the last
+};
+// As few threads as fill a multiprocessor, so that the caches still hold its rows when they are read again: two rows where it can hold two.
+inline StreamedForm StreamedFormOf(int64_t rows, int64_t extent, int64_t bytes_each, int multiprocessors) {
+  constexpr int64_t kCached = 112 << 10, kLeastChunk = 32 << 10;  // bytes
+  StreamedForm form{.chunk = extent};
+  form.threads = extent * bytes_each <= kCached ? 512 : 1024;
+  form.blocks = std::min<int64_t>(rows, int64_t{multiprocessors} * (1024 / form.threads));
+  if (rows < multiprocessors) {
+    const int64_t wanted = std::min((2 * multiprocessors + rows - 1) / rows, extent * bytes_each / kLeastChunk);
+    if (wanted > 1) {
+      form.chunk = ((extent + wanted - 1) / wanted + 63) / 64 * 64;
+      form.chunks = (extent + form.chunk - 1) / form.chunk;
+      form.threads = 512;
+    }
+  }
+  return form;
+}
+
+}  // namespace opwire::gpu
+
+#endif  // OPWIRE_KERNELS_OPS_GPU_ROWS_H_

@@ -1,0 +1,110 @@
+// cross_entropy and its gradient: a row's log(sum(exp)) in one reading, and totals of the rows in a fixed order.
+#include "kernels/ops/softmax/gpu_online.cuh"
+#include "kernels/ops/loss/gpu_params.h"
+
+namespace opw::loss {
+
+using softmax::LogSumExp;
+using softmax::OnlineOf;
+
+// A row's target: whether it counts (is not ignored) and, where it is in range, the class; else -1.
+struct Target {
+  i64 at;
+  bool counts;
+};
+// One thread of the group loads and reports it, and alone knows whether it counts.
+template <typename I, int kLanes>
+OPW_DEVICE Target TargetOf(const RowsParams& p, i64 row, bool there) {
+  Target t{-1, false};
+  if (there && GroupRank<kLanes>() == 0) {
+    const i64 value = LoadIndex(static_cast<const I*>(p.target) + row);
+    t.counts = value != p.ignore;
+    if (t.counts) {
+      if (static_cast<u64>(value) < static_cast<u64>(p.classes)) t.at = value;
+      else ReportOutOfRange(p.reporter, p.operand, row);
+    }
+  }
+  t.at = GroupReduce<kLanes>(t.at, Max(), i64(-1));  // the others hold -1
+  return t;
+}
+
+// Losses of rows: stored as elements, or with kTotal as totals of one.
+template <typename T, typename I, bool kTotal, int kLanes>
+OPW_DEVICE void Losses(const RowsParams& p) {
+  using C = ComputeOf<T>;
+  ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
+    const Target target = TargetOf<I, kLanes>(p, row, there);
+    const T* const x = static_cast<const T*>(p.logits) + row * p.classes;
+    // A row without a target is not read; the lanes of a warp go on together.
+    const C log_sum = LogSumExp(OnlineOf<T, kLanes>(x, target.at < 0 ? 0 : p.classes));
+    if (!there || GroupRank<kLanes>() != 0) return;
+    const C loss = target.at < 0 ? C(0) : log_sum - Load(x[target.at]);
+    if constexpr (kTotal) p.totals[row] = {static_cast<double>(loss), target.counts};
+    else static_cast<T*>(p.out)[row] = Store<T>(loss);
+  });
+}
+
+// What a row's elements become: (exp(v - log_sum) - (at == target)) * scale, or 0 where it has no target.
+template <typename T>
+struct Gradient {
+  using C = ComputeOf<T>;
+  C log_sum, scale;
+  i64 target;
+  OPW_DEVICE C operator()(C v, i64 at) const {
+    return target < 0 ? C(0) : (ExpFor<T>(v - log_sum) - (at == target ? C(1) : C(0))) * scale;
+  }
+};
+template <typename T>
+OPW_DEVICE ComputeOf<T> ScaleOf(const RowsParams& p, i64 row) {
+  using C = ComputeOf<T>;
+  const C grad = Load(static_cast<const T*>(p.grad)[p.each_grad != 0 ? row : 0]);
+  return p.totals == nullptr ? grad : grad / static_cast<C>(p.totals->count);
+}
+
+template <typename T, typename I, int kLanes, int kVectors>
+OPW_DEVICE void Gradients(const RowsParams& p) {
+  ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
+    const Target target = TargetOf<I, kLanes>(p, row, there);
+    OnChip<T, kLanes, kVectors> x;
+    x.Load(static_cast<const T*>(p.logits) + row * p.classes, there ? static_cast<int>(p.classes) : 0);
+    x.Store(static_cast<T*>(p.out) + row * p.classes, Gradient<T>{LogSumExp(OnlineOf<kLanes>(x)), ScaleOf<T>(p, row), target.at});
+  });
+}
+template <typename T, typename I>
+OPW_DEVICE void StreamedGradients(const RowsParams& p) {
+  ForRows<0>(p.rows, [&](i64 row, bool there) {
+    const Target target = TargetOf<I, 0>(p, row, there);
+    const T* const x = static_cast<const T*>(p.logits) + row * p.classes;
+    const Gradient<T> gradient{LogSumExp(OnlineOf<T, 0>(x, target.at < 0 ? 0 : p.classes)), ScaleOf<T>(p, row), target.at};
+    MapSpan<0, true>(x, static_cast<T*>(p.out) + row * p.classes, p.classes, gradient);
+  });
+}
+
+// The total of the block's part of all rows, for all its threads.
+template <typename I>
+OPW_DEVICE Total TotalOf(const TotalsParams& p) {
+  Total t{0, 0};
+  for (i64 i = Index(); i < p.count; i += Stride()) {
+    if (p.totals == nullptr) {
+      t.count += LoadIndex(static_cast<const I*>(p.target) + i) != p.ignore;
+    } else {
+      t.loss += p.totals[i].loss;
+      t.count += p.totals[i].count;
+    }
+  }
+  t.loss = BlockReduce(t.loss, Sum(), 0.0);
+  t.count = BlockReduce(t.count, Sum(), i64(0));
+  return t;
+}
+template <typename I>
+OPW_DEVICE void FoldTotals(const TotalsParams& p) {
+  const Total t = TotalOf<I>(p);
+  if (threadIdx.x == 0) static_cast<Total*>(p.out)[blockIdx.x] = t;
+}
+template <typename T>
+OPW_DEVICE void FinishTotals(const TotalsParams& p) {
+  const Total t = TotalOf<i64>(p);
+  if (threadIdx.x == 0) *static_cast<T*>(p.out) = Store<T>(p.mean != 0 ? t.loss / static_cast<double>(t.count) : t.loss);
+}
+
+}  // namespace opw::loss

@@ -1,0 +1,274 @@
+// matmul by cuBLASLt: floats whose matrices have a contiguous axis. The library is opened when a product is first asked for; the few functions of it
+// that are used are declared here.
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "kernels/jit/vendor_library.h"
+#include "kernels/ops/matmul/gpu.h"
+
+namespace opwire::gpu {
+namespace {
+
+struct OpaqueHandle;
+struct OpaqueDesc;
+struct OpaqueLayout;
+struct OpaquePreference;
+using Handle = OpaqueHandle*;
+using Desc = OpaqueDesc*;
+using Layout = OpaqueLayout*;
+using Preference = OpaquePreference*;
+
+// cublasLtMatmulHeuristicResult_t
+struct Algorithm {
+  uint64_t algorithm[8];
+  size_t workspace;
+  int state;
+  float waves;
+  int reserved[4];
+};
+
+// Of cublasLt.h, cublas_api.h and library_types.h.
+enum : int { kInvalidValue = 7, kNotSupported = 15 };
+enum : int { kOpN = 0, kOpT = 1 };
+enum : int { kTransA = 3, kTransB = 4 };
+enum : int { kBatchCount = 5, kBatchStride = 6 };
+enum : int { kMaxWorkspace = 1, kMinAlignmentA = 5 };
+enum : int { kR32F = 0, kR64F = 1, kR16F = 2, kR16BF = 14 };
+enum : int { kCompute32F = 68, kCompute64F = 70, kComputeTf32 = 77 };
+
+struct Api {
+  size_t (*version)();
+  int (*create)(Handle*);
+  int (*desc_create)(Desc*, int compute, int scale_type);
+  int (*desc_destroy)(Desc);
+  int (*desc_set)(Desc, int attribute, const void*, size_t);
+  int (*layout_create)(Layout*, int type, uint64_t rows, uint64_t columns, int64_t ld);
+  int (*layout_destroy)(Layout);
+  int (*layout_set)(Layout, int attribute, const void*, size_t);
+  int (*preference_create)(Preference*);
+  int (*preference_destroy)(Preference);
+  int (*preference_set)(Preference, int attribute, const void*, size_t);
+  int (*heuristic)(Handle, Desc, Layout, Layout, Layout, Layout, Preference, int most, Algorithm*, int* count);
+  int (*matmul)(Handle, Desc, const void* alpha, const void* a, Layout, const void* b, Layout, const void* beta, const void* c, Layout, void* d, Layout,
+                const uint64_t* algorithm, void* workspace, size_t workspace_bytes, Stream);
+  const char* (*status)(int);
+};
+
+class Library {
+ public:
+  // The one of this process.
+  static const StatusOr<Library>& Get() {
+    static const StatusOr<Library> library = Open();
+    return library;
+  }
+  Status Check(int code, std::string_view what) const {
+    return code == 0 ? absl::OkStatus() : Internal("cublaslt: {}: {}", what, api.status ? api.status(code) : std::to_string(code));
+  }
+
+  Api api = {};
+
+ private:
+  static StatusOr<Library> Open() {
+    static const jit::VendorLibrary kPlaces = {"OPWIRE_CUBLASLT",
+                                               {"CUDA_HOME", "CUDA_PATH"},
+                                               {"/usr/local/cuda"},
+                                               {"lib64", "lib", "nvidia/cu13/lib", "nvidia/cublas/lib"},
+                                               {"libcublasLt.so.13", "libcublasLt.so.12"}};
+    std::string reasons;
+    for (const std::string& candidate : jit::CandidatesFor(kPlaces)) {
+      void* const handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (!handle) {
+        const char* why = dlerror();
+        reasons += fmt::format("; {}", why ? why : candidate);
+        continue;
+      }
+      Library library;
+      std::string missing;
+      const auto find = [&](auto& function, const char* name) {
+        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
+        if (!function && missing.empty()) missing = name;
+      };
+      Api& api = library.api;
+      find(api.version, "cublasLtGetVersion");
+      find(api.create, "cublasLtCreate");
+      find(api.desc_create, "cublasLtMatmulDescCreate");
+      find(api.desc_destroy, "cublasLtMatmulDescDestroy");
+      find(api.desc_set, "cublasLtMatmulDescSetAttribute");
+      find(api.layout_create, "cublasLtMatrixLayoutCreate");
+      find(api.layout_destroy, "cublasLtMatrixLayoutDestroy");
+      find(api.layout_set, "cublasLtMatrixLayoutSetAttribute");
+      find(api.preference_create, "cublasLtMatmulPreferenceCreate");
+      find(api.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+      find(api.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+      find(api.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+      find(api.matmul, "cublasLtMatmul");
+      find(api.status, "cublasLtGetStatusString");
+      if (missing.empty()) return library;
+      reasons += fmt::format("; {}: has no {}", candidate, missing);
+    }
+    return NotFound("there is no cuBLASLt (OPWIRE_CUBLASLT may name its file or folder){}", reasons);
+  }
+};
+
+// The library's handle for a device: made once, on its context.
+StatusOr<Handle> HandleOf(const Library& library, const GpuDevice& device) {
+  static std::mutex mutex;
+  static std::unordered_map<int, Handle> handles;
+  std::lock_guard lock(mutex);
+  const auto [it, added] = handles.try_emplace(device.info().index, nullptr);
+  if (!it->second) OPWIRE_RETURN_IF_ERROR(library.Check(library.api.create(&it->second), "starting"));
+  return it->second;
+}
+
+constexpr int64_t kWorkspace = int64_t{32} << 20;  // what its kernels for Hopper may use
+constexpr int64_t kMostCalls = 64;                 // of one product, where the batch is none of equal strides
+constexpr uint32_t kAlignment = 16;
+
+// One call's objects.
+struct Product {
+  const Library& library;
+  Handle handle = nullptr;
+  Desc desc = nullptr;
+  Layout a = nullptr, b = nullptr, d = nullptr;
+  Algorithm algorithm{};
+  bool f64 = false;
+
+  explicit Product(const Library& l) : library(l) {}
+  Product(const Product&) = delete;
+  ~Product() {
+    if (desc) (void)library.api.desc_destroy(desc);
+    for (const Layout l : {a, b, d}) {
+      if (l) (void)library.api.layout_destroy(l);
+    }
+  }
+};
+
+// A matrix of `rows` x `columns` as the library sees it, in columns: as it is (its columns are contiguous) or transposed.
+struct Matrix {
+  int64_t rows, columns, ld;
+  int op;
+};
+std::optional<Matrix> MatrixOf(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
+  // An extent of 1 has no stride that counts.
+  if ((row_stride == 1 || rows == 1) && (column_stride >= rows || columns == 1)) return Matrix{rows, columns, std::max(columns == 1 ? rows : column_stride, rows), kOpN};
+  if ((column_stride == 1 || columns == 1) && (row_stride >= columns || rows == 1)) {
+    return Matrix{columns, rows, std::max(rows == 1 ? columns : row_stride, columns), kOpT};
+  }
+  return std::nullopt;
+}
+
+// z = x * y by rows is z' = y' * x' by columns.
+std::optional<Matrix> MatrixA(const ops::MatmulShapes& s) { return MatrixOf(s.n, s.k, s.y_n, s.y_k); }
+std::optional<Matrix> MatrixB(const ops::MatmulShapes& s) { return MatrixOf(s.k, s.m, s.x_k, s.x_m); }
+
+const char* Supports(const opw_call* c) {
+  const ops::MatmulShapes s(c);
+  if (!MatrixA(s) || !MatrixB(s)) return "needs rows or columns to be contiguous";
+  if (c->results[0].contiguous == 0) return "needs a contiguous result";
+  if (s.k == 0) return "nothing to sum";
+  int64_t calls = 1;
+  for (int a = 0; a + 1 < s.batch_rank; ++a) calls *= s.batch[a];
+  if (calls > kMostCalls) return "a batch of more axes than the library takes";
+  if (!Library::Get().ok()) return "there is no cuBLASLt (OPWIRE_CUBLASLT may name its file or folder)";
+  return nullptr;
+}
+
+Status Describe(Product& p, const ops::MatmulShapes& s, DType type, bool tf32) {
+  const Api& api = p.library.api;
+  const int data = type == DType::kF64 ? kR64F : type == DType::kF32 ? kR32F : type == DType::kF16 ? kR16F : kR16BF;
+  p.f64 = type == DType::kF64;
+  const Matrix a = *MatrixA(s), b = *MatrixB(s);
+  OPWIRE_RETURN_IF_ERROR(p.library.Check(api.desc_create(&p.desc, p.f64 ? kCompute64F : tf32 ? kComputeTf32 : kCompute32F, p.f64 ? kR64F : kR32F), "describing"));
+  OPWIRE_RETURN_IF_ERROR(p.library.Check(api.desc_set(p.desc, kTransA, &a.op, sizeof a.op), "describing"));
+  OPWIRE_RETURN_IF_ERROR(p.library.Check(api.desc_set(p.desc, kTransB, &b.op, sizeof b.op), "describing"));
+  const auto layout = [&](Layout& l, int64_t rows, int64_t columns, int64_t ld, int64_t stride) -> Status {
+    OPWIRE_RETURN_IF_ERROR(p.library.Check(api.layout_create(&l, data, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld), "a matrix"));
+    if (s.batch_rank == 0) return absl::OkStatus();
+    const int32_t count = static_cast<int32_t>(s.batch[s.batch_rank - 1]);
+    OPWIRE_RETURN_IF_ERROR(p.library.Check(api.layout_set(l, kBatchCount, &count, sizeof count), "a batch"));
+    return p.library.Check(api.layout_set(l, kBatchStride, &stride, sizeof stride), "a batch");
+  };
+  const int last = s.batch_rank - 1;
+  OPWIRE_RETURN_IF_ERROR(layout(p.a, a.rows, a.columns, a.ld, last < 0 ? 0 : s.y_batch[last]));
+  OPWIRE_RETURN_IF_ERROR(layout(p.b, b.rows, b.columns, b.ld, last < 0 ? 0 : s.x_batch[last]));
+  return layout(p.d, s.n, s.m, std::max(s.m == 1 ? s.n : s.z_m, s.n), last < 0 ? 0 : s.z_batch[last]);
+}
+
+Status Choose(Product& p) {
+  const Api& api = p.library.api;
+  Preference preference = nullptr;
+  OPWIRE_RETURN_IF_ERROR(p.library.Check(api.preference_create(&preference), "choosing"));
+  const std::unique_ptr<OpaquePreference, int (*)(Preference)> owner(preference, api.preference_destroy);
+  const uint64_t workspace = kWorkspace;
+  OPWIRE_RETURN_IF_ERROR(p.library.Check(api.preference_set(preference, kMaxWorkspace, &workspace, sizeof workspace), "choosing"));
+  for (int i = 0; i < 4; ++i) {
+    OPWIRE_RETURN_IF_ERROR(p.library.Check(api.preference_set(preference, kMinAlignmentA + i, &kAlignment, sizeof kAlignment), "choosing"));
+  }
+  int count = 0;
+  OPWIRE_RETURN_IF_ERROR(p.library.Check(api.heuristic(p.handle, p.desc, p.a, p.b, p.d, p.d, preference, 1, &p.algorithm, &count), "choosing"));
+  return count > 0 ? p.library.Check(p.algorithm.state, "choosing") : Unimplemented("cublaslt: it has no kernel for this product");
+}
+
+Status PlanProduct(const Call& call, Plan& plan) {
+  OPWIRE_RETURN_IF_ERROR(Library::Get().status());
+  const Library& library = *Library::Get();
+  const ops::MatmulShapes s(call.c);
+  const DType type = ops::TypeOf(call.operand(0));
+  auto product = std::make_shared<Product>(library);
+  OPWIRE_RETURN_IF_ERROR(call.code.device().Bind());
+  OPWIRE_ASSIGN_OR_RETURN(product->handle, HandleOf(library, call.code.device()));
+  OPWIRE_RETURN_IF_ERROR(Describe(*product, s, type, type == DType::kF32 && ops::Text(call.attr(2)) == "tf32"));
+  OPWIRE_RETURN_IF_ERROR(Choose(*product));
+  const int64_t workspace_at = plan.TakeWorkspace(static_cast<int64_t>(product->algorithm.workspace));
+  // Where the batch has several axes, each position of all but the last is a call.
+  std::vector<std::array<int64_t, 3>> offsets = {{0, 0, 0}};
+  for (int a = 0; a + 1 < s.batch_rank; ++a) {
+    std::vector<std::array<int64_t, 3>> next;
+    for (const auto& o : offsets) {
+      for (int64_t i = 0; i < s.batch[a]; ++i) next.push_back({o[0] + i * s.x_batch[a], o[1] + i * s.y_batch[a], o[2] + i * s.z_batch[a]});
+    }
+    offsets = std::move(next);
+  }
+  const int64_t bytes = DTypeBytes(type);
+  plan.Do([product, &code = call.code, &row = call.row, tiles = std::shared_ptr<Plan>(), offsets, bytes, workspace_at, x = call.c->starts[0], y = call.c->starts[1]](const opw_call* c, Stream stream) mutable -> Status {
+    const auto by_tiles = [&]() -> Status {
+      if (!tiles) {
+        auto made = std::make_shared<Plan>(code.device(), 2, 1);
+        OPWIRE_RETURN_IF_ERROR(PlanMatmulTiles({c, code, row}, *made));
+        tiles = std::move(made);
+      }
+      return tiles->Run(c);
+    };
+    // What was chosen may count on aligned addresses: the executor's are, views may not be.
+    const auto misaligned = [&](const opw_tensor& t) { return reinterpret_cast<uintptr_t>(t.data) % kAlignment != 0; };
+    if (misaligned(c->operands[x]) || misaligned(c->operands[y]) || misaligned(c->results[0])) return by_tiles();
+    const Product& p = *product;
+    const double one = 1, zero = 0;
+    const float one_f = 1, zero_f = 0;
+    const auto at = [&](const opw_tensor& t, int64_t offset) { return static_cast<char*>(t.data) + offset * bytes; };
+    char* const workspace = Plan::WorkspaceOf(c, workspace_at);
+    for (const auto& o : offsets) {
+      void *const a = at(c->operands[y], o[1]), *const b = at(c->operands[x], o[0]), *const d = at(c->results[0], o[2]);
+      const int status = p.library.api.matmul(p.handle, p.desc, p.f64 ? static_cast<const void*>(&one) : &one_f, a, p.a, b, p.b,
+                                            p.f64 ? static_cast<const void*>(&zero) : &zero_f, d, p.d, d, p.d, p.algorithm.algorithm, workspace,
+                                            p.algorithm.workspace, stream);
+      // It looks at some conditions only now.
+      if (status == kInvalidValue || status == kNotSupported) return by_tiles();
+      OPWIRE_RETURN_IF_ERROR(p.library.Check(status, "a product"));
+    }
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddMatmulCublasLt(VariantTable& table, const std::shared_ptr<Code>& code) {
+  AddGpu(table, code, "matmul", {.name = "cublaslt", .dtypes = kFloats, .supports = Supports, .plan = PlanProduct});
+}
+
+}  // namespace opwire::gpu

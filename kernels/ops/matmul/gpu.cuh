@@ -1,0 +1,134 @@
+// Matrix products of our own: tiles of 64 x 64 through shared memory, for every element type and all strides; and few rows by a matrix that is read once.
+#include "kernels/ops/gpu/rows.cuh"
+#include "kernels/ops/matmul/gpu_params.h"
+
+namespace opw::matmul {
+
+// Integers are summed where they wrap, never narrower than u32; narrow floats in f32.
+template <typename T> struct SumOf { using Type = ComputeOf<T>; };
+template <> struct SumOf<i8> { using Type = u32; };
+template <> struct SumOf<i16> { using Type = u32; };
+template <> struct SumOf<i32> { using Type = u32; };
+template <> struct SumOf<u8> { using Type = u32; };
+template <> struct SumOf<u16> { using Type = u32; };
+template <> struct SumOf<i64> { using Type = u64; };
+
+inline constexpr int kTile = 64, kDepth = 16, kThreads = 256, kEach = 4;
+
+// blockIdx.x: tiles along n; y: along m, in a loop; z: batches, in a loop. 256 threads.
+template <typename T>
+OPW_DEVICE void Tiles(const Params& p) {
+  using S = typename SumOf<T>::Type;
+  __shared__ S xs[kDepth][kTile + 1];
+  __shared__ S ys[kDepth][kTile + 1];
+  const int row = static_cast<int>(threadIdx.x) / 16 * kEach, column = static_cast<int>(threadIdx.x) % 16 * kEach;
+  const i64 j0 = static_cast<i64>(blockIdx.x) * kTile;
+  for (i64 b = blockIdx.z; b < p.batches; b += gridDim.z) {
+    i64 at[3];
+    OffsetsAt<true>(p.batch, b, at);
+    const T* const x = static_cast<const T*>(p.x) + at[0];
+    const T* const y = static_cast<const T*>(p.y) + at[1];
+    T* const z = static_cast<T*>(p.z) + at[2];
+    for (i64 i0 = static_cast<i64>(blockIdx.y) * kTile; i0 < p.m; i0 += static_cast<i64>(gridDim.y) * kTile) {
+      S sum[kEach][kEach] = {};
+      for (i64 l0 = 0; l0 < p.k; l0 += kDepth) {
+        __syncthreads();
+        for (int e = static_cast<int>(threadIdx.x); e < kTile * kDepth; e += kThreads) {
+          // Neighbouring threads along the axis that is contiguous.
+          const int xl = p.x_k == 1 ? e % kDepth : e / kTile, xi = p.x_k == 1 ? e / kDepth : e % kTile;
+          const bool in_x = i0 + xi < p.m && l0 + xl < p.k;
+          xs[xl][xi] = in_x ? static_cast<S>(Load(x[(i0 + xi) * p.x_m + (l0 + xl) * p.x_k])) : S(0);
+          const int yl = p.y_k == 1 ? e % kDepth : e / kTile, yj = p.y_k == 1 ? e / kDepth : e % kTile;
+          const bool in_y = j0 + yj < p.n && l0 + yl < p.k;
+          ys[yl][yj] = in_y ? static_cast<S>(Load(y[(l0 + yl) * p.y_k + (j0 + yj) * p.y_n])) : S(0);
+        }
+        __syncthreads();
+        for (int l = 0; l < kDepth; ++l) {
+          S a[kEach], c[kEach];
+          for (int e = 0; e < kEach; ++e) a[e] = xs[l][row + e], c[e] = ys[l][column + e];
+          for (int i = 0; i < kEach; ++i) {
+            for (int j = 0; j < kEach; ++j) {
+              if constexpr (kIsFloat<S>) sum[i][j] = Fma(a[i], c[j], sum[i][j]);
+              else sum[i][j] += a[i] * c[j];
+            }
+          }
+        }
+      }
+      for (int i = 0; i < kEach; ++i) {
+        for (int j = 0; j < kEach; ++j) {
+          const i64 zi = i0 + row + i, zj = j0 + column + j;
+          if (zi < p.m && zj < p.n) z[zi * p.z_m + zj * p.z_n] = Store<T>(sum[i][j]);
+        }
+      }
+    }
+  }
+}
+
+// kM rows of x by y, whose columns are contiguous, as x's rows are: 32 threads a column, so that y is read once, in order, and x from shared memory. T is
+// a float. blockIdx.x: 8 columns; z: batches, in a loop. 256 threads.
+template <typename T, int kM>
+OPW_DEVICE void Vectors(const Params& p) {
+  using S = ComputeOf<T>;
+  constexpr int kWidth = kPerVector<T>, kLanes = 32, kBatch = 8, kHeld = 2048 / kM;  // vectors of a row of x: 32 KiB of all
+  __shared__ Wide<T> held[kM][kHeld];
+  const int thread = static_cast<int>(threadIdx.x), lane = GroupRank<kLanes>();
+  const i64 column = static_cast<i64>(blockIdx.x) * (kThreads / kLanes) + thread / kLanes;
+  const i64 j = column < p.n ? column : p.n - 1;  // some other's, for nothing: all threads stay together
+  for (i64 b = blockIdx.z; b < p.batches; b += gridDim.z) {
+    i64 at[3];
+    OffsetsAt<true>(p.batch, b, at);
+    const T* const x = static_cast<const T*>(p.x) + at[0];
+    const T* const y = static_cast<const T*>(p.y) + at[1] + j * p.y_n;
+    S sum[kM] = {};
+    // Of x and of the block's columns, each row begins at 16 bytes.
+    const bool aligned = Phase(x) == 0 && Phase(static_cast<const T*>(p.y) + at[1]) == 0 && (kM == 1 || p.x_m % kWidth == 0) && (p.n == 1 || p.y_n % kWidth == 0);
+    const i64 vectors = aligned ? p.k / kWidth : 0;
+    for (i64 begin = 0; begin < vectors; begin += kHeld) {
+      const int count = vectors - begin < kHeld ? static_cast<int>(vectors - begin) : kHeld;
+      Wide<T> of_y[kBatch];
+      const auto fetch = [&](int first) {
+#pragma unroll
+        for (int u = 0; u < kBatch; ++u) {
+          const int v = first + lane + u * kLanes;
+          if (v < count) of_y[u] = LoadAligned(y + (begin + v) * kWidth);
+        }
+      };
+      fetch(0);
+      __syncthreads();  // the rows held before are used
+#pragma unroll
+      for (int i = 0; i < kM; ++i) {
+        for (int v = thread; v < count; v += kThreads) held[i][v] = LoadAligned(x + i * p.x_m + (begin + v) * kWidth);
+      }
+      __syncthreads();
+#pragma unroll 1
+      for (int first = 0;;) {
+#pragma unroll
+        for (int u = 0; u < kBatch; ++u) {
+          const int v = first + lane + u * kLanes;
+          if (v >= count) continue;
+#pragma unroll
+          for (int i = 0; i < kM; ++i) {
+            const Wide<T> of_x = held[i][v];
+#pragma unroll
+            for (int e = 0; e < kWidth; ++e) sum[i] = Fma(Load(of_x.Get(e)), Load(of_y[u].Get(e)), sum[i]);
+          }
+        }
+        first += kBatch * kLanes;
+        if (first >= count) break;
+        fetch(first);
+        WarpBarrier();  // compilers put the loads off no further, so all are on their way at once
+      }
+    }
+    for (i64 l = vectors * kWidth + lane; l < p.k; l += kLanes) {
+#pragma unroll
+      for (int i = 0; i < kM; ++i) sum[i] = Fma(Load(x[i * p.x_m + l]), Load(y[l]), sum[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kM; ++i) {
+      const S all = GroupReduce<kLanes>(sum[i], Sum(), S(0));
+      if (lane == 0 && column < p.n) (static_cast<T*>(p.z) + at[2])[i * p.z_m + column * p.z_n] = Store<T>(all);
+    }
+  }
+}
+
+}  // namespace opw::matmul

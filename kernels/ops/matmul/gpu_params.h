@@ -1,0 +1,22 @@
+// Parameters of the matrix product's portable kernel, for both compilers.
+#ifndef OPWIRE_KERNELS_OPS_MATMUL_GPU_PARAMS_H_
+#define OPWIRE_KERNELS_OPS_MATMUL_GPU_PARAMS_H_
+
+#include "kernels/ops/gpu/shared.h"
+
+namespace opw::matmul {
+
+// z[b, i, j] = sum over l of x[b, i, l] * y[b, l, j]; strides in elements. `batch` walks x, y and z.
+struct Params {
+  const void* x;
+  const void* y;
+  void* z;
+  long long m, n, k;
+  long long x_m, x_k, y_k, y_n, z_m, z_n;
+  long long batches;
+  Axes<3, 16> batch;
+};
+
+}  // namespace opw::matmul
+
+#endif  // OPWIRE_KERNELS_OPS_MATMUL_GPU_PARAMS_H_

@@ -1,0 +1,58 @@
+// layer_norm and rms_norm on GPUs: which form a call takes.
+#include <fmt/format.h>
+
+#include "kernels/ops/gpu/families.h"
+#include "kernels/ops/gpu/rows.h"
+#include "kernels/ops/norm/gpu_params.h"
+#include "kernels/ops/rows.h"
+
+namespace opwire::gpu {
+namespace {
+
+constexpr std::string_view kFile = "kernels/ops/norm/gpu.cuh", kParams = "norm::RowsParams";
+
+template <bool kLayer>
+Status PlanRows(const Call& call, Plan& plan) {
+  const opw_tensor& x = call.operand(0);
+  const bool weighted = !ops::Absent(call.operand(1)), biased = kLayer && !ops::Absent(call.operand(2));
+  const int64_t bytes_each = DTypeBytes(ops::TypeOf(x));
+  const std::string_view type = CodeName(ops::TypeOf(x));
+  const std::string which = fmt::format("{}, {}, {}, {}", type, kLayer, weighted, biased);
+  opw::norm::RowsParams p{};
+  p.eps = call.attr(1).value.f;
+  p.extent = ops::ElementsFrom(x, x.rank - static_cast<int>(call.attr(0).value.i));
+  p.rows = x.elements / p.extent;
+  const auto launch = [&](const std::string& body, int bound, int resident, const Grid& grid, int cluster = 1) -> Status {
+    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, std::string(kParams), bound, resident, cluster}));
+    std::vector<Field> fields = {{&p.x, Operand(0)}, {&p.y, Result(0)}};
+    if (weighted) fields.push_back({&p.weight, Operand(call.c->starts[1])});
+    if (biased) fields.push_back({&p.bias, Operand(call.c->starts[2])});
+    if (p.chunks > 1) fields.push_back({&p.partials, Workspace()});
+    plan.LaunchBytes(f, grid, &p, sizeof p, fields);
+    return absl::OkStatus();
+  };
+  if (const OnChipForm form = OnChipFormOf(call, p.rows, p.extent, bytes_each); form.vectors > 0) {
+    return launch(fmt::format("norm::Rows<{}, {}, {}>", which, form.lanes, form.vectors), ThreadLimit(form), BlockTarget(form, bytes_each),
+                  {.blocks = BlocksOf(form, p.rows), .threads = form.threads}, form.cluster());
+  }
+  const StreamedForm form = StreamedFormOf(p.rows, p.extent, bytes_each, call.multiprocessors());
+  if (form.chunks == 1) {
+    return launch(fmt::format("norm::StreamedRows<{}>", which), kStreamedThreads, 1, {.blocks = form.blocks, .threads = form.threads});
+  }
+  p.chunks = form.chunks;
+  p.chunk = form.chunk;
+  plan.TakeWorkspace(p.rows * p.chunks * 3 * std::max<int64_t>(4, bytes_each));
+  const Grid grid{.blocks = p.rows, .threads = form.threads, .blocks_y = p.chunks};
+  OPWIRE_RETURN_IF_ERROR(launch(fmt::format("norm::FoldChunks<{}, {}>", type, kLayer), kStreamedThreads, 1, grid));
+  return launch(fmt::format("norm::WriteChunks<{}>", which), kStreamedThreads, 1, grid);
+}
+
+}  // namespace
+
+void AddNormGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
+  const uint32_t flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS | OPW_INPLACE;
+  AddGpu(table, code, "layer_norm", {.flags = flags, .plan = PlanRows<true>});
+  AddGpu(table, code, "rms_norm", {.flags = flags, .plan = PlanRows<false>});
+}
+
+}  // namespace opwire::gpu

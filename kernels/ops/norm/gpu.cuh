@@ -1,0 +1,172 @@
+// layer_norm and rms_norm: of rows held in registers, of longer rows in two readings, and of few long rows split over blocks.
+#include "kernels/ops/gpu/chunks.cuh"
+#include "kernels/ops/norm/gpu_params.h"
+
+namespace opw::norm {
+
+// Of `count` elements the mean and the sum of squared distances from it; joined by Chan, Golub and LeVeque, "Updating formulae and a pairwise
+// algorithm for computing sample variances" (1979). For rms_norm (kLayer false) the mean is taken as 0.
+template <typename C>
+struct Moments {
+  C count, mean, square;
+};
+template <typename C>
+OPW_DEVICE Moments<C> ShuffleXor(const Moments<C>& m, int mask) {
+  return {opw::ShuffleXor(m.count, mask), opw::ShuffleXor(m.mean, mask), opw::ShuffleXor(m.square, mask)};
+}
+template <typename C>
+OPW_DEVICE Moments<C> ShuffleFrom(const Moments<C>& m, int lane) {
+  return {opw::ShuffleFrom(m.count, lane), opw::ShuffleFrom(m.mean, lane), opw::ShuffleFrom(m.square, lane)};
+}
+template <bool kLayer>
+struct Join {
+  template <typename C>
+  __device__ Moments<C> operator()(const Moments<C>& a, const Moments<C>& b) const {
+    const C count = a.count + b.count;
+    if (!kLayer || b.count == C(0)) return {count, a.mean, a.square + b.square};
+    const C part = b.count / count, apart = b.mean - a.mean;
+    return {count, a.mean + apart * part, a.square + b.square + apart * apart * a.count * part};
+  }
+};
+
+// Takes `count` vectors of elements in: their own moments first.
+template <bool kLayer, typename T>
+OPW_DEVICE void Take(Moments<ComputeOf<T>>& m, const Wide<T>* v, int count) {
+  using C = ComputeOf<T>;
+  const C elements = static_cast<C>(count * kPerVector<T>);
+  Moments<C> own{elements, 0, 0};
+  if constexpr (kLayer) {
+#pragma unroll
+    for (int b = 0; b < count; ++b) {
+#pragma unroll
+      for (int k = 0; k < kPerVector<T>; ++k) own.mean += Load(v[b].Get(k));
+    }
+    own.mean *= 1 / elements;
+  }
+#pragma unroll
+  for (int b = 0; b < count; ++b) {
+#pragma unroll
+    for (int k = 0; k < kPerVector<T>; ++k) {
+      const C apart = Load(v[b].Get(k)) - own.mean;
+      own.square = Fma(apart, apart, own.square);
+    }
+  }
+  m = Join<kLayer>()(m, own);
+}
+
+// Of n elements, for all threads of the group.
+template <bool kLayer, int kLanes, typename T>
+OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(const T* x, i64 n) {
+  using C = ComputeOf<T>;
+  Moments<C> m{0, 0, 0};
+  ForSpan<kLanes, 4, false>(
+      x, n,
+      [&](i64 at) {
+        const C v = Load(x[at]);
+        m = Join<kLayer>()(m, kLayer ? Moments<C>{1, v, 0} : Moments<C>{1, 0, v * v});
+      },
+      [&](const Wide<T>* v, int count, i64, i64) { Take<kLayer>(m, v, count); });
+  return GroupReduce<kLanes>(m, Join<kLayer>(), Moments<C>{0, 0, 0});
+}
+
+// What an element becomes, with its weight and bias. kShifted: they are not aligned where the row's vectors are.
+template <typename T, bool kLayer, bool kWeight, bool kBias, bool kShifted>
+struct Finish {
+  using C = ComputeOf<T>;
+  const T *weight, *bias;
+  C mean, factor;
+  OPW_DEVICE Finish(const RowsParams& p, C row_mean, C square)
+      : weight(static_cast<const T*>(p.weight)),
+        bias(static_cast<const T*>(p.bias)),
+        mean(row_mean),
+        factor(1 / Sqrt(square / static_cast<C>(p.extent) + static_cast<C>(p.eps))) {}
+
+  struct Pair {
+    C weight, bias;
+  };
+  struct Pairs {
+    Wide<T> weight, bias;
+    OPW_DEVICE Pair Get(int k) const { return {kWeight ? Load(weight.Get(k)) : C(1), kBias ? Load(bias.Get(k)) : C(0)}; }
+  };
+  // Of the elements of a vector from `at` on, and of one.
+  OPW_DEVICE Pairs Beside(i64 at) const {
+    Pairs out;
+    if constexpr (kWeight) out.weight = kShifted ? LoadShifted(weight + at) : LoadAligned(weight + at);
+    if constexpr (kBias) out.bias = kShifted ? LoadShifted(bias + at) : LoadAligned(bias + at);
+    return out;
+  }
+  OPW_DEVICE Pair BesideOne(i64 at) const { return {kWeight ? Load(weight[at]) : C(1), kBias ? Load(bias[at]) : C(0)}; }
+  OPW_DEVICE C operator()(C v, i64, const Pair& pair) const {
+    C out = (kLayer ? v - mean : v) * factor;
+    if constexpr (kWeight) out *= pair.weight;
+    if constexpr (kBias) out += pair.bias;
+    return out;
+  }
+};
+
+// Whether vectors of the rows, their weights and biases are aligned together.
+template <typename T>
+OPW_DEVICE bool AllAligned(const RowsParams& p) {
+  const u64 addresses = reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.weight) | reinterpret_cast<u64>(p.bias);
+  return ((addresses | static_cast<u64>(p.extent) * sizeof(T)) & 15) == 0;
+}
+
+template <typename T, bool kLayer, bool kWeight, bool kBias, int kLanes, int kVectors, bool kShifted>
+OPW_DEVICE void RowsAs(const RowsParams& p) {
+  using C = ComputeOf<T>;
+  ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
+    OnChip<T, kLanes, kVectors, kShifted> x;
+    x.Load(static_cast<const T*>(p.x) + row * p.extent, there ? static_cast<int>(p.extent) : 0);
+    C mean = 0, square = 0;
+    if constexpr (kLayer) {
+      x.Each([&](C v) { mean += v; });
+      mean = GroupReduce<kLanes>(mean, Sum(), C(0)) / static_cast<C>(p.extent);
+    }
+    x.Forget();
+    x.Each([&](C v) { square = Fma(v - mean, v - mean, square); });
+    x.Forget();
+    const Finish<T, kLayer, kWeight, kBias, kShifted> finish(p, mean, GroupReduce<kLanes, 1>(square, Sum(), C(0)));
+    x.StoreWith(static_cast<T*>(p.y) + row * p.extent, [&](int at) { return finish.Beside(at); }, [&](int at) { return finish.BesideOne(at); }, finish);
+  });
+}
+template <typename T, bool kLayer, bool kWeight, bool kBias, int kLanes, int kVectors>
+OPW_DEVICE void Rows(const RowsParams& p) {
+  if (AllAligned<T>(p)) RowsAs<T, kLayer, kWeight, kBias, kLanes, kVectors, false>(p);
+  else RowsAs<T, kLayer, kWeight, kBias, kLanes, kVectors, true>(p);
+}
+
+// n elements of a row, from its position `begin` on.
+template <bool kBack, typename T, bool kLayer, bool kWeight, bool kBias>
+OPW_DEVICE void Write(const RowsParams& p, i64 row, i64 begin, i64 n, ComputeOf<T> mean, ComputeOf<T> square) {
+  const T* const x = static_cast<const T*>(p.x) + row * p.extent + begin;
+  T* const y = static_cast<T*>(p.y) + row * p.extent + begin;
+  const Finish<T, kLayer, kWeight, kBias, true> finish(p, mean, square);
+  MapSpanWith<0, kBack, true>(x, y, n, [&](i64 at) { return finish.Beside(begin + at); }, [&](i64 at) { return finish.BesideOne(begin + at); }, finish);
+}
+
+template <typename T, bool kLayer, bool kWeight, bool kBias>
+OPW_DEVICE void StreamedRows(const RowsParams& p) {
+  ForRows<0>(p.rows, [&](i64 row, bool) {
+    const Moments<ComputeOf<T>> m = MomentsOf<kLayer, 0>(static_cast<const T*>(p.x) + row * p.extent, p.extent);
+    Write<true, T, kLayer, kWeight, kBias>(p, row, 0, p.extent, m.mean, m.square);
+  });
+}
+
+// Rows in chunks: a launch that folds them, and one that writes.
+template <typename T, bool kLayer>
+OPW_DEVICE void FoldChunks(const RowsParams& p) {
+  const Chunk c = ChunkOf(p.extent, p.chunk);
+  const i64 row = blockIdx.x;
+  const Moments<ComputeOf<T>> m = MomentsOf<kLayer, 0>(static_cast<const T*>(p.x) + row * p.extent + c.begin, c.size);
+  if (threadIdx.x == 0) static_cast<Moments<ComputeOf<T>>*>(p.partials)[row * p.chunks + blockIdx.y] = m;
+}
+template <typename T, bool kLayer, bool kWeight, bool kBias>
+OPW_DEVICE void WriteChunks(const RowsParams& p) {
+  using C = ComputeOf<T>;
+  const i64 row = blockIdx.x;
+  const Moments<C> m = JoinChunks(static_cast<const Moments<C>*>(p.partials) + row * p.chunks, p.chunks, Join<kLayer>(), Moments<C>{0, 0, 0});
+  const Chunk c = ChunkOf(p.extent, p.chunk);
+  Write<false, T, kLayer, kWeight, kBias>(p, row, c.begin, c.size, m.mean, m.square);
+}
+
+}  // namespace opw::norm

@@ -1,0 +1,21 @@
+// Parameters of the normalisation kernels on GPUs, for both compilers.
+#ifndef OPWIRE_KERNELS_OPS_NORM_GPU_PARAMS_H_
+#define OPWIRE_KERNELS_OPS_NORM_GPU_PARAMS_H_
+
+namespace opw::norm {
+
+// x and y dense, as [rows, extent]; weight and bias as [extent].
+struct RowsParams {
+  const void* x;
+  void* y;
+  const void* weight;  // null: 1
+  const void* bias;    // null: 0
+  void* partials;      // Moments of each chunk of each row, where rows are split
+  double eps;
+  long long rows, extent;
+  long long chunks, chunk;  // of a row, and elements of each chunk but the last
+};
+
+}  // namespace opw::norm
+
+#endif  // OPWIRE_KERNELS_OPS_NORM_GPU_PARAMS_H_

@@ -1,0 +1,209 @@
+// The folds on GPUs: any axes, as a fold of the innermost folded ones and folds of the states that this leaves.
+#include <fmt/format.h>
+
+#include "kernels/ops/gpu/families.h"
+#include "kernels/ops/gpu/plan.h"
+#include "kernels/ops/reduce/gpu_params.h"
+#include "kernels/ops/reduce/reduce.h"
+
+namespace opwire::gpu {
+namespace {
+
+constexpr std::string_view kFile = "kernels/ops/reduce/gpu.cuh", kParams = "reduce::FoldParams";
+constexpr int kThreads = 256;
+
+// An operation as device code names it.
+struct FoldOp {
+  std::string code;
+  int64_t element_bytes, state_bytes;
+  bool arg;
+};
+enum class Kind { kSum, kMean, kProd, kMost, kLeast, kArgMost, kArgLeast };
+FoldOp OpOf(Kind kind, DType type) {
+  const int64_t bytes = DTypeBytes(type), wide = std::max<int64_t>(4, bytes);
+  const std::string_view name = CodeName(type);
+  switch (kind) {
+    case Kind::kSum: return {fmt::format("reduce::SumOf<{}>", name), bytes, wide, false};
+    case Kind::kMean: return {fmt::format("reduce::MeanOf<{}>", name), bytes, wide, false};
+    case Kind::kProd: return {fmt::format("reduce::ProdOf<{}>", name), bytes, kFloats.Has(type) ? 8 : wide, false};
+    case Kind::kMost:
+    case Kind::kLeast: return {fmt::format("reduce::ExtremeOf<{}, {}>", name, kind == Kind::kMost), bytes, wide, false};
+    default: return {fmt::format("reduce::ArgOf<{}, {}>", name, kind == Kind::kArgMost), bytes, 16, true};
+  }
+}
+
+// Neighbouring axes of a dense tensor that are all folded or all kept, as one.
+struct Part {
+  int64_t extent;
+  bool folded;
+};
+std::vector<Part> PartsOf(const opw_tensor& x, const bool* folded) {
+  std::vector<Part> parts;
+  for (int a = 0; a < x.rank; ++a) {
+    if (x.shape[a] == 1) continue;
+    if (!parts.empty() && parts.back().folded == folded[a]) parts.back().extent *= x.shape[a];
+    else parts.push_back({x.shape[a], folded[a]});
+  }
+  return parts;
+}
+
+int64_t CeilDiv(int64_t n, int64_t d) { return (n + d - 1) / d; }
+
+// Plans the launches of one call, each of which reads what the one before it wrote.
+class Folder {
+ public:
+  Folder(const Call& call, Plan& plan, FoldOp op, int64_t count) : call_(call), plan_(plan), op_(std::move(op)), count_(count) {}
+
+  // Elements as [outer, extent, inner].
+  Status FoldElements(int64_t outer, int64_t extent, int64_t inner, bool final) {
+    return inner == 1 ? FoldRows(outer, extent, final) : FoldColumns(outer, extent, inner, final);
+  }
+
+  // States that the launch before left, as [outer, extent, inner].
+  Status FoldStates(int64_t outer, int64_t extent, int64_t inner, bool final) {
+    opw::reduce::FoldParams p = Params(outer * inner, extent, inner);
+    const int least = p.columns >= 8 ? 8 : 1;  // 32 bytes of f32
+    p.lanes = 32;
+    while (p.lanes > least && p.columns < int64_t{p.lanes} * call_.multiprocessors()) p.lanes /= 2;
+    const int64_t blocks = CeilDiv(p.columns, p.lanes);
+    Split(p, std::min(wanted_blocks() / blocks, extent / (32 * (kThreads / p.lanes))), 1);
+    return Launch(p, "reduce::FoldStates<{}, {}>", "", blocks, final, outer);
+  }
+
+ private:
+  int64_t wanted_blocks() const { return int64_t{4} * call_.multiprocessors(); }
+
+  opw::reduce::FoldParams Params(int64_t columns, int64_t extent, int64_t inner) const {
+    opw::reduce::FoldParams p{};
+    p.columns = columns;
+    p.extent = p.chunk = extent;
+    p.inner = inner;
+    p.chunks = 1;
+    p.count = count_;
+    p.vectors = columns;
+    p.lanes = 1;
+    return p;
+  }
+
+  // In `chunks` of a multiple of `unit`, or a few less.
+  static void Split(opw::reduce::FoldParams& p, int64_t chunks, int64_t unit) {
+    if (chunks <= 1) return;
+    p.chunk = CeilDiv(CeilDiv(p.extent, chunks), unit) * unit;
+    p.chunks = CeilDiv(p.extent, p.chunk);
+  }
+
+  // Decides lanes and chunks of a fold of columns, and gives its blocks along x. In all there is a block for each 128 KiB, but between one and four for each
+  // place that the device has for them: fewer leave places empty, more leave too many states.
+  int64_t SplitColumns(opw::reduce::FoldParams& p) const {
+    p.lanes = 32;
+    while (p.lanes > 1 && p.vectors <= p.lanes / 2) p.lanes /= 2;
+    while (p.lanes < kThreads && kThreads / p.lanes > p.extent) p.lanes *= 2;
+    const int64_t blocks = CeilDiv(p.vectors, p.lanes), bytes = p.columns * p.extent * op_.element_bytes;
+    const int64_t wanted = std::clamp(bytes / (128 << 10), wanted_blocks(), 4 * wanted_blocks());
+    Split(p, std::min<int64_t>(wanted / blocks, p.extent / (8 * (kThreads / p.lanes))), 1);
+    return blocks;
+  }
+
+  Status FoldRows(int64_t rows, int64_t extent, bool final) {
+    constexpr int64_t kLeastChunk = 32 << 10;  // bytes
+    opw::reduce::FoldParams p = Params(rows, extent, 1);
+    const int64_t vectors = extent * op_.element_bytes / 16;
+    const bool few = rows < 8 * wanted_blocks();  // for 32 rows a block
+    const int lanes = vectors <= 128 && (!few || vectors <= 32) ? 8 : vectors <= 1024 && rows >= 2 * wanted_blocks() ? 32 : 0;
+    if (lanes == 0) Split(p, std::min(CeilDiv(wanted_blocks(), rows), extent * op_.element_bytes / kLeastChunk), 64);
+    const int64_t blocks = lanes == 0 ? rows : CeilDiv(rows, kThreads / lanes);
+    return Launch(p, "reduce::FoldRows<{}, {}, {}>", fmt::format("{}", lanes), blocks, final, rows);
+  }
+
+  Status FoldColumns(int64_t outer, int64_t extent, int64_t inner, bool final) {
+    opw::reduce::FoldParams p = Params(outer * inner, extent, inner);
+    int64_t width = 16 / op_.element_bytes;
+    if (op_.arg) width = inner % 4 == 0 ? std::min<int64_t>(width, 4) : 1;
+    if (inner < width) width = 1;
+    p.vectors = outer * CeilDiv(inner, width);
+    const int64_t blocks = SplitColumns(p);
+    // Four blocks share a multiprocessor, but where the states alone fill the registers that this leaves.
+    const int resident = width * op_.state_bytes <= 64 ? 4 : 0;
+    return Launch(p, "reduce::FoldColumns<{}, {}, {}>", fmt::format("{}", width), blocks, final, outer, resident);
+  }
+
+  // `middle`: the template argument between the operation and whether the result is final.
+  Status Launch(opw::reduce::FoldParams p, std::string_view body, const std::string& middle, int64_t blocks, bool final, int64_t outer, int resident = 0) {
+    const bool last = final && p.chunks == 1;
+    const std::string text = middle.empty() ? fmt::format(fmt::runtime(body), op_.code, last) : fmt::format(fmt::runtime(body), op_.code, middle, last);
+    OPWIRE_ASSIGN_OR_RETURN(const Function f, call_.code.Get({kFile, text, std::string(kParams), kThreads, resident}));
+    const Source from = at_ < 0 ? Operand(0) : Workspace(at_);
+    at_ = last ? -1 : plan_.TakeWorkspace(p.columns * p.chunks * op_.state_bytes);
+    const Grid grid{.blocks = std::min<int64_t>(blocks, INT32_MAX), .threads = kThreads, .blocks_y = p.chunks};
+    plan_.Launch(f, grid, p, {{&p.x, from}, {&p.y, last ? Result(0) : Workspace(at_)}});
+    return p.chunks > 1 ? FoldStates(outer, p.chunks, p.inner, final) : absl::OkStatus();
+  }
+
+  const Call& call_;
+  Plan& plan_;
+  const FoldOp op_;
+  const int64_t count_;
+  int64_t at_ = -1;  // of the last launch's states, in the workspace
+};
+
+Status PlanFold(const Call& call, Plan& plan, Kind kind, const bool* folded) {
+  const opw_tensor& x = call.operand(0);
+  std::vector<Part> parts = PartsOf(x, folded);
+  int64_t count = 1;
+  for (int a = 0; a < x.rank; ++a) count *= folded[a] ? x.shape[a] : 1;
+  Folder folder(call, plan, OpOf(kind, ops::TypeOf(x)), count);
+  if (count == 0) return folder.FoldElements(call.result().elements, 0, 1, true);
+  if (count == 1) return folder.FoldElements(1, 1, x.elements, true);
+  // From the innermost folded part outwards; what is folded drops out.
+  bool first = true;
+  int64_t inner = 1, left = count;
+  while (!parts.empty()) {
+    const Part part = parts.back();
+    parts.pop_back();
+    if (!part.folded) {
+      inner *= part.extent;
+      continue;
+    }
+    int64_t outer = 1;
+    for (const Part& other : parts) outer *= other.extent;
+    left /= part.extent;
+    OPWIRE_RETURN_IF_ERROR(first ? folder.FoldElements(outer, part.extent, inner, left == 1) : folder.FoldStates(outer, part.extent, inner, left == 1));
+    first = false;
+  }
+  return absl::OkStatus();
+}
+
+template <Kind kKind>
+Status PlanDims(const Call& call, Plan& plan) {
+  const opw_attr& dims = call.attr(0);
+  const int rank = call.operand(0).rank;
+  bool folded[OPW_MAX_RANK] = {};
+  std::fill_n(folded, rank, dims.count == 0);
+  for (int64_t i = 0; i < dims.count; ++i) folded[ops::Axis(dims.value.ints[i], rank)] = true;
+  return PlanFold(call, plan, kKind, folded);
+}
+template <Kind kKind>
+Status PlanDim(const Call& call, Plan& plan) {
+  bool folded[OPW_MAX_RANK] = {};
+  folded[ops::Axis(call.attr(0).value.i, call.operand(0).rank)] = true;
+  return PlanFold(call, plan, kKind, folded);
+}
+
+}  // namespace
+
+void AddReduceGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
+  const auto add = [&](std::string_view op, Status (*plan)(const Call&, Plan&), const char* (*supports)(const opw_call*) = nullptr) {
+    AddGpu(table, code, op, {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS, .supports = supports, .plan = plan});
+  };
+  add("sum", PlanDims<Kind::kSum>);
+  add("mean", PlanDims<Kind::kMean>);
+  add("prod", PlanDims<Kind::kProd>);
+  add("amax", PlanDims<Kind::kMost>, ops::SupportsFoldOfSomething);
+  add("amin", PlanDims<Kind::kLeast>, ops::SupportsFoldOfSomething);
+  add("any", PlanDims<Kind::kMost>);
+  add("all", PlanDims<Kind::kLeast>);
+  add("argmax", PlanDim<Kind::kArgMost>, ops::SupportsArgOfSomething);
+  add("argmin", PlanDim<Kind::kArgLeast>, ops::SupportsArgOfSomething);
+}
+
+}  // namespace opwire::gpu

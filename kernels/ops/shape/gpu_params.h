@@ -1,0 +1,76 @@
+// Parameters of the kernels on GPUs that move elements, for both compilers.
+#ifndef OPWIRE_KERNELS_OPS_SHAPE_GPU_PARAMS_H_
+#define OPWIRE_KERNELS_OPS_SHAPE_GPU_PARAMS_H_
+
+#include "kernels/ops/gpu/shared.h"
+
+namespace opw::shape {
+
+// y[o, i, :] = x[o, at(i), :] of dense x [outer, extent, inner] and y [outer, count, inner]. A thread moves `items` elements of a row.
+struct RowsParams {
+  const void* x;
+  const void* index;  // at(i), or where one start serves all
+  void* y;
+  Reporter reporter;
+  long long outer, extent, count, inner;
+  long long chunks;   // of a row: inner / items, rounded up
+  long long step;     // slices: from one row to the next
+};
+
+// y[i] = x[..., index[i], ...] of dense tensors: x's offset but for the axis that is indexed, walked along y.
+struct GatherParams {
+  const void* x;
+  const void* index;
+  void* y;
+  Reporter reporter;
+  long long elements, extent, stride;  // of x along the axis
+  Axes<1, 16> axes;
+};
+
+// Sums of src at the places that index names, in order of src; columns are the positions of index but for the axis.
+struct ScatterParams {
+  const void* index;
+  const void* src;
+  void* sums;  // in the computing type, row-major as the result
+  Reporter reporter;
+  long long columns, length, extent;
+  long long index_stride, src_stride, stride;  // along the axis: of index, src and sums
+  Axes<3, 16> axes;                            // of a column: in index, src and sums
+};
+
+// Between elements and what they compute in.
+struct ConvertParams {
+  const void* x;
+  void* y;
+  long long elements;
+};
+
+inline constexpr int kChooseMost = 64;
+// y[i] = xs[case[i] - first][i] where 0 <= case[i] - first < kChooseMost.
+struct ChooseParams {
+  const void* xs[kChooseMost];
+  const void* choice;
+  void* y;
+  Reporter reporter;
+  long long elements, first, count, here;  // `count` of all, `here` of this launch
+};
+
+struct OneHotParams {
+  const void* index;
+  void* y;
+  Reporter reporter;
+  long long rows, classes;
+};
+
+// y[b, j, i] = x[b, i, j]: a plane of x has `rows` x `columns` elements, columns contiguous; one of y columns x rows, rows contiguous.
+struct TransposeParams {
+  const void* x;
+  void* y;
+  long long rows, columns, x_row, y_column;  // strides in elements
+  long long batches;
+  Axes<2, 16> batch;
+};
+
+}  // namespace opw::shape
+
+#endif  // OPWIRE_KERNELS_OPS_SHAPE_GPU_PARAMS_H_

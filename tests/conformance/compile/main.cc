@@ -1,0 +1,250 @@
+// Compiles every GPU kernel of the catalogue for architectures of GPUs that need not be there, and tells what each takes: registers, spills, shared memory.
+//
+//   gpu_compile --out kernels.json sm_80=f32,bf16,i32,bool sm_90a gfx90a
+//
+// Fails where one does not compile, or spills more than kMostSpilled and is not among kAllowed.
+#include <fmt/format.h>
+#include <sodium.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <thread>
+
+#include "kernels/jit/toolchain.h"
+#include "kernels/jit/worker.h"
+#include "tests/conformance/compile/plans.h"
+#include "tests/conformance/compile/resources.h"
+#include "tests/folder.h"
+
+namespace opwire::conformance {
+namespace {
+
+constexpr size_t kKernelsPerUnit = 40;
+constexpr size_t kFailuresShown = 5;
+constexpr int kJobs = 2;
+constexpr int kMostSpilled = 64;  // bytes a thread
+
+// Kernels that may spill more on any architecture, each with its reason.
+struct Allowed {
+  std::string_view kernel;  // its name begins so
+  int bytes;
+  std::string_view reason;
+};
+constexpr std::string_view kComparisons = "ptxas stops at 64 registers by itself; f64 losses are for comparisons";
+constexpr std::string_view kOuterLoops = "sizes and addresses of the loops around the products, on sm_80: 2 blocks a multiprocessor";
+constexpr std::string_view kSixBlocks = "40 registers: 6 blocks a multiprocessor, which is faster on sm_90a, where nothing spills";
+constexpr Allowed kAllowed[] = {
+    {"kernels/ops/shape/gpu.cuh shape::Transpose<u16>", 128, kSixBlocks},
+    {"kernels/ops/attention/gpu.cuh attention::Forward<", 128, kOuterLoops},
+    {"kernels/ops/loss/gpu.cuh loss::Losses<f64, i64, true, 32>", 160, kComparisons},
+    {"kernels/ops/loss/gpu.cuh loss::Losses<f64, i32, true, 32>", 160, kComparisons},
+};
+
+// Null: kMostSpilled holds.
+const Allowed* AllowanceOf(std::string_view kernel) {
+  const auto it = std::ranges::find_if(kAllowed, [&](const Allowed& a) { return kernel.starts_with(a.kernel); });
+  return it == std::end(kAllowed) ? nullptr : it;
+}
+
+// The folder of the prelude: "softmax", "fused".
+std::string FamilyOf(const gpu::KernelText& kernel) { return std::filesystem::path(kernel.prelude).parent_path().filename(); }
+
+struct Compiled {
+  const gpu::KernelText* kernel;
+  Resources takes;
+};
+
+// All that is asked of one architecture.
+class Architecture {
+ public:
+  Architecture(std::string arch, jit::Toolchain& toolchain, std::vector<gpu::KernelText> kernels)
+      : arch_(std::move(arch)), toolchain_(toolchain), kernels_(std::move(kernels)) {
+    std::ranges::stable_sort(kernels_, {}, &gpu::KernelText::prelude);
+    for (size_t begin = 0; begin < kernels_.size();) {
+      size_t end = begin;
+      while (end < kernels_.size() && end - begin < kKernelsPerUnit && kernels_[end].prelude == kernels_[begin].prelude) ++end;
+      units_.push_back(std::span(kernels_).subspan(begin, end - begin));
+      begin = end;
+    }
+  }
+
+  void CompileAll() {
+    const auto begun = std::chrono::steady_clock::now();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kJobs; ++i) {
+      threads.emplace_back([this] {
+        for (size_t u; (u = next_++) < units_.size();) CompileUnit(units_[u]);
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    std::ranges::sort(compiled_, {}, [](const Compiled& c) { return c.kernel; });
+    seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  }
+
+  // By family; then what is wrong. Whether all is well.
+  bool Print() const {
+    struct Family {
+      int kernels = 0, most_registers = 0, spilling = 0;
+    };
+    std::map<std::string, Family> families;
+    for (const Compiled& c : compiled_) {
+      Family& f = families[FamilyOf(*c.kernel)];
+      ++f.kernels;
+      f.most_registers = std::max(f.most_registers, c.takes.registers);
+      f.spilling += c.takes.spilled() > 0;
+    }
+    fmt::print("{} by {}: {} kernels in {} units, {:.0f} s\n  {:12} {:>8} {:>15} {:>9}\n", arch_, toolchain_.facts().version, kernels_.size(), units_.size(), seconds_,
+               "family", "kernels", "most registers", "spilling");
+    for (const auto& [name, f] : families) fmt::print("  {:12} {:8} {:15} {:9}\n", name, f.kernels, f.most_registers, f.spilling);
+    bool well = failures_.empty();
+    for (const Compiled& c : compiled_) {
+      if (c.takes.spilled() == 0) continue;
+      const Allowed* const allowed = AllowanceOf(c.kernel->name);
+      const bool much = c.takes.spilled() > (allowed ? allowed->bytes : kMostSpilled);
+      fmt::print("  {}: {} bytes with {} registers: {}{}\n", much ? "SPILLS TOO MUCH" : "spills", c.takes.spilled(), c.takes.registers, c.kernel->name,
+                 allowed ? fmt::format(" (allowed: {})", allowed->reason) : "");
+      well = well && !much;
+    }
+    for (const std::string& failure : std::span(failures_).first(std::min(failures_.size(), kFailuresShown))) fmt::print("  FAILED: {}\n", failure);
+    if (failures_.size() > kFailuresShown) fmt::print("  FAILED: {} more\n", failures_.size() - kFailuresShown);
+    std::fflush(stdout);
+    return well;
+  }
+
+  nlohmann::json Json() const {
+    nlohmann::json kernels = nlohmann::json::array();
+    for (const Compiled& c : compiled_) {
+      kernels.push_back({{"family", FamilyOf(*c.kernel)}, {"name", c.kernel->name}, {"registers", c.takes.registers}, {"spill_stores", c.takes.spill_stores},
+                         {"spill_loads", c.takes.spill_loads}, {"stack", c.takes.stack}, {"shared", c.takes.shared}});
+    }
+    return {{"arch", arch_}, {"model", ModelOf(arch_).name}, {"toolchain", toolchain_.facts().version}, {"seconds", seconds_}, {"kernels", std::move(kernels)}};
+  }
+
+ private:
+  StatusOr<ResourcesByKernel> Compile(std::span<const gpu::KernelText> unit) {
+    const Folder folder;
+    jit::CompileRequest request;
+    request.name = unit.size() == 1 ? unit[0].name : fmt::format("{} kernels of {}", unit.size(), unit[0].prelude);
+    request.text = gpu::UnitOf(unit);
+    request.arch = arch_;
+    if (toolchain_.backend() == "cuda") request.flags = {kPtxasFlag};
+    OPWIRE_ASSIGN_OR_RETURN(const jit::CompiledObject object, toolchain_.Compile(request, folder.path()));
+    if (toolchain_.backend() == "cuda") return FromPtxasLog(object.log);
+    std::ifstream in(object.path, std::ios::binary);
+    return FromCodeObject(std::string((std::istreambuf_iterator<char>(in)), {}));
+  }
+
+  void CompileUnit(std::span<const gpu::KernelText> unit) {
+    const StatusOr<ResourcesByKernel> takes = Compile(unit);
+    if (!takes.ok()) return Blame(unit, takes.status());
+    std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < unit.size(); ++i) {
+      const auto it = takes->find(fmt::format("k{}", i));
+      if (it != takes->end() && it->second.registers > 0) compiled_.push_back({&unit[i], it->second});
+      else failures_.push_back(fmt::format("{}: the compiler does not tell what it takes", unit[i].name));
+    }
+  }
+
+  // Finds the first kernel that is at fault: each alone.
+  void Blame(std::span<const gpu::KernelText> unit, const Status& status) {
+    std::string failure;
+    for (size_t i = 0; i < unit.size() && failure.empty(); ++i) {
+      if (const Status alone = Compile(unit.subspan(i, 1)).status(); !alone.ok()) {
+        failure = fmt::format("{}\n(one of {} kernels of a unit; those behind it were not tried)", MessageOf(alone), unit.size());
+      }
+    }
+    std::lock_guard lock(mutex_);
+    failures_.push_back(failure.empty() ? MessageOf(status) : failure);
+  }
+
+  const std::string arch_;
+  jit::Toolchain& toolchain_;
+  std::vector<gpu::KernelText> kernels_;
+  std::vector<std::span<const gpu::KernelText>> units_;
+  std::atomic<size_t> next_{0};
+  double seconds_ = 0;
+  std::mutex mutex_;  // guards what follows
+  std::vector<Compiled> compiled_;
+  std::vector<std::string> failures_;
+};
+
+// "f32,bf16"; empty: all. None: a name is no type.
+std::optional<DTypeSet> TypesOf(std::string_view names) {
+  DTypeSet types;
+  while (!names.empty()) {
+    const std::string_view name = names.substr(0, names.find(','));
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
+    int t = 1;
+    while (t < kDTypeCount && DTypeName(static_cast<DType>(t)) != name) ++t;
+    if (t == kDTypeCount) return std::nullopt;
+    types = types | DTypeSet({static_cast<DType>(t)});
+  }
+  return types.Empty() ? kAll : types;
+}
+
+// What one argument asks for; whether all is well. Where it cannot be asked, `reason` says why.
+bool Run(std::string_view argument, nlohmann::json& out, std::string& reason) {
+  const std::string arch(argument.substr(0, argument.find('=')));
+  const std::optional<DTypeSet> types = TypesOf(argument.substr(std::min(argument.size(), arch.size() + 1)));
+  if (!types) {
+    reason = fmt::format("{}: expected names of element types behind the architecture", argument);
+    return false;
+  }
+  const jit::ToolchainOptions options{.seconds = 600, .memory_bytes = int64_t{8} << 30};
+  const std::unique_ptr<jit::Toolchain> toolchain = arch.starts_with("gfx") ? jit::Hiprtc(options) : jit::Nvrtc(options);
+  if (!toolchain->facts().available()) {
+    reason = fmt::format("{}: {}", arch, toolchain->facts().reason);
+    return false;
+  }
+  StatusOr<std::vector<gpu::KernelText>> kernels = KernelsOf(arch, *types);
+  if (!kernels.ok()) {
+    reason = fmt::format("{}: {}", arch, MessageOf(kernels.status()));
+    return false;
+  }
+  Architecture architecture(arch, *toolchain, *std::move(kernels));
+  architecture.CompileAll();
+  out.push_back(architecture.Json());
+  return architecture.Print();
+}
+
+int Main(std::span<char*> arguments) {
+  std::string file;
+  if (arguments.size() > 2 && std::string_view(arguments[0]) == "--out") {
+    file = arguments[1];
+    arguments = arguments.subspan(2);
+  }
+  if (arguments.empty() || sodium_init() < 0) {
+    fmt::print(stderr, "gpu_compile [--out FILE] ARCH[=TYPE,...]...\n");
+    return 2;
+  }
+  bool well = true;
+  nlohmann::json out = nlohmann::json::array();
+  for (const char* argument : arguments) {
+    std::string reason;
+    well = Run(argument, out, reason) && well;
+    if (reason.empty()) continue;
+    fmt::print(stderr, "{}\n", reason);
+    return 2;
+  }
+  if (!file.empty() && !(std::ofstream(file) << out.dump(1) << '\n')) {
+    fmt::print(stderr, "{} cannot be written\n", file);
+    return 2;
+  }
+  return well ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace opwire::conformance
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "--jit-worker") return opwire::jit::WorkerMain(argc, argv);
+  return opwire::conformance::Main({argv + 1, static_cast<size_t>(argc - 1)});
+}

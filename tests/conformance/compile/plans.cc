@@ -1,0 +1,156 @@
+// Every row, type, case and layout, planned on an emulated device that is taken for the GPU.
+#include "tests/conformance/compile/plans.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "kernels/ops/gpu/families.h"
+#include "tests/conformance/harness.h"
+
+namespace opwire::conformance {
+namespace {
+
+// Rows that are few or many, of each size class; the last three are taken apart.
+const Extents kRows[] = {{4096, 64}, {4096, 512}, {4096, 2048}, {4096, 8192}, {1024, 32768}, {1000, 5003}, {512, 131072}, {3, 131072}, {1, 5000011}};
+const Extents kColumns[] = {{8192, 512}, {131072, 33}, {64, 8192}};  // folded along their first axis
+
+class LargeCases {
+ public:
+  LargeCases(const OpRow& row, DType type) : row_(row), type_(type) {}
+
+  std::vector<Case> Take() {
+    if (row_.family == "softmax") {
+      for (const Extents& shape : kRows) Add({Of(shape)}, {{"dim", int64_t{-1}}});
+      for (const Extents& shape : kColumns) Add({Of(shape)}, {{"dim", int64_t{0}}});
+      Add({Of({64, 1024, 128})}, {{"dim", int64_t{1}}});
+    } else if (row_.family == "norm") {
+      for (const Extents& shape : kRows) Norm(shape);
+    } else if (row_.family == "reduce") {
+      Reduce();
+    } else if (row_.family == "loss") {
+      for (const Extents& shape : kRows) Loss(shape);
+    } else if (row_.name == "matmul") {
+      for (const auto& [x, y] : {std::pair<Extents, Extents>{{4096, 4096}, {4096, 4096}}, {{1, 4096}, {4096, 11008}}, {{32, 512, 64}, {32, 64, 512}}}) {
+        for (const bool transposed : {false, true}) {
+          Extents b = y;
+          if (transposed) std::swap(b[b.size() - 2], b.back());
+          Add({Of(x), Of(b)}, {{"transpose_x", false}, {"transpose_y", transposed}});
+        }
+      }
+    } else if (row_.name == "embedding") {
+      Add({Of({50257, 4096}), {DType::kI64, {8192}, {}}}, {});
+    } else if (row_.name == "add") {
+      Add({Of({1 << 20, 1 << 16}), Of({1 << 20, 1})}, {});  // more steps than 2^31
+    }
+    return std::move(cases_);
+  }
+
+ private:
+  Tensor Of(Extents shape) const { return {type_, std::move(shape), {}}; }
+
+  void Add(std::vector<Tensor> operands, std::vector<NamedAttr> attrs) {
+    Case& c = cases_.emplace_back();
+    for (const Tensor& t : operands) c.name += t.dtype == DType::kInvalid ? " -" : fmt::format(" {}{}", DTypeName(t.dtype), ShapeToString(t.shape));
+    c.operands = std::move(operands);
+    c.attrs = std::move(attrs);
+  }
+
+  void Norm(const Extents& shape) {
+    const bool layer = row_.name == "layer_norm";
+    for (int mask = 0; mask < (layer ? 4 : 2); ++mask) {
+      const Tensor tail = Of({shape.back()}), absent;
+      std::vector<Tensor> operands = {Of(shape), (mask & 1) != 0 ? tail : absent};
+      if (layer) operands.push_back((mask & 2) != 0 ? tail : absent);
+      Add(std::move(operands), {{"dims", int64_t{1}}, {"eps", 1e-5}});
+    }
+  }
+
+  void Reduce() {
+    const bool one = row_.name == "cumsum" || row_.name == "argmax" || row_.name == "argmin";
+    const auto add = [&](const Extents& shape, int64_t dim) {
+      Add({Of(shape)}, {one ? NamedAttr{"dim", dim} : NamedAttr{"dims", Ints{dim}}});
+    };
+    for (const Extents& shape : kRows) add(shape, 1);
+    for (const Extents& shape : kColumns) add(shape, 0);
+    add({64, 1024, 128}, 1);
+    if (!one) Add({Of({4096, 4096})}, {});
+  }
+
+  void Loss(const Extents& shape) {
+    for (const DType index : {DType::kI64, DType::kI32}) {
+      for (const char* reduction : {"mean", "none"}) {
+        std::vector<Tensor> operands = {Of(shape), {index, {shape[0]}, {}}};
+        if (row_.name == "cross_entropy_backward") operands.insert(operands.begin(), Of(std::string_view(reduction) == "none" ? Extents{shape[0]} : Extents{}));
+        Add(std::move(operands), {{"reduction", std::string(reduction)}});
+      }
+    }
+  }
+
+  const OpRow& row_;
+  const DType type_;
+  std::vector<Case> cases_;
+};
+
+StatusOr<std::unique_ptr<gpu::GpuDevice>> Open(const Model& model, std::string_view arch) {
+  OPWIRE_ASSIGN_OR_RETURN(const gpu::Driver* const driver, gpu::Driver::Open(gpu::Vendor::kEmu));
+  void* context = nullptr;
+  OPWIRE_RETURN_IF_ERROR(driver->Check(driver->Retain(model.emulator, &context), "an emulated GPU"));
+  DeviceInfo info;
+  info.kind = "emu";
+  info.index = model.emulator;
+  info.name = model.name;
+  info.arch = arch;
+  info.memory_bytes = int64_t{64} << 30;
+  info.compute_units = model.compute_units;
+  info.dtypes = kAll;
+  auto device = std::make_unique<gpu::GpuDevice>(*driver, model.emulator, context, std::move(info));
+  OPWIRE_RETURN_IF_ERROR(device->Start());
+  return device;
+}
+
+}  // namespace
+
+Model ModelOf(std::string_view arch) { return arch.starts_with("gfx") ? Model{"AMD MI250", 1, 104} : Model{"NVIDIA H200", 0, 132}; }
+
+StatusOr<std::vector<gpu::KernelText>> KernelsOf(std::string_view arch, DTypeSet types) {
+  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<gpu::GpuDevice> device, Open(ModelOf(arch), arch));
+  std::vector<gpu::KernelText> kernels;
+  std::set<std::pair<std::string, std::string>> seen;  // preludes and texts
+  std::string call;
+  const auto record = [&](const gpu::KernelText& kernel) {
+    if (!seen.emplace(kernel.prelude, kernel.text).second) return;
+    kernels.push_back({fmt::format("{} for {}", kernel.name, call), kernel.prelude, kernel.text});
+  };
+  VariantTable table;
+  gpu::AddAll(table, std::make_shared<gpu::Code>(*device, record));
+  Random random(1);
+  for (const OpRow& row : Catalogue().rows()) {
+    const DTypeSet all = row.variables.empty() ? row.TypesOf(row.operands[0].type) : row.variables[0].types;
+    for (int t = 1; t < kDTypeCount; ++t) {
+      const auto type = static_cast<DType>(t);
+      if (!all.Has(type) || !types.Has(type)) continue;
+      std::vector<Case> cases = CasesOf(row, type, random);
+      if (type == DType::kF32 || type == DType::kBF16) {
+        for (Case& c : LargeCases(row, type).Take()) cases.push_back(std::move(c));
+      }
+      for (const Case& c : cases) {
+        OPWIRE_ASSIGN_OR_RETURN(const BoundCase bound, Bind(row, c));
+        call = row.name + c.name;
+        for (const Variant& v : table.Of(row.name)) {
+          if (!v.unavailable.empty() || !v.dtypes.Has(type)) continue;
+          for (const Layout layout : {Layout::kDense, Layout::kReversed, Layout::kGapped}) {
+            // Else generated kernels, of which there is one for each form of access and type, would be most of the time.
+            const bool takes = (v.kernel.flags & OPW_CONTIGUOUS) == 0 && (row.body.Empty() || type == DType::kF32 || type == DType::kBool);
+            if (layout != Layout::kDense && !takes) continue;
+            const Status planned = PlanCase(v, bound, layout);
+            if (!planned.ok()) return Internal("{}@{} is not planned: {}", call, v.name, MessageOf(planned));
+          }
+        }
+      }
+    }
+  }
+  return kernels;
+}
+
+}  // namespace opwire::conformance
