@@ -53,7 +53,7 @@ struct ResultSpec {
 };
 
 // The letters of signatures: A arithmetic, F floats, S floats and signed integers, N integers, B integers and bool,
-// C arithmetic and bool, I index types, T and U all.
+// C arithmetic and bool, I index types, M masks (floats and bool), W the floats that sums are kept in, T and U all.
 struct TypeVariable {
   std::string name;
   DTypeSet types;

@@ -22,7 +22,8 @@ constexpr Letter kLetters[] = {
     {'S', kFloats | kSigned},    {'N', kIntegers},
     {'B', kIntegers | kBoolean}, {'C', kArithmetic | kBoolean},
     {'I', kIndex},               {'T', kAll},
-    {'U', kAll},
+    {'U', kAll},        {'M', kFloats | kBoolean},
+    {'W', {DType::kF64, DType::kF32}},
 };
 
 std::string_view Trim(std::string_view s) {

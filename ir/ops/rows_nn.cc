@@ -1,5 +1,7 @@
-// Matrix products, softmax, normalisation and losses.
+// Matrix products, attention, softmax, normalisation and losses.
 #include <fmt/format.h>
+
+#include <cmath>
 
 #include "ir/ops/rows.h"
 
@@ -54,6 +56,58 @@ OpCost MatmulCost(const CostArgs& a) {
   const double k =
       static_cast<double>(x[x.size() - 2]) * static_cast<double>(x[x.size() - 1]) / static_cast<double>(z[z.size() - 2]);
   return {2 * k * Elements(z), TrafficBytes(a)};
+}
+
+// query [..., Hq, Sq, D], key [..., Hkv, Skv, D], value [..., Hkv, Skv, Dv] and a mask that broadcasts to [..., Hq, Sq, Skv].
+Status InferAttention(InferContext& c) {
+  const TensorType &query = c.In(0), &key = c.In(1), &value = c.In(2);
+  const int rank = query.rank(), heads = rank - 3, rows = rank - 2, columns = rank - 1;
+  OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 3));
+  OPWIRE_RETURN_IF_ERROR(c.RequireRank(1, rank));
+  OPWIRE_RETURN_IF_ERROR(c.RequireRank(2, rank));
+  for (int a = 0; a < heads; ++a) {
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(query.shape[a], key.shape[a], "batch extents of query and key"));
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(key.shape[a], value.shape[a], "batch extents of key and value"));
+  }
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(key.shape[heads], value.shape[heads], "heads of key and value"));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(key.shape[rows], value.shape[rows], "positions of key and value"));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(query.shape[columns], key.shape[columns], "head sizes of query and key"));
+  DimTable& dims = c.dims();
+  const Dim hq = query.shape[heads], hkv = key.shape[heads];
+  if (hq != hkv) {  // where the key has no heads the remainder has no value, which refuses the binding
+    const bool known = dims.IsConstant(hq) && dims.IsConstant(hkv);
+    if (known && (dims.ConstantValue(hkv) == 0 || dims.ConstantValue(hq) % dims.ConstantValue(hkv) != 0)) {
+      return c.Error(fmt::format("heads: expected a multiple of key's {} for query, got {} in {}", dims.ToString(hkv), dims.ToString(hq), c.OperandShapes()));
+    }
+    if (!known) OPWIRE_RETURN_IF_ERROR(c.RequireEqual(dims.Mod(hq, hkv), dims.Constant(0), "remainder of query's heads by key's and 0"));
+  }
+  if (const TensorType* const mask = c.Operand(3)) {
+    if (mask->dtype != DType::kBool && mask->dtype != query.dtype) {
+      return c.Error(fmt::format("operand mask: expected bool or {} as in query, got {}", DTypeName(query.dtype), c.Print(*mask)));
+    }
+    if (mask->rank() > rank) return c.Error(fmt::format("operand mask: expected at most rank {}, got {}", rank, c.Print(*mask)));
+    std::vector<Dim> scores(query.shape.begin(), query.shape.end() - 1);
+    scores.push_back(key.shape[rows]);
+    for (int a = 0; a < mask->rank(); ++a) {
+      if (mask->shape[a] == dims.Constant(1)) continue;
+      OPWIRE_RETURN_IF_ERROR(c.RequireEqual(mask->shape[a], scores[a + rank - mask->rank()], "extents of mask and the scores"));
+    }
+  }
+  if (c.Attr<int64_t>(1) < 0) return c.Error(fmt::format("window: expected 0 or more, got {}", c.Attr<int64_t>(1)));
+  if (!std::isfinite(c.Attr<double>(2))) return c.Error(fmt::format("scale: expected a finite number, got {}", c.Attr<double>(2)));
+  c.Result(0).shape = query.shape;
+  c.Result(0).shape.back() = value.shape.back();
+  c.Result(1).shape.assign(query.shape.begin(), query.shape.end() - 1);
+  c.Result(1).dtype = query.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  return absl::OkStatus();
+}
+
+// The two products, as if no key were masked.
+OpCost AttentionCost(const CostArgs& a) {
+  const Shape &query = a.operands[0], &key = a.operands[1], &value = a.operands[2];
+  if (query.size() < 3) return {0, TrafficBytes(a)};
+  const double queries = Elements({query.data(), query.size() - 1});
+  return {2 * queries * static_cast<double>(key[key.size() - 2]) * static_cast<double>(query.back() + value.back()), TrafficBytes(a)};
 }
 
 // Sets `loss` to the shape of a loss of these logits and targets.
@@ -130,6 +184,21 @@ std::vector<OpRow> NnRows() {
             .family = "matmul",
             .doc =
                 "The matrix product of the last two axes; those before broadcast. f16 and bf16 accumulate in f32; integers wrap."}),
+      Make({.name = "scaled_dot_product_attention",
+            .signature = "query: F, key: F, value: F, mask?: M -> output: F, logsumexp: W",
+            .attrs = {Optional("causal", false, "Query i sees key j where j <= i + Skv - Sq: aligned to the lower right."),
+                      Optional("window", Int(0),
+                               "Query i sees key j where j > i + Skv - Sq - window: its own position and those to the left of it, "
+                               "window in all; 0: no such bound."),
+                      Optional("scale", 0.0, "The factor of the products of query and key; 0: 1 / sqrt(D).")},
+            .infer = InferAttention,
+            .cost = AttentionCost,
+            .family = "attention",
+            .doc = "softmax(scale * query key^T + mask) value of query [..., Hq, Sq, D], key [..., Hkv, Skv, D] and value [..., Hkv, Skv, "
+                   "Dv], and the logarithm of the softmax's denominator, [..., Hq, Sq], in f32, of f64 in f64. Head h of query meets head "
+                   "h / (Hq / Hkv) of key and value. The mask broadcasts to [..., Hq, Sq, Skv]: a bool says which keys take part, a number is "
+                   "added. A query without keys gives zeros and -inf. Where keys take no part values must be finite. f16 and bf16 accumulate "
+                   "in f32. PyTorch's is_causal is aligned to the upper left, which differs where Sq is not Skv."}),
       Make({.name = "cross_entropy",
             .signature = "logits: F, target: I -> loss: F",
             .attrs = loss,

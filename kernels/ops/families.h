@@ -19,6 +19,7 @@ void AddReduce(VariantTable& table, const Isa& isa);
 void AddSoftmax(VariantTable& table, const Isa& isa);
 void AddNorm(VariantTable& table, const Isa& isa);
 void AddMatmul(VariantTable& table, const Isa& isa);
+void AddAttention(VariantTable& table, const Isa& isa);
 void AddLoss(VariantTable& table, const Isa& isa);
 
 // The variant "reference" of a row, for all element types of the row's first type variable.

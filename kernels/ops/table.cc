@@ -43,6 +43,7 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   ops::AddSoftmax(table, isa);
   ops::AddNorm(table, isa);
   ops::AddMatmul(table, isa);
+  ops::AddAttention(table, isa);
   ops::AddLoss(table, isa);
   return table;
 }

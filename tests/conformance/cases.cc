@@ -48,6 +48,7 @@ class Builder {
   void Reduce();
   void Nn();
   void Long();
+  void Attention();
 
  private:
   // `mask`: 1 with a weight, 2 with a bias.
@@ -320,6 +321,61 @@ void Builder::Nn() {
   }
 }
 
+void Builder::Attention() {
+  struct Sizes {
+    Extents q, k, v;
+  };
+  const auto sizes = [](int64_t batch, int64_t hq, int64_t hkv, int64_t sq, int64_t skv, int64_t d, int64_t dv) {
+    return Sizes{{batch, hq, sq, d}, {batch, hkv, skv, d}, {batch, hkv, skv, dv}};
+  };
+  const Tensor absent;
+  const auto add = [&](const Sizes& s, Tensor mask, Attrs attrs) { Add({Of(s.q), Of(s.k), Of(s.v), std::move(mask)}, std::move(attrs)); };
+  // Of each kind of mask, some rows of which exclude every key.
+  const auto excluding = [&](Extents shape, bool boolean) {
+    Tensor mask = Of(boolean ? DType::kBool : type_, std::move(shape));
+    const int64_t last = mask.shape.empty() ? 1 : mask.shape.back();
+    const Real excludes = boolean ? 0 : -INFINITY;
+    for (size_t i = 0; i < mask.values.size(); ++i) {
+      if (boolean) mask.values[i] = 1;
+      if (random_() % 3 == 0 || static_cast<int64_t>(i) / last % 7 == 3) mask.values[i] = excludes;
+    }
+    return mask;
+  };
+  const std::vector<Attrs> bounds = {{}, {{"causal", true}}, {{"window", int64_t{3}}}, {{"causal", true}, {"window", int64_t{2}}},
+                                     {{"causal", true}, {"window", std::numeric_limits<int64_t>::max()}, {"scale", -0.7}}};
+  for (const Attrs& attrs : bounds) {
+    add(sizes(2, 3, 3, 5, 9, 7, 4), absent, attrs);
+    add(sizes(1, 4, 2, 9, 5, 8, 8), absent, attrs);
+  }
+  for (const Sizes& s : {sizes(1, 1, 1, 1, 1, 1, 1), sizes(1, 6, 1, 3, 17, 16, 33), sizes(0, 2, 2, 3, 4, 5, 6), sizes(2, 0, 0, 3, 4, 5, 6),
+                         sizes(2, 0, 3, 3, 4, 5, 6), sizes(1, 2, 1, 0, 4, 5, 6), sizes(1, 2, 1, 3, 0, 5, 6), sizes(1, 2, 1, 3, 4, 0, 6),
+                         sizes(1, 2, 1, 3, 4, 5, 0), Sizes{{4, 6, 8}, {2, 10, 8}, {2, 10, 8}},
+                         Sizes{{2, 3, 2, 5, 8}, {2, 3, 1, 6, 8}, {2, 3, 1, 6, 4}}}) {
+    add(s, absent, {{"scale", 0.5}});
+  }
+  // Several blocks of queries and keys, of columns of value, and one query at a time.
+  for (const Attrs& attrs : {Attrs{}, Attrs{{"causal", true}}, Attrs{{"causal", true}, {"window", int64_t{40}}}}) {
+    add(sizes(1, 2, 1, 70, 150, 64, 80), absent, attrs);
+    add(sizes(1, 4, 2, 1, 200, 64, 64), absent, attrs);
+  }
+  add(sizes(1, 1, 1, 67, 70, 128, 130), absent, {{"causal", true}});
+  add(sizes(1, 1, 1, 5, 70, 300, 256), excluding({70}, true), {});
+  add(sizes(1, 1, 1, 3, 20, 33, 300), absent, {});
+  for (const bool boolean : {true, false}) {
+    for (const Extents& shape : {Extents{}, Extents{9}, Extents{5, 9}, Extents{4, 1, 9}, Extents{2, 1, 5, 9}, Extents{1, 4, 5, 1}, Extents{2, 4, 5, 9}}) {
+      add(sizes(2, 4, 2, 5, 9, 8, 8), excluding(shape, boolean), {});
+    }
+    add(sizes(2, 4, 2, 66, 80, 16, 16), excluding({2, 1, 66, 80}, boolean), {{"causal", true}});
+  }
+  // Large scores that grow with the key, so that each block has a new maximum; a NaN makes its query's results NaN.
+  const Sizes steep = sizes(1, 1, 1, 4, 300, 2, 3);
+  Tensor q = Of(steep.q, Values::kUnit), k = Of(steep.k, Values::kUnit);
+  for (size_t i = 0; i < k.values.size(); ++i) k.values[i] = Rounded(type_, k.values[i] * static_cast<Real>(i / 2));
+  for (Real& x : std::span(q.values).subspan(2)) x = Rounded(type_, -x);
+  q.values[7] = NAN;
+  Add({std::move(q), std::move(k), Of(steep.v), absent});
+}
+
 }  // namespace
 
 Tensor Make(DType type, Extents shape, Values values, Random& random) {
@@ -377,6 +433,8 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.Create();
   else if (row.family == "reduce")
     b.Reduce();
+  else if (row.family == "attention")
+    b.Attention();
   else
     b.Nn();
   return b.Take();

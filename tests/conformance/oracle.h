@@ -3,7 +3,10 @@
 //
 // Error model. An elementwise result may be off by the ulp bound of its primitives (ir/ops/expr.h) in the computing type, and by
 // half an ulp of a narrower result type; where a device has cheaper bodies for such types, by a further 1/128. A sum of n terms may be off
-// by (8 + n/32) eps of the sum of magnitudes: eight steps for the tree and the rest in 32 or more partial sums; a matrix product of depth k by (k + 2) eps, as its order is the library's. eps is of the computing type.
+// by (8 + n/32) eps of the sum of magnitudes: eight steps for the tree and the rest in 32 or more partial sums; a matrix product of depth k by (k + 2) eps, as its order is the library's. A score of attention is off as a
+// product of its depth that is scaled and masked, and each weight, exp(score - maximum), relatively by that, by 2 |score - maximum| + 16 eps for the
+// exponential and the maxima that came before the last, and by eps / 4 for each key, as sums are scaled anew for blocks of 16 keys or more; both
+// sums over n keys by n + 4 eps more. eps is of the computing type.
 #ifndef OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
 #define OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
 
@@ -56,6 +59,7 @@ bool ComputeElementwise(const OracleCall& call, Expected* e);
 bool ComputeShape(const OracleCall& call, Expected* e);
 bool ComputeReduce(const OracleCall& call, Expected* e);
 bool ComputeNn(const OracleCall& call, Expected* e);
+bool ComputeAttention(const OracleCall& call, Expected* e);
 bool ComputeCreate(const OracleCall& call, Expected* e);
 
 // Helpers.

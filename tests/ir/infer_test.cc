@@ -14,7 +14,8 @@ constexpr std::string_view kParams =
     "%x: f32[4, 8], %y: f32[8, 3], %s: f32[], %v: f32[8], %z: f32[0, 8], %a: f32[?a, 8], %b: f32[?b, 8], %bc: f32[?b, ?c], "
     "%i: i64[3], %j: i32[4, 2], %n: i64[], %t: bool[4, 8], %k: u64[2], %k3: u64[3], %h: f16[4, 8], %e: f8e4m3[4], %r4: f32[2, 1, "
     "4, 8], "
-    "%q: i8:q8_0[4, 32]";
+    "%q: i8:q8_0[4, 32], %q4: f32[2, 6, 5, 8], %k4: f32[2, 3, 7, 8], %v4: f32[2, 3, 7, 4], %q0: f32[2, 0, 5, 8], %k0: f32[2, 0, 7, 8], %v0: f32[2, 0, 7, 4], "
+    "%qs: f32[?b, ?c, 5, 8], %ks: f32[?b, ?a, ?k, 8], %m: bool[6, 5, 7], %ms: bool[?a, 1, 5, 7], %r5: f32[2, 2, 6, 5, 7], %d4: f64[2, 3, 7, 8]";
 
 // The type of %0, or the error without its position.
 std::string Infer(std::string_view node) {
@@ -24,9 +25,17 @@ std::string Infer(std::string_view node) {
   return message.substr(message.find(": ") + 2);
 }
 
+// The types of %0 and %1 of a node of two results, or the error without its position.
+std::string InferTwo(std::string_view node) {
+  const auto m = Parse("program @f(" + std::string(kParams) + ") -> (a, b) {\n%0, %1 = " + std::string(node) + "\nreturn %0, %1\n}", "t");
+  if (!m.ok()) return MessageOf(m.status()).substr(MessageOf(m.status()).find(": ") + 2);
+  const auto& results = m->functions[0].nodes[0].results;
+  return ToString(results[0], m->dims) + " " + ToString(results[1], m->dims);
+}
+
 // The constraints of the node, "?a == ?b: broadcast shapes".
-std::string Constraints(std::string_view node) {
-  auto m = Parse("program @f(" + std::string(kParams) + ") -> (out) {\n%0 = " + std::string(node) + "\nreturn %0\n}", "t");
+std::string Constraints(std::string_view node, std::string_view results = "%0") {
+  auto m = Parse("program @f(" + std::string(kParams) + ") -> (out) {\n" + std::string(results) + " = " + std::string(node) + "\nreturn %0\n}", "t");
   if (!m.ok()) return MessageOf(m.status());
   const auto typing = VerifyModule(*m);
   if (!typing.ok()) return MessageOf(typing.status());
@@ -206,6 +215,44 @@ TEST(Infer, Networks) {
           "cross_entropy_backward: shapes of grad and the loss differ: [8] x [?a, 8] x [3] (ranks 1 and 0)"}});
   EXPECT_EQ(Constraints("cross_entropy(%a, %i)"), "?a == 3: rows of logits and target");
   EXPECT_EQ(Constraints("matmul(%bc, %y)"), "?c == 8: inner dimensions");
+}
+
+TEST(Infer, Attention) {
+  constexpr std::string_view kOp = "scaled_dot_product_attention";
+  const Case cases[] = {
+      {"%q4, %k4, %v4)", "f32[2, 6, 5, 4] f32[2, 6, 5]"},
+      {"%q4, %k4, %v4, %m)", "f32[2, 6, 5, 4] f32[2, 6, 5]"},
+      {"%q4, %k4, %v4, %ms)", "f32[2, 6, 5, 4] f32[2, 6, 5]"},
+      {"%q4, %k4, %v4, %s) {causal = true, window = 3, scale = -2}", "f32[2, 6, 5, 4] f32[2, 6, 5]"},
+      {"%d4, %d4, %d4)", "f64[2, 3, 7, 8] f64[2, 3, 7]"},
+      {"%q0, %k0, %v0)", "f32[2, 0, 5, 4] f32[2, 0, 5]"},
+      {"%q0, %k4, %v4)", "f32[2, 0, 5, 4] f32[2, 0, 5]"},
+      {"%qs, %ks, %ks)", "f32[?b, ?c, 5, 8] f32[?b, ?c, 5]"},
+      {"%x, %x, %x)", "operand query: expected rank 3 or more, got f32[4, 8]"},
+      {"%q4, %x, %x)", "operand key: expected rank 4, got f32[4, 8]"},
+      {"%q4, %k4, %x)", "operand value: expected rank 4, got f32[4, 8]"},
+      {"%q4, %d4, %v4)", "operand key: expected f32 as in query, got f64[2, 3, 7, 8]"},
+      {"%q4, %k4, %q4)", "heads of key and value differ: [2, 6, 5, 8] x [2, 3, 7, 8] x [2, 6, 5, 8] (3 and 6)"},
+      {"%q4, %q4, %k4)", "heads of key and value differ: [2, 6, 5, 8] x [2, 6, 5, 8] x [2, 3, 7, 8] (6 and 3)"},
+      {"%k4, %q4, %q4)", "heads: expected a multiple of key's 6 for query, got 3 in [2, 3, 7, 8] x [2, 6, 5, 8] x [2, 6, 5, 8]"},
+      {"%q4, %k0, %v0)", "heads: expected a multiple of key's 0 for query, got 6 in [2, 6, 5, 8] x [2, 0, 7, 8] x [2, 0, 7, 4]"},
+      {"%r5, %r5, %r5, %r5)", "extents of mask and the scores differ: [2, 2, 6, 5, 7] x [2, 2, 6, 5, 7] x [2, 2, 6, 5, 7] x [2, 2, 6, 5, 7] (7 and 5)"},
+      {"%q4, %v4, %v4)", "head sizes of query and key differ: [2, 6, 5, 8] x [2, 3, 7, 4] x [2, 3, 7, 4] (8 and 4)"},
+      {"%r4, %k4, %v4)", "heads: expected a multiple of key's 3 for query, got 1 in [2, 1, 4, 8] x [2, 3, 7, 8] x [2, 3, 7, 4]"},
+      {"%q4, %k4, %v4, %t)", "extents of mask and the scores differ: [2, 6, 5, 8] x [2, 3, 7, 8] x [2, 3, 7, 4] x [4, 8] (4 and 5)"},
+      {"%q4, %k4, %v4, %h)", "operand mask: expected bool or f32 as in query, got f16[4, 8]"},
+      {"%q4, %k4, %v4, %i)", "operand mask: expected f64, f32, f16, bf16, bool, got i64[3]"},
+      {"%q4, %k4, %v4, %r5)", "operand mask: expected at most rank 4, got f32[2, 2, 6, 5, 7]"},
+      {"%q4, %k4, %v4) {window = -1}", "window: expected 0 or more, got -1"},
+      {"%q4, %k4, %v4) {scale = inf}", "scale: expected a finite number, got inf"},
+      {"%q4, %k4, %v4) {scale = nan}", "scale: expected a finite number, got nan"}};
+  for (const Case& c : cases) {
+    std::string got = InferTwo(std::string(kOp) + "(" + std::string(c.node));
+    if (got.starts_with(kOp)) got.erase(0, kOp.size() + 2);
+    EXPECT_EQ(got, c.want) << c.node;
+  }
+  EXPECT_EQ(Constraints("scaled_dot_product_attention(%q4, %k4, %v4, %ms)", "%0, %1"), "?a == 2: extents of mask and the scores");
+  EXPECT_EQ(Constraints("scaled_dot_product_attention(%qs, %ks, %ks)", "%0, %1"), "?c%?a == 0: remainder of query's heads by key's and 0");
 }
 
 TEST(Infer, ArityAndSegmentsOfTheInterface) {

@@ -24,6 +24,7 @@ constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {{"element
                                                                        {"softmax", "Softmax"},
                                                                        {"norm", "Normalisation"},
                                                                        {"matmul", "Matrix products"},
+                                                                       {"attention", "Attention"},
                                                                        {"loss", "Losses"}};
 
 std::string Default(const AttrValue& v) {

@@ -96,6 +96,7 @@ class Generator {
     // Logits and targets, which ops of random shapes would seldom meet.
     AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(3), m_.dims.Constant(4)}}, ParamMode::kIn);
     AddParam({.dtype = DType::kI64, .shape = {m_.dims.Constant(3)}}, ParamMode::kIn);
+    AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(4)}}, ParamMode::kIn);  // queries, keys and values
     for (int i = 0; i < o_.params; ++i) {
       TensorType type{.dtype = RandomDType(), .shape = RandomShape()};
       if (Small(type)) AddParam(std::move(type), o_.inouts && Chance(30) ? ParamMode::kInout : ParamMode::kIn);

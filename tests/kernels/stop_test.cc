@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "kernels/device/device.h"
@@ -51,6 +52,38 @@ TEST(Stop, IsSeenInsideALongRange) {
   EXPECT_EQ(Ones(kLength, kLength), uint64_t{kLength});
   EXPECT_EQ(Ones(kLength, 0), 0u);
   EXPECT_LT(Ones(kLength, 3), uint64_t{kLength} / 8);
+}
+
+// log(n) by attention to n keys of zeros: one query, so one range.
+float LogOfKeys(const Variant& variant, int64_t n, int64_t ranges) {
+  const std::vector<float> zeros(n);
+  float output = 0, log_sum_exp = 0;
+  const int64_t one[] = {1, 1, 1}, keys[] = {1, n, 1}, strides[] = {n, 1, 1};
+  void* const data = const_cast<float*>(zeros.data());
+  const opw_tensor operands[] = {{data, one, one, 1, OPW_F32, 0, 3, 1}, {data, keys, strides, n, OPW_F32, 0, 3, 1}, {data, keys, strides, n, OPW_F32, 0, 3, 1}, {}};
+  const opw_tensor results[] = {{&output, one, one, 1, OPW_F32, 0, 3, 1}, {&log_sum_exp, one, one, 1, OPW_F32, 0, 2, 1}};
+  const uint32_t starts[] = {0, 1, 2, 3, 4};
+  opw_attr attrs[3] = {};
+  attrs[2].kind = OPW_ATTR_FLOAT;
+  Limited runtime(ranges);
+  opw_call call{};
+  call.operands = operands;
+  call.starts = starts;
+  call.results = results;
+  call.attrs = attrs;
+  call.runtime = &runtime;
+  EXPECT_EQ(variant.kernel.run(&call), OPW_OK);
+  return log_sum_exp;
+}
+
+TEST(Stop, IsSeenByAttentionToManyKeys) {
+  const VariantTable table = BuildVariantTable(**OpenDevice("cpu", {}));
+  constexpr int64_t kKeys = 1 << 18;
+  for (const Variant& v : table.Of("scaled_dot_product_attention")) {
+    if (!v.unavailable.empty()) continue;
+    EXPECT_NEAR(LogOfKeys(v, kKeys, kKeys), std::log(static_cast<float>(kKeys)), 1e-4) << v.name;
+    EXPECT_LT(LogOfKeys(v, kKeys, 3), std::log(static_cast<float>(kKeys)) - 1) << v.name;
+  }
 }
 
 }  // namespace

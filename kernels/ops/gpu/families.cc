@@ -16,6 +16,7 @@ void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddCreateGpu(table, code);
   AddShapeGpu(table, code);
   AddMatmulGpu(table, code);
+  AddAttentionGpu(table, code);
   AddSoftmaxGpu(table, code);
   AddReduceGpu(table, code);
   AddScanGpu(table, code);

@@ -19,6 +19,7 @@ void AddElementwiseGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddCreateGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddShapeGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddMatmulGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddAttentionGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddSoftmaxGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddReduceGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddScanGpu(VariantTable& table, const std::shared_ptr<Code>& code);

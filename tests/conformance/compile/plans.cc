@@ -38,6 +38,8 @@ class LargeCases {
           Add({Of(x), Of(b)}, {{"transpose_x", false}, {"transpose_y", transposed}});
         }
       }
+    } else if (row_.family == "attention") {
+      for (const int64_t queries : {1, 4096}) Add({Of({2, 32, queries, 128}), Of({2, 8, 4096, 128}), Of({2, 8, 4096, 128}), {}}, {{"causal", true}});
     } else if (row_.name == "embedding") {
       Add({Of({50257, 4096}), {DType::kI64, {8192}, {}}}, {});
     } else if (row_.name == "add") {

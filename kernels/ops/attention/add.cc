@@ -1,0 +1,12 @@
+// The attention family's variants.
+#include "kernels/ops/attention/attention.h"
+#include "kernels/ops/families.h"
+
+namespace opwire::ops {
+
+void AddAttention(VariantTable& table, const Isa& isa) {
+  AddAttentionReference(table);
+  AddAttentionFast(table, isa);
+}
+
+}  // namespace opwire::ops

@@ -1,0 +1,16 @@
+// The parts of the attention family.
+#ifndef OPWIRE_KERNELS_OPS_ATTENTION_ATTENTION_H_
+#define OPWIRE_KERNELS_OPS_ATTENTION_ATTENTION_H_
+
+#include "kernels/select/isa.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::ops {
+
+void AddAttentionReference(VariantTable& table);
+// "avx512" and "avx2".
+void AddAttentionFast(VariantTable& table, const Isa& isa);
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_ATTENTION_ATTENTION_H_

@@ -1,0 +1,210 @@
+// Attention of a block of queries: one query a lane, so that maxima and sums need no step across lanes, and keys and values are read as they lie. The
+// includer defines OPWIRE_ISA. After Dao et al., "FlashAttention" (2022).
+#include "kernels/abi.h"
+#include "kernels/ops/attention/fast.h"
+#include "kernels/ops/simd/fold.h"
+
+namespace opwire::ops::OPWIRE_ISA {
+namespace {
+
+constexpr int64_t kKeys = 64;          // a block
+constexpr int64_t kBlocksUnasked = 8;  // between two looks at the stop word
+constexpr int kWideVectors = kVectorBytes == 64 ? 4 : 2;
+
+template <typename S>
+constexpr bool kAsComputed = false;
+template <>
+constexpr bool kAsComputed<float> = true;
+template <>
+constexpr bool kAsComputed<double> = true;
+
+// Rows in the computing type.
+template <typename E>
+struct Rows {
+  const E* data;
+  int64_t stride;
+};
+
+// Rows of n contiguous elements: where they lie, or converted into `to`.
+template <typename S, typename E>
+inline Rows<E> Widened(const S* from, int64_t rows, int64_t n, int64_t stride, E* to) {
+  if constexpr (kAsComputed<S>) {
+    return {from, stride};
+  } else {
+    constexpr int kLanes = Mem<S>::kLanes;
+    for (int64_t r = 0; r < rows; ++r) {
+      int64_t i = 0;
+      for (; i + kLanes <= n; i += kLanes) Mem<E>::Store(to + r * n + i, Mem<S>::Load(from + r * stride + i));
+      if (i < n) Mem<E>::StoreN(to + r * n + i, Mem<S>::LoadN(from + r * stride + i, n - i), n - i);
+    }
+    return {to, n};
+  }
+}
+
+template <typename S, int kVectors>
+class Block {
+  using E = typename Mem<S>::Compute;
+  static constexpr int kLanes = Mem<E>::kLanes, kQueries = kVectors * kLanes;
+  static constexpr int kAtOnce = kVectors == 1 ? 8 : 4;  // keys or columns of value, times vectors of queries: in registers
+  static_assert(kQueries <= kAttentionQueries);
+
+ public:
+  static void Run(const AttentionBlock& b) {
+    Block block(b);
+    for (int64_t j0 = b.first, asked = 1; j0 < b.last; j0 += kKeys, ++asked) {
+      if (asked % kBlocksUnasked == 0 && b.stopped(b.context)) return;
+      block.Take(j0, b.last - j0 < kKeys ? b.last - j0 : kKeys);
+    }
+    block.Finish();
+  }
+
+ private:
+  explicit Block(const AttentionBlock& block) : block_(block) {
+    for (int r = 0; r < kQueries; ++r) {  // lanes without a query repeat the last one
+      const int64_t at = block_.queries[r < block_.count ? r : block_.count - 1].query;
+      const Rows<E> row = Widened<S>(static_cast<const S*>(block_.query) + at, 1, block_.depth, 0, staged_);
+      for (int64_t l = 0; l < block_.depth; ++l) queries_[l * kQueries + r] = row.data[l] * static_cast<E>(block_.scale);
+    }
+    for (int64_t i = 0; i < block_.value_depth * kQueries; i += kLanes) Mem<E>::Store(sums_ + i, Vec<E>{});
+    for (int v = 0; v < kVectors; ++v) most_[v] = Splat(kNothing), total_[v] = Vec<E>{};
+  }
+
+  // Takes keys [j0, j0 + n) in.
+  void Take(int64_t j0, int64_t n) {
+    Score(Widened<S>(static_cast<const S*>(block_.key) + j0 * block_.key_row, n, block_.depth, block_.key_row, staged_), n);
+    if (block_.mask != nullptr) AddMask(j0, n);
+    for (int64_t r = 0; r < block_.count; ++r) {
+      const int64_t before = block_.queries[r].first - j0, after = block_.queries[r].last - j0;
+      for (int64_t j = 0; j < n && j < before; ++j) weights_[j * kQueries + r] = kNothing;
+      for (int64_t j = after > 0 ? after : 0; j < n; ++j) weights_[j * kQueries + r] = kNothing;
+    }
+    for (int v = 0; v < kVectors; ++v) {
+      E* const column = weights_ + v * kLanes;
+      Vec<E> larger = most_[v], sum{};
+      for (int64_t j = 0; j < n; ++j) larger = Larger()(larger, Mem<E>::Load(column + j * kQueries));
+      const Vec<E> base = larger == kNothing ? Vec<E>{} : larger, factor = Exp(most_[v] - base);
+      for (int64_t j = 0; j < n; ++j) {
+        const Vec<E> weight = Exp(Mem<E>::Load(column + j * kQueries) - base);
+        Mem<E>::Store(column + j * kQueries, weight);
+        sum += weight;
+      }
+      total_[v] = total_[v] * factor + sum;
+      most_[v] = larger;
+      for (int64_t c = 0; c < block_.value_depth; ++c) {
+        E* const to = sums_ + c * kQueries + v * kLanes;
+        Mem<E>::Store(to, Mem<E>::Load(to) * factor);
+      }
+    }
+    Accumulate(Widened<S>(static_cast<const S*>(block_.value) + j0 * block_.value_row, n, block_.value_depth, block_.value_row, staged_), n);
+  }
+
+  // weights[j][query] = the product of key j and the query.
+  void Score(Rows<E> keys, int64_t n) {
+    for (int64_t j = 0; j < n; j += kAtOnce) {
+      const E* rows[kAtOnce];
+      for (int i = 0; i < kAtOnce; ++i) rows[i] = keys.data + (j + i < n ? j + i : n - 1) * keys.stride;
+      Vec<E> products[kAtOnce][kVectors] = {};
+      for (int64_t l = 0; l < block_.depth; ++l) {
+        for (int v = 0; v < kVectors; ++v) {
+          const Vec<E> q = Mem<E>::Load(queries_ + l * kQueries + v * kLanes);
+          for (int i = 0; i < kAtOnce; ++i) products[i][v] = Fma(Splat(rows[i][l]), q, products[i][v]);
+        }
+      }
+      for (int i = 0; i < kAtOnce && j + i < n; ++i) {
+        for (int v = 0; v < kVectors; ++v) Mem<E>::Store(weights_ + (j + i) * kQueries + v * kLanes, products[i][v]);
+      }
+    }
+  }
+
+  void AddMask(int64_t j0, int64_t n) {
+    for (int64_t r = 0; r < block_.count; ++r) {
+      const int64_t at = block_.queries[r].mask + j0 * block_.mask_column;
+      if (block_.mask_is_bool) {
+        for (int64_t j = 0; j < n; ++j) {
+          if (static_cast<const uint8_t*>(block_.mask)[at + j * block_.mask_column] == 0) weights_[j * kQueries + r] = kNothing;
+        }
+      } else {
+        S row[kKeys];
+        E wide[kKeys];
+        for (int64_t j = 0; j < n; ++j) row[j] = static_cast<const S*>(block_.mask)[at + j * block_.mask_column];
+        const Rows<E> added = Widened<S>(row, 1, n, 0, wide);
+        for (int64_t j = 0; j < n; ++j) weights_[j * kQueries + r] += added.data[j];
+      }
+    }
+  }
+
+  // sums[c][query] += the products of the query's weights and column c of value.
+  void Accumulate(Rows<E> values, int64_t n) {
+    for (int64_t c = 0; c < block_.value_depth; c += kAtOnce) {
+      int64_t columns[kAtOnce];
+      Vec<E> s[kAtOnce][kVectors];
+      for (int i = 0; i < kAtOnce; ++i) {
+        columns[i] = c + i < block_.value_depth ? c + i : block_.value_depth - 1;
+        for (int v = 0; v < kVectors; ++v) s[i][v] = Mem<E>::Load(sums_ + columns[i] * kQueries + v * kLanes);
+      }
+      for (int64_t j = 0; j < n; ++j) {
+        const E* const row = values.data + j * values.stride;
+        for (int v = 0; v < kVectors; ++v) {
+          const Vec<E> w = Mem<E>::Load(weights_ + j * kQueries + v * kLanes);
+          for (int i = 0; i < kAtOnce; ++i) s[i][v] = Fma(Splat(row[columns[i]]), w, s[i][v]);
+        }
+      }
+      for (int i = 0; i < kAtOnce && c + i < block_.value_depth; ++i) {
+        for (int v = 0; v < kVectors; ++v) Mem<E>::Store(sums_ + (c + i) * kQueries + v * kLanes, s[i][v]);
+      }
+    }
+  }
+
+  void Finish() {
+    E logs[kQueries];
+    for (int v = 0; v < kVectors; ++v) {
+      const Mask<E> none = total_[v] == 0;
+      const Vec<E> factor = 1 / total_[v];
+      for (int64_t c = 0; c < block_.value_depth; ++c) {
+        E* const to = sums_ + c * kQueries + v * kLanes;
+        Mem<E>::Store(to, none ? Vec<E>{} : Mem<E>::Load(to) * factor);
+      }
+      Mem<E>::Store(logs + v * kLanes, none ? Splat(kNothing) : most_[v] + Log(total_[v]));
+    }
+    E row[kAttentionDepth];
+    for (int64_t r = 0; r < block_.count; ++r) {
+      static_cast<E*>(block_.log_sum_exp)[block_.queries[r].log_sum_exp] = logs[r];
+      for (int64_t c = 0; c < block_.value_depth; ++c) row[c] = sums_[c * kQueries + r];
+      S* const output = static_cast<S*>(block_.output) + block_.queries[r].output;
+      int64_t c = 0;
+      for (; c + kLanes <= block_.value_depth; c += kLanes) Mem<S>::Store(output + c, Mem<E>::Load(row + c));
+      if (c < block_.value_depth) Mem<S>::StoreN(output + c, Mem<E>::LoadN(row + c, block_.value_depth - c), block_.value_depth - c);
+    }
+  }
+
+  static constexpr E kNothing = -static_cast<E>(__builtin_inf());
+
+  const AttentionBlock& block_;
+  Vec<E> most_[kVectors], total_[kVectors];
+  alignas(64) E queries_[kAttentionDepth * kQueries];  // scaled, by elements of a head
+  alignas(64) E sums_[kAttentionDepth * kQueries];     // by columns of value
+  alignas(64) E weights_[kKeys * kQueries];            // by keys; before that scores
+  alignas(64) E staged_[kAsComputed<S> ? 1 : kKeys * kAttentionDepth];
+};
+
+template <typename S>
+constexpr void Set(AttentionLoops* loops, int type) {
+  constexpr int kLanes = Mem<S>::kLanes;
+  loops->wide[type] = Block<S, kWideVectors>::Run;
+  loops->narrow[type] = Block<S, 1>::Run;
+  loops->wide_queries[type] = kWideVectors * kLanes;
+  loops->narrow_queries[type] = kLanes;
+}
+
+constexpr AttentionLoops Loops() {
+  AttentionLoops loops{};
+  Set<double>(&loops, OPW_F64);
+  Set<float>(&loops, OPW_F32);
+  Set<Half>(&loops, OPW_F16);
+  Set<Brain>(&loops, OPW_BF16);
+  return loops;
+}
+constexpr AttentionLoops kAttentionLoops = Loops();
+
+}  // namespace
+}  // namespace opwire::ops::OPWIRE_ISA

@@ -1,0 +1,9 @@
+// The attention loops for avx512.
+#define OPWIRE_ISA avx512
+#include "kernels/ops/attention/blocks.inc.h"
+
+namespace opwire::ops {
+
+const AttentionLoops& AttentionLoopsAvx512() { return avx512::kAttentionLoops; }
+
+}  // namespace opwire::ops

@@ -1,0 +1,43 @@
+// Blocks of queries against all their keys, for the files built for an instruction set.
+#ifndef OPWIRE_KERNELS_OPS_ATTENTION_FAST_H_
+#define OPWIRE_KERNELS_OPS_ATTENTION_FAST_H_
+
+#include <stdint.h>
+
+namespace opwire::ops {
+
+inline constexpr int64_t kAttentionDepth = 256;  // the most of D and Dv
+inline constexpr int kAttentionQueries = 64;     // the most of a block, of any instruction set
+
+// Up to a block of queries that share their keys and values. Offsets and strides in elements; D, Dv and the output's columns are contiguous.
+struct AttentionBlock {
+  struct Query {
+    int64_t query, mask, output, log_sum_exp;  // where its rows begin
+    int64_t first, last;                       // the keys that causal and window leave
+  };
+  const void *query, *key, *value, *mask;
+  void *output, *log_sum_exp;
+  Query queries[kAttentionQueries];
+  int64_t count;                     // of queries; at least one
+  int64_t first, last;               // the keys that any of them may see
+  int64_t depth, value_depth;        // at most kAttentionDepth
+  int64_t key_row, value_row, mask_column;
+  bool mask_is_bool;
+  double scale;
+  bool (*stopped)(const void* context);  // asked every few milliseconds at the most
+  const void* context;
+};
+using AttentionLoop = void (*)(const AttentionBlock&);
+
+struct AttentionLoops {
+  AttentionLoop wide[16];    // of up to `queries` queries; by element type, null: none
+  AttentionLoop narrow[16];  // for calls of few queries
+  int64_t wide_queries[16], narrow_queries[16];
+};
+
+const AttentionLoops& AttentionLoopsAvx2();
+const AttentionLoops& AttentionLoopsAvx512();
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_ATTENTION_FAST_H_

@@ -1,0 +1,77 @@
+// The sizes and strides of an attention call. Not for files built for an instruction set.
+#ifndef OPWIRE_KERNELS_OPS_ATTENTION_SHAPES_H_
+#define OPWIRE_KERNELS_OPS_ATTENTION_SHAPES_H_
+
+#include <cmath>
+
+#include "kernels/ops/call.h"
+
+namespace opwire::ops {
+
+// Keys [first, last) that a query may see.
+struct KeyRange {
+  int64_t first, last;
+};
+
+// Query heads are walked as [batch..., Hkv, Hq / Hkv], in the order of the output: along the last of these axes key and value stay. All strides are in
+// elements; where there is no mask its strides are 0.
+struct AttentionShapes {
+  enum Tensor { kQuery, kKey, kValue, kMask, kOutput, kLogSumExp, kTensors };
+
+  int64_t queries, keys, depth, value_depth;  // Sq, Skv, D, Dv
+  int64_t heads = 1;                          // Hq, of all batches
+  int rank;                                   // of the axes that heads are walked by
+  int64_t extents[OPW_MAX_RANK];
+  int64_t strides[kTensors][OPW_MAX_RANK];
+  int64_t row[kTensors], column[kTensors];  // along positions, and along D, Dv or Skv; a logsumexp has no columns
+  bool causal;
+  int64_t window;  // 0: none; at most Sq + Skv, which is none either
+  double scale;
+
+  explicit AttentionShapes(const opw_call* c) {
+    const opw_tensor& q = Operand(c, 0);
+    const opw_tensor& k = Operand(c, 1);
+    const opw_tensor& v = Operand(c, 2);
+    const opw_tensor& m = Operand(c, 3);
+    const int batch = q.rank - 3;
+    queries = q.shape[batch + 1], keys = k.shape[batch + 1], depth = q.shape[batch + 2], value_depth = v.shape[batch + 2];
+    const int64_t key_heads = k.shape[batch], group = key_heads == 0 ? 1 : q.shape[batch] / key_heads;
+    rank = batch + 2;
+    std::copy_n(q.shape, batch, extents);
+    extents[batch] = key_heads, extents[batch + 1] = group;
+    for (int a = 0; a < rank; ++a) heads *= extents[a];
+    Place(kQuery, q, 0, group);
+    Place(kKey, k, 0, 0);
+    Place(kValue, v, 0, 0);
+    Place(kMask, m, Absent(m) ? q.rank : q.rank - m.rank, group);
+    Place(kOutput, c->results[0], 0, group);
+    Place(kLogSumExp, c->results[1], 0, group);
+    causal = c->attrs[0].value.i != 0;
+    window = std::min(c->attrs[1].value.i, queries + keys);
+    const double given = c->attrs[2].value.f;
+    scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, depth)));
+  }
+
+  // What causal and window leave for query i.
+  KeyRange KeysOf(int64_t i) const {
+    const int64_t at = i + keys - queries;  // the position of the key that is the query's own
+    const int64_t last = causal ? std::min(keys, at + 1) : keys;
+    return {window > 0 ? std::max<int64_t>(0, at - window + 1) : 0, std::max<int64_t>(0, last)};
+  }
+
+ private:
+  // `missing` axes of the shape in front are not there, and broadcast. group 0: the heads of t are keys'.
+  void Place(Tensor which, const opw_tensor& t, int missing, int64_t group) {
+    const auto stride = [&](int a) { return a < missing || a - missing >= t.rank || t.shape[a - missing] == 1 ? 0 : t.strides[a - missing]; };
+    const int head = std::max(rank, 2) - 2;  // which says to the compiler that there are two
+    for (int a = 0; a < head; ++a) strides[which][a] = stride(a);
+    strides[which][head] = stride(head) * std::max<int64_t>(1, group);
+    strides[which][head + 1] = group == 0 ? 0 : stride(head);
+    row[which] = stride(head + 1);
+    column[which] = stride(head + 2);
+  }
+};
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_ATTENTION_SHAPES_H_

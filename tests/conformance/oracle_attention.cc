@@ -1,0 +1,100 @@
+// Attention.
+#include <cmath>
+
+#include "tests/conformance/oracle.h"
+
+namespace opwire::conformance {
+namespace {
+
+// One key that a query sees.
+struct Seen {
+  int64_t at;  // its row in key and value
+  Real score, error;
+};
+
+class Attention {
+ public:
+  explicit Attention(const OracleCall& c)
+      : q_(c.In(0)), k_(c.In(1)), v_(c.In(2)), mask_(c.In(3)), rank_(q_.rank()), causal_(c.Bool(0)), window_(c.Int(1)), scale_(c.Float(2)) {
+    if (scale_ == 0) scale_ = 1 / std::sqrt(std::fmax(static_cast<Real>(q_.shape.back()), 1));
+    eps_ = Eps(ComputingType(q_.dtype));
+  }
+
+  // Of the query at `index` of [..., Hq, Sq], which is row `row` of query.
+  void Query(const Extents& index, int64_t row, Expected* e) const {
+    const std::vector<Seen> seen = SeenBy(index, row);
+    Real most = -INFINITY, total = 0, off = 0;
+    for (const Seen& s : seen) most = std::fmax(most, s.score);
+    std::vector<Real> p, relative;
+    for (const Seen& s : seen) {
+      p.push_back(std::exp(s.score - most));
+      relative.push_back(s.error + (2 * std::fabs(s.score - most) + 16 + static_cast<Real>(k_.shape[rank_ - 2]) / 4) * eps_);
+      total += p.back();
+      off += p.back() * relative.back();
+    }
+    const Real terms = static_cast<Real>(seen.size()), tiny = std::ldexp(eps_, q_.dtype == DType::kF64 ? -970 : -103);
+    const int64_t columns = v_.shape.back();
+    for (int64_t l = 0; l < columns && !seen.empty(); ++l) {
+      Real sum = 0, magnitude = 0, error = 0;
+      for (size_t j = 0; j < seen.size(); ++j) {
+        const Real v = v_.values[seen[j].at * columns + l];
+        sum += p[j] * v;
+        magnitude += (p[j] + tiny) * std::fabs(v);
+        error += p[j] * relative[j] * std::fabs(v);
+      }
+      const Real y = sum / total;
+      e->results[0].tensor.values[row * columns + l] = y;
+      e->results[0].error[row * columns + l] =
+          (error + std::fabs(y) * off + (2 * terms + 8) * eps_ * magnitude) / total + Ulp(q_.dtype, y) / 2 + tiny;
+    }
+    const Real log_sum = most + std::log(total);
+    e->results[1].tensor.values[row] = seen.empty() ? -INFINITY : log_sum;
+    e->results[1].error[row] = seen.empty() ? 0 : off / total + (terms + 8 + 2 * std::fabs(most) + 2 * std::log(total)) * eps_;
+  }
+
+ private:
+  std::vector<Seen> SeenBy(const Extents& index, int64_t row) const {
+    const int64_t keys = k_.shape[rank_ - 2], depth = q_.shape.back(), own = index.back() + keys - q_.shape[rank_ - 2];
+    Extents key(index.begin(), index.end() - 1), score = index;
+    key.back() = key.back() * k_.shape[rank_ - 3] / q_.shape[rank_ - 3];
+    const int64_t head = Flat({k_.shape.begin(), k_.shape.end() - 2}, key);
+    score.push_back(0);
+    std::vector<Seen> seen;
+    for (int64_t& j = score.back(); j < keys; ++j) {
+      if ((causal_ && j > own) || (window_ > 0 && j <= own - window_)) continue;
+      const Real mask = mask_.dtype == DType::kInvalid ? 0 : mask_.values[BroadcastFlat(mask_.shape, score)];
+      if (mask_.dtype == DType::kBool ? mask == 0 : mask == -INFINITY) continue;
+      const Real added = mask_.dtype == DType::kBool ? 0 : mask;
+      Seen s{head * keys + j, 0, 0};
+      for (int64_t l = 0; l < depth; ++l) {
+        const Real product = scale_ * q_.values[row * depth + l] * k_.values[s.at * depth + l];
+        s.score += product;
+        s.error += (static_cast<Real>(depth) + 4) * eps_ * std::fabs(product);
+      }
+      s.score += added;
+      s.error += eps_ * (std::fabs(added) + std::fabs(s.score));
+      seen.push_back(s);
+    }
+    return seen;
+  }
+
+  const Tensor &q_, &k_, &v_, &mask_;
+  const int rank_;
+  const bool causal_;
+  const int64_t window_;
+  Real scale_, eps_;
+};
+
+}  // namespace
+
+bool ComputeAttention(const OracleCall& c, Expected* e) {
+  if (c.row->name != "scaled_dot_product_attention") return false;
+  for (Expected::Result& r : e->results) r.error.resize(r.tensor.elements());
+  const Attention attention(c);
+  const Extents& queries = e->results[1].tensor.shape;
+  Extents index(queries.size(), 0);
+  for (int64_t row = 0; row < Count(queries); ++row, NextIndex(queries, &index)) attention.Query(index, row, e);
+  return true;
+}
+
+}  // namespace opwire::conformance
