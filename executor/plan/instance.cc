@@ -6,7 +6,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "executor/plan/scratch.h"
 #include "executor/run/crash_record.h"
+#include "executor/run/graphs.h"
 #include "ir/wire/message.h"
+#include "kernels/select/failure.h"
 
 namespace opwire {
 namespace {
@@ -31,8 +33,21 @@ int CopyBytes(const opw_call* c) {
   return OPW_OK;
 }
 
-uint32_t EstimateNanos(const OpCost& cost) {
-  const double ns = 20 + std::max(cost.bytes / 10, cost.flops / 10);
+// The same by the device, where the calling thread does not reach its memory.
+int CopyOnDevice(const opw_call* c) {
+  const Status status = static_cast<Device*>(const_cast<void*>(c->context))->Copy(c->results[0].data, c->operands[0].data, c->operands[0].elements, 0);
+  if (status.ok()) return OPW_OK;
+  NoteFailure(status);
+  return OPW_FAILED;
+}
+
+const DeviceInfo& MachineOf(const Device* device) {
+  static const auto* const host = new DeviceInfo();
+  return device ? device->info() : *host;
+}
+
+uint32_t EstimateNanos(const OpCost& cost, const DeviceInfo& device) {
+  const double ns = device.call_ns + std::max(cost.bytes / device.bytes_per_ns, cost.flops / device.flops_per_ns);
   return ns < 4e9 ? static_cast<uint32_t>(ns) : UINT32_MAX;
 }
 
@@ -301,8 +316,8 @@ class Instance::Builder {
     const DType dtype = KeyDType(row, node, types_.types);
     const VariantTable::Asks asks = [&](const Variant& v) { running_->Step(CrashRecord::Mark(node_, v.label)); };
     Choices* const choices = p_.kernels->choices.get();
-    // Some sizes are no work, and take no measuring.
-    if (!choices || call.results[0].elements == 0) return variants_.Choose(node.op, dtype, call, node.pin, asks);
+    // Some sizes are no work, and take no measuring; and what is measured is the calling thread's.
+    if (!choices || options_.device || call.results[0].elements == 0) return variants_.Choose(node.op, dtype, call, node.pin, asks);
     return variants_.Choose(node.op, dtype, call, node.pin, *choices, expected_ns, asks);
   }
 
@@ -332,7 +347,7 @@ class Instance::Builder {
     out_->starts_.push_back(start);
     call.attrs = LowerAttrs(n);
 
-    step.cost_ns = EstimateNanos(CostOf(row, node, static_cast<uint32_t>(first)));
+    step.cost_ns = EstimateNanos(CostOf(row, node, static_cast<uint32_t>(first)), MachineOf(options_.device));
     call.runtime = options_.runtime;  // its number of threads is part of what is prepared
     OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, Choose(row, node, call, step.cost_ns));
     const opw_kernel& kernel = variant->kernel;
@@ -344,7 +359,10 @@ class Instance::Builder {
     call.context = kernel.context;
     running_->Step(step.mark);
     if (kernel.prepare) {
-      if (kernel.prepare(&call, &call.state, &workspace) != OPW_OK) return Internal("{}@{} could not be prepared", node.op, variant->name);
+      if (kernel.prepare(&call, &call.state, &workspace) != OPW_OK) {
+        const Status why = TakeFailure();
+        return Internal("{}@{} could not be prepared{}{}", node.op, variant->name, why.ok() ? "" : ": ", why.ok() ? "" : MessageOf(why));
+      }
       if (kernel.release) out_->prepared_.push_back({kernel.release, call.state});
       if (workspace < 0) return Internal("{}@{} asked for a workspace of {} bytes", node.op, variant->name, workspace);
     }
@@ -405,9 +423,9 @@ class Instance::Builder {
 
   Status AddCopy(const Place& from, const Place& to, int64_t bytes) {
     Step step{};
-    step.run = &CopyBytes;
+    step.run = options_.device ? &CopyOnDevice : &CopyBytes;
     step.mark = CrashRecord::Mark(static_cast<uint32_t>(f_.nodes.size()), UINT32_MAX);
-    step.cost_ns = EstimateNanos({0, static_cast<double>(2 * bytes)});
+    step.cost_ns = EstimateNanos({0, static_cast<double>(2 * bytes)}, MachineOf(options_.device));
     for (const Place* place : {&from, &to}) {
       opw_tensor t{};
       t.elements = bytes;
@@ -417,6 +435,7 @@ class Instance::Builder {
     step.call.operands = &out_->tensors_[out_->tensors_.size() - 2];
     step.call.results = &out_->tensors_.back();
     step.call.runtime = options_.runtime;
+    step.call.context = options_.device;
     out_->steps_.push_back(step);
     return absl::OkStatus();
   }
@@ -482,22 +501,26 @@ StatusOr<std::unique_ptr<Instance>> Instance::Build(const Program& program, uint
 
 void Instance::FreeAligned::operator()(uint8_t* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
 
+Instance::Instance(const Program& program, uint32_t function) : program_(program), function_(function) {}
+
 Instance::~Instance() {
+  graphs.reset();  // which hold what the kernels have prepared
   for (const Prepared& p : prepared_) p.release(p.state);
 }
 
 void Instance::BindScratch(uint8_t* base) {
   if (base == scratch_) return;
   scratch_ = base;
+  ++bindings_;
   for (const ScratchPatch& p : scratch_patches_) *p.slot = base + p.offset;
 }
 
-void Instance::BindParam(int param, void* data) { param_patches_[param].Set(data); }
+void Instance::BindParam(int param, void* data) { bindings_ += param_patches_[param].Set(data); }
 
 void Instance::BindResult(int result, void* data) {
   if (!data) data = owned_.empty() ? static_cast<void*>(scratch_ + result_scratch_[result]) : owned_[result_scratch_[result]].get();
   result_data_[result] = data;
-  result_patches_[result].Set(data);
+  bindings_ += result_patches_[result].Set(data);
 }
 
 }  // namespace opwire

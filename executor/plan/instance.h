@@ -12,8 +12,11 @@
 #include "executor/plan/program.h"
 #include "ir/wire/clock.h"
 #include "kernels/abi.h"
+#include "kernels/device/device.h"
 
 namespace opwire {
+
+class Graphs;
 
 // One kernel call. Kept small: a long program is read from memory step by step.
 struct Step {
@@ -29,6 +32,7 @@ const std::string& LabelOf(const Step& step, const VariantTable& variants);
 
 struct InstanceOptions {
   opw_runtime* runtime = nullptr;
+  Device* device = nullptr;  // whose the memory is, where it is not the host's
   bool no_arena = false;     // every value in heap memory of its own, for sanitizers,
   int64_t most = INT64_MAX;  // of which there may be so much
   class CrashRecord* crash = nullptr;  // notes whose code runs while kernels are measured and prepared; may be null
@@ -70,18 +74,24 @@ class Instance {
   const Program& program() const { return program_; }
   uint32_t function() const { return function_; }
 
+  // Changes with each address that is bound anew.
+  uint64_t bindings() const { return bindings_; }
+
   bool busy = false;     // a run that has begun holds it
   Nanos took = kNever;   // its last run
+  std::unique_ptr<Graphs> graphs;  // of a device that has them, from the second run on
 
  private:
   class Builder;
   struct Patches {
     std::vector<void**> slots;
     void* current = nullptr;
-    void Set(void* data) {
-      if (data == current) return;
+    // Whether that changed anything.
+    bool Set(void* data) {
+      if (data == current) return false;
       current = data;
       for (void** s : slots) *s = data;
+      return !slots.empty();
     }
   };
   struct ScratchPatch {
@@ -97,7 +107,7 @@ class Instance {
     void* state;
   };
 
-  Instance(const Program& program, uint32_t function) : program_(program), function_(function) {}
+  Instance(const Program& program, uint32_t function);
 
   const Program& program_;  // owns this
   uint32_t function_;
@@ -117,6 +127,7 @@ class Instance {
   std::vector<ScratchPatch> scratch_patches_;
   std::vector<int64_t> result_scratch_;            // offset of each result when it is not kept
   std::vector<void*> result_data_;
+  uint64_t bindings_ = 1;
   uint8_t* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
 };

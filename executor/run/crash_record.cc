@@ -48,7 +48,7 @@ Death CrashRecord::DeathIn(int fd) {
 }
 
 std::string Death::ToString() const {
-  const std::string how = fault == SIGXCPU ? ", for it did not return" : fault == SIGTERM ? ", for it ended the process" : fault ? fmt::format(", by signal {} ({})", fault, strsignal(fault)) : "";
+  const std::string how = fault == SIGXCPU ? ", for it did not return" : fault == SIGTERM ? ", for it ended the process" : fault == kDeviceFaultSignal ? ", for the device failed" : fault ? fmt::format(", by signal {} ({})", fault, strsignal(fault)) : "";
   return any() ? fmt::format("{} ({}){}", kernel, where, how) : "";
 }
 

@@ -14,11 +14,14 @@
 
 namespace opwire {
 
+// In place of a signal: the device failed, and the process ended itself.
+inline constexpr int kDeviceFaultSignal = 128;
+
 // How a process ended in the middle of a run.
 struct Death {
   std::string kernel;  // "matmul@onednn"; empty: it ended in peace
   std::string where;   // "node %3 of @mlp"
-  int fault = 0;       // the signal that the process itself raised, SIGXCPU for a kernel that did not return, SIGTERM for one that called
+  int fault = 0;       // kDeviceFaultSignal, or the signal that the process itself raised, SIGXCPU for a kernel that did not return, SIGTERM for one that called
                        // exit; 0: it was killed from outside
 
   bool any() const { return !kernel.empty(); }

@@ -1,12 +1,10 @@
 // Reserving and backing scratch memory.
 #include "executor/run/lane.h"
 
-#include <sys/mman.h>
-
 namespace opwire {
 
 Lanes::~Lanes() {
-  for (const auto& lane : lanes_) munmap(lane->base, static_cast<size_t>(capacity_));
+  for (const auto& lane : lanes_) device_.Unreserve(lane->base);
 }
 
 StatusOr<Lane*> Lanes::Acquire(int64_t bytes) {
@@ -18,8 +16,7 @@ StatusOr<Lane*> Lanes::Acquire(int64_t bytes) {
   }
   if (!lane) {
     if (lanes_.size() == kMaxLanes) return nullptr;
-    void* base = mmap(nullptr, static_cast<size_t>(capacity_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) return ResourceExhausted("scratch memory: no {} bytes of address space", capacity_);
+    OPWIRE_ASSIGN_OR_RETURN(void* const base, device_.Reserve(capacity_));
     lanes_.push_back(std::make_unique<Lane>());
     lane = lanes_.back().get();
     lane->base = static_cast<uint8_t*>(base);
@@ -30,6 +27,7 @@ StatusOr<Lane*> Lanes::Acquire(int64_t bytes) {
       return ResourceExhausted("out of memory: the run needs {} bytes of scratch memory, the executor holds {} of {}", bytes, budget_->in_use,
                                budget_->limit);
     }
+    OPWIRE_RETURN_IF_ERROR(device_.Resize(lane->base, bytes));
     lane->committed = bytes;
     budget_->Take(more);
   }
@@ -39,8 +37,7 @@ StatusOr<Lane*> Lanes::Acquire(int64_t bytes) {
 
 void Lanes::Trim() {
   for (const auto& lane : lanes_) {
-    if (lane->busy || lane->committed == 0) continue;
-    madvise(lane->base, static_cast<size_t>(lane->committed), MADV_DONTNEED);
+    if (lane->busy || lane->committed == 0 || !device_.Resize(lane->base, 0).ok()) continue;
     budget_->in_use -= lane->committed;
     lane->committed = 0;
   }

@@ -1,4 +1,4 @@
-// Scratch memory for runs: a few lanes of reserved address space, backed on demand. A run holds a lane from its first step to its last,
+// Scratch memory for runs: a few lanes of the device's address space, backed on demand. A run holds a lane from its first step to its last,
 // so one that was put aside keeps its values.
 #ifndef OPWIRE_EXECUTOR_RUN_LANE_H_
 #define OPWIRE_EXECUTOR_RUN_LANE_H_
@@ -20,8 +20,8 @@ struct Lane {
 
 class Lanes {
  public:
-  // Each lane may grow to `capacity` bytes. `budget` outlives the lanes.
-  Lanes(int64_t capacity, MemoryBudget* budget) : capacity_(capacity), budget_(budget) {}
+  // Each lane may grow to `capacity` bytes. Device and budget outlive the lanes.
+  Lanes(Device& device, int64_t capacity, MemoryBudget* budget) : device_(device), capacity_(capacity), budget_(budget) {}
   ~Lanes();
   Lanes(const Lanes&) = delete;
 
@@ -37,6 +37,7 @@ class Lanes {
   static constexpr int kMaxLanes = 16;
 
  private:
+  Device& device_;
   int64_t capacity_;
   MemoryBudget* budget_;
   std::vector<std::unique_ptr<Lane>> lanes_;

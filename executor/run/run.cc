@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "executor/run/crash_record.h"
+#include "executor/run/graphs.h"
+#include "kernels/select/failure.h"
 
 namespace opwire {
 namespace {
@@ -15,6 +17,9 @@ enum : uint8_t { kNotWanted = 0, kInlineResult = 1, kKept = 2 };
 constexpr size_t kProfiledSteps = 8192;           // the most that a reply tells of
 constexpr int64_t kProfileBytes = 256 << 10;      // that they take
 constexpr uint32_t kClockEveryNanos = 50'000;  // of estimated work
+constexpr uint32_t kWaitEveryNanos = 400'000;  // of what a device does by itself
+constexpr int64_t kAlignment = 64;
+constexpr size_t kScalarBytes = 64;
 
 TensorKey KeyOf(const fb::Binding& b) { return {b.attachment(), b.value()}; }
 
@@ -44,13 +49,15 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment, 
     OPWIRE_RETURN_IF_ERROR(BindSymbols(f));
     OPWIRE_RETURN_IF_ERROR(FindInstance(env));
     OPWIRE_RETURN_IF_ERROR(CheckShapes(f));
-    OPWIRE_ASSIGN_OR_RETURN(lane_, env.lanes->Acquire(instance_->scratch_bytes()));
+    const bool on_device = !env.device->info().host_memory;
+    OPWIRE_ASSIGN_OR_RETURN(lane_, env.lanes->Acquire(instance_->scratch_bytes() + (on_device ? kAlignment + inline_bytes_ : 0)));
     if (!lane_) {
       wait = true;
       return Unavailable("all lanes are busy");
     }
     OPWIRE_RETURN_IF_ERROR(TakeResults(store));
     OPWIRE_RETURN_IF_ERROR(TakeInouts(store, f));
+    if (on_device) OPWIRE_RETURN_IF_ERROR(Upload(env));
     Bind(f);
     return absl::OkStatus();
   };
@@ -70,7 +77,6 @@ Status Run::Resolve(Store& store) {
   const size_t got = message_->bindings() ? message_->bindings()->size() : 0;
   if (got != params) return InvalidArgument("run of @{}: expected {} bindings, got {}", f.name, params, got);
   inputs_.assign(params, {});
-  scalars_.assign(params, 0);
   inline_.clear();
   size_t inline_words = 0, inline_bytes = 0, shapes_at = 0;
   const size_t shapes = message_->shapes() ? message_->shapes()->size() : 0;
@@ -78,6 +84,7 @@ Status Run::Resolve(Store& store) {
   for (size_t i = 0; i < params; ++i) {
     const fb::Binding& b = *message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(i));
     if (b.kind() == kInline) inline_words += (b.size() + 63) / 64 * 8;
+    if (b.kind() == kScalar) inline_words += kScalarBytes / 8;
     if (b.kind() == kInline && (b.size() > payload || b.value() > payload - b.size())) {
       return InvalidArgument("run of @{}: %{} lies outside the payload of {} bytes", f.name, f.params[i].name, payload);
     }
@@ -89,6 +96,8 @@ Status Run::Resolve(Store& store) {
   }
   inline_.resize(inline_words + 8);
   uint8_t* at = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(inline_.data()) + 63) / 64 * 64);
+  inline_begin_ = at;
+  inline_bytes_ = static_cast<int64_t>(inline_words * 8);
   for (size_t i = 0; i < params; ++i) {
     const Param& p = f.params[i];
     const fb::Binding& b = *message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(i));
@@ -109,10 +118,13 @@ Status Run::Resolve(Store& store) {
         encoding = (*tensor)->encoding;
         break;
       }
-      case kScalar:
-        scalars_[i] = b.value();
-        in.data = &scalars_[i];
+      case kScalar: {
+        const uint64_t value = b.value();
+        std::memcpy(at, &value, sizeof value);
+        in.data = at;
+        at += kScalarBytes;
         break;
+      }
       case kDim: break;
       case kInline: {
         if (b.rank() > kMaxRank || b.rank() > shapes - shapes_at) {
@@ -181,7 +193,7 @@ Status Run::FindInstance(const RunEnvironment& env) {
     return absl::OkStatus();
   }
   OPWIRE_ASSIGN_OR_RETURN(auto built, Instance::Build(*program_, message_->function(), symbols_,
-                                                      {env.device->runtime(), env.no_arena, env.lanes->capacity(), env.crash}));
+                                                      {env.device->runtime(), env.device->info().host_memory ? nullptr : env.device, env.no_arena, env.lanes->capacity(), env.crash}));
   instance_ = built.get();
   ready.insert(ready.begin(), std::move(built));
   for (size_t i = ready.size(); i-- > 1 && static_cast<int64_t>(ready.size()) > env.max_instances;) {
@@ -250,7 +262,7 @@ Status Run::TakeInouts(Store& store, const Function& f) {
     if (t.buffer.Shared()) {
       // Somebody else reads the old bytes: a transfer, or a copy that was free until now.
       OPWIRE_ASSIGN_OR_RETURN(BufferRef own, store.Allocate(t.buffer->bytes()));
-      std::memcpy(own->data(), t.buffer->data(), static_cast<size_t>(own->bytes()));
+      OPWIRE_RETURN_IF_ERROR(store.CopyInto(own, t.buffer));
       t.buffer = std::move(own);
       inputs_[i].data = t.buffer->data();
     }
@@ -261,6 +273,55 @@ Status Run::TakeInouts(Store& store, const Function& f) {
     if (in.tensor) held_.push_back(in.tensor->buffer);
   }
   return absl::OkStatus();
+}
+
+// A device that fails while it works does nothing more. Which of several steps it was is not known.
+void Run::Lost(const RunEnvironment& env, const CrashRecord::Running& running, uint32_t unfinished, const Status& why) {
+  if (unfinished > 1) running.Step(CrashRecord::Mark(0, UINT32_MAX));
+  if (absl::IsInternal(why) && env.on_fault) env.on_fault(why);
+}
+
+Status Run::Upload(const RunEnvironment& env) {
+  if (inline_bytes_ == 0) return absl::OkStatus();
+  uint8_t* const there = lane_->base + (instance_->scratch_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  for (Input& in : inputs_) {
+    const auto* data = static_cast<const uint8_t*>(in.data);
+    if (data >= inline_begin_ && data < inline_begin_ + inline_bytes_) in.data = there + (data - inline_begin_);
+  }
+  return env.device->Copy(there, inline_begin_, inline_bytes_, 0);
+}
+
+Status Run::Settle(const RunEnvironment& env) {
+  if (env.device->info().host_memory) {
+    inline_results_ = nullptr;
+    return absl::OkStatus();
+  }
+  inline_results_ = env.inline_results;
+  if (!inline_results_) return ResourceExhausted("no host memory for the results of runs");
+  uint8_t* at = inline_results_;
+  for (size_t r = 0; r < instance_->results().size() && pc_ == instance_->steps().size() && failure_.ok(); ++r) {
+    if (message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() != kInlineResult) continue;
+    const int64_t bytes = instance_->results()[r].bytes;
+    OPWIRE_RETURN_IF_ERROR(env.device->Copy(at, ResultData(r), bytes, 0));
+    at += (bytes + 15) / 16 * 16;
+  }
+  return env.device->Synchronize();
+}
+
+const void* Run::ResultData(size_t r) const {
+  const int inout = instance_->InoutOf(static_cast<int>(r));
+  return inout >= 0 ? inputs_[static_cast<size_t>(inout)].data : instance_->ResultData(static_cast<int>(r));
+}
+
+void Run::ReadFlags(const RunEnvironment& env) {
+  const RunFlags flags = env.device->TakeFlags();
+  flags_ |= flags.raised;
+  if (flags.out_of_range_operand < 0 || !failure_.ok()) return;
+  const OpRow& row = *program_->typing.functions[message_->function()].nodes[flags.out_of_range_step].row;
+  const auto operand = static_cast<size_t>(flags.out_of_range_operand);
+  failure_ = WithSite(OutOfRange("{}: operand {} has a value outside its domain at position {}", row.name,
+                                 operand < row.operands.size() ? row.operands[operand].name : std::to_string(operand), flags.out_of_range_position),
+                      SiteOfStep(flags.out_of_range_step));
 }
 
 void Run::Bind(const Function& f) {
@@ -284,31 +345,36 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
   const CrashRecord::Running running(env.crash, program_->module.functions[message_->function()].name);
   const std::span<const Step> steps = instance_->steps();
   const std::atomic<uint32_t>& stop = env.device->stop();
+  const bool on_host = env.device->info().host_memory;
+  const uint32_t look_every = on_host ? kClockEveryNanos : kWaitEveryNanos;
+  uint32_t unfinished = 0;  // steps whose end is not known
   const Nanos begun = env.clock();
   const bool profile = message_->profile();
-  uint32_t since_clock = 0;
+  uint64_t since_clock = 0;
   Outcome outcome = Outcome::kDone;
+  const auto call = [&](uint32_t i) {
+    // A run that meets a value outside its domain goes on to its end; its status is that of the first such value.
+    if (steps[i].checks_values) env.device->NoteStep(steps[i].node());
+    return steps[i].run(&steps[i].call);
+  };
+  // From the second run on: the first has compiled what it needs, and may be the only one.
+  if (!on_host && pc_ == 0 && !instance_->graphs && instance_->took != kNever) instance_->graphs = std::make_unique<Graphs>(*env.device, *instance_);
+  Graphs* const graphs = profile ? nullptr : instance_->graphs.get();
   while (pc_ < steps.size() && !aborted_) {
     const Step& s = steps[pc_];
     running.Step(s.mark);
     const Nanos step_begun = profile ? env.clock() : 0;
-    const int rc = s.run(&s.call);
-    if (profile) step_ns_.push_back(static_cast<uint64_t>(env.clock() - step_begun));
-    if (rc != OPW_OK) {
-      failure_ = WithSite(Internal("{} failed", LabelOf(s, program_->kernels->variants)), SiteOfStep(s.node()));
-      break;
+    const bool replayed = graphs && graphs->Run(pc_, call).ok();
+    int rc = replayed ? OPW_OK : call(pc_);
+    if (profile) {
+      if (!on_host && rc == OPW_OK && !env.device->Synchronize().ok()) rc = OPW_FAILED;
+      step_ns_.push_back(static_cast<uint64_t>(env.clock() - step_begun));
     }
-    if (s.checks_values) {
-      const RunFlags flags = env.device->TakeFlags();
-      flags_ |= flags.raised;
-      if (flags.out_of_range_operand >= 0 && failure_.ok()) {
-        const OpRow& row = *program_->typing.functions[message_->function()].nodes[s.node()].row;
-        const auto operand = static_cast<size_t>(flags.out_of_range_operand);
-        // The run goes on to its end; its status is that of the first such value.
-        failure_ = WithSite(OutOfRange("{}: operand {} has a value outside its domain at position {}", row.name,
-                                       operand < row.operands.size() ? row.operands[operand].name : std::to_string(operand), flags.out_of_range_position),
-                            SiteOfStep(s.node()));
-      }
+    if (rc != OPW_OK) {
+      const Status why = TakeFailure();
+      failure_ = WithSite(Internal("{} failed{}{}", LabelOf(s, program_->kernels->variants), why.ok() ? "" : ": ", why.ok() ? "" : MessageOf(why)),
+                          SiteOfStep(s.node()));
+      break;
     }
     if (const uint32_t reason = stop.load(std::memory_order_relaxed)) {
       const Status why = reason == static_cast<uint32_t>(StopReason::kDeadline) ? DeadlineExceeded("the deadline passed while @{} ran", program_->name())
@@ -317,22 +383,38 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
       failure_ = WithSite(why, SiteOfStep(s.node()));
       break;
     }
-    ++pc_;
-    since_clock += s.cost_ns;
-    if (since_clock >= kClockEveryNanos || since_clock < s.cost_ns) {
+    for (const uint32_t end = replayed ? graphs->EndOf(pc_) : pc_ + 1; pc_ < end; ++pc_, ++unfinished) since_clock += steps[pc_].cost_ns;
+    if (since_clock >= look_every) {
       since_clock = 0;
-      if (pc_ < steps.size() && env.clock() - begun >= slice) {
+      if (pc_ == steps.size()) break;
+      // So much of the device's work waits at the most, that a stop is near at any time.
+      if (!on_host) {
+        if (Status status = env.device->Synchronize(); !status.ok()) {
+          Lost(env, running, unfinished, status);
+          failure_ = WithSite(std::move(status), SiteOfStep(s.node()));
+          break;
+        }
+        unfinished = 0;
+      }
+      if (env.clock() - begun >= slice) {
         outcome = Outcome::kMore;
         break;
       }
     }
   }
+  if (outcome == Outcome::kDone) {
+    if (Status status = Settle(env); !status.ok()) {
+      Lost(env, running, unfinished, status);
+      if (failure_.ok()) failure_ = std::move(status);
+    }
+  }
+  // Also of a run that is put aside: the next one's are its own.
+  ReadFlags(env);
   ran_ += env.clock() - begun;
   return outcome;
 }
 
-Status Run::Finish(const RunEnvironment& env, Store& store) {
-  flags_ |= env.device->TakeFlags().raised;
+Status Run::Finish(Store& store) {
   const Function& f = program_->module.functions[message_->function()];
   for (const Mutated& m : mutated_) {
     Tensor* t = store.FindAny(m.key);
@@ -394,9 +476,7 @@ flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b, 
   for (size_t r = 0; r < results && bytes; ++r) {
     if (wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() != kInlineResult) continue;
     const Slot& slot = instance_->results()[r];
-    const int inout = instance_->InoutOf(static_cast<int>(r));
-    const void* data = inout >= 0 ? inputs_[static_cast<size_t>(inout)].data : instance_->ResultData(static_cast<int>(r));
-    std::memcpy(bytes + at, data, static_cast<size_t>(slot.bytes));
+    std::memcpy(bytes + at, inline_results_ ? inline_results_ + at : ResultData(r), static_cast<size_t>(slot.bytes));
     at += (slot.bytes + 15) / 16 * 16;
   }
   int64_t* shape;

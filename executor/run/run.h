@@ -4,10 +4,12 @@
 #define OPWIRE_EXECUTOR_RUN_RUN_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "executor/plan/instance.h"
+#include "executor/run/crash_record.h"
 #include "executor/run/lane.h"
 #include "executor/store/store.h"
 #include "ir/wire/clock.h"
@@ -23,10 +25,14 @@ enum class StopReason : uint32_t { kNone = 0, kCancelled = 1, kDeadline = 2, kDr
 struct RunEnvironment {
   Device* device = nullptr;
   Lanes* lanes = nullptr;
-  class CrashRecord* crash = nullptr;  // may be null
+  CrashRecord* crash = nullptr;  // may be null
   int64_t max_instances = 64;
   bool no_arena = false;
   Nanos (*clock)() = &MonotonicNow;
+  // Results on their way into a message, where the device's memory is not the host's: kInlineBytes of the host's, and alignment.
+  uint8_t* inline_results = nullptr;
+  // Is told that the device does nothing more; need not return. May be empty.
+  std::function<void(const Status&)> on_fault;
 };
 
 class Run {
@@ -45,7 +51,7 @@ class Run {
   void Abort(Status why) { failure_ = std::move(why); aborted_ = true; }
   // Stores results, poisons what a failed run had begun to write, and gives back what it held. The status of the run; on success the
   // reply's body can be built with Reply until End.
-  Status Finish(const RunEnvironment& env, Store& store);
+  Status Finish(Store& store);
   flatbuffers::Offset<fb::RunReply> Reply(flatbuffers::FlatBufferBuilder& b, Nanos queued) const;
   // What Reply takes at the most. From Begin to End.
   int64_t ReplyBytes() const;
@@ -78,6 +84,13 @@ class Run {
   Status CheckShapes(const Function& f) const;
   Status TakeInouts(Store& store, const Function& f);
   Status TakeResults(Store& store);
+  // Puts inline operands where the device reaches them: behind the lane's scratch memory.
+  Status Upload(const RunEnvironment& env);
+  // Waits for the device's work, with the inline results fetched; reads what it met.
+  Status Settle(const RunEnvironment& env);
+  static void Lost(const RunEnvironment& env, const CrashRecord::Running& running, uint32_t unfinished, const Status& why);
+  void ReadFlags(const RunEnvironment& env);
+  const void* ResultData(size_t result) const;
   void Bind(const Function& f);
   ErrorSite SiteOfStep(uint32_t node) const;
 
@@ -86,6 +99,7 @@ class Run {
   uint32_t attachment_ = 0;
   Instance* instance_ = nullptr;
   Lane* lane_ = nullptr;
+  uint8_t* inline_results_ = nullptr;  // null: results are read where they are
   uint32_t pc_ = 0;
   Nanos ran_ = 0;
   uint32_t flags_ = 0;
@@ -95,8 +109,9 @@ class Run {
   // These keep their capacity from run to run.
   std::vector<Input> inputs_;
   std::vector<int64_t> symbols_;
-  std::vector<uint64_t> scalars_;
-  std::vector<uint64_t> inline_;     // inline operands, aligned
+  std::vector<uint64_t> inline_;     // scalars and inline operands, each aligned
+  uint8_t* inline_begin_ = nullptr;  // in inline_
+  int64_t inline_bytes_ = 0;
   std::vector<BufferRef> held_;      // operands, so that no free ends them during the run
   std::vector<Kept> kept_;
   std::vector<Mutated> mutated_;

@@ -3,14 +3,25 @@
 
 #include <algorithm>
 
+#include "kernels/device/host_facts.h"
+
 namespace opwire {
 namespace {
 
 constexpr int kMostTolerated = 1024;
 
-MemoryBudget BudgetOf(const Device& device, const ExecutorLimits& limits) {
+// Of a device's own memory nobody else lives by, but its driver and libraries take some.
+constexpr int64_t kDevicePercent = 95;
+
+MemoryBudget DeviceBudget(const DeviceInfo& info, const ExecutorLimits& limits) {
   MemoryBudget budget;
-  budget.limit = device.info().memory_bytes / 100 * limits[LimitId::kHostMemoryPercent];
+  budget.limit = info.memory_bytes / 100 * (info.host_memory ? limits[LimitId::kHostMemoryPercent] : kDevicePercent);
+  return budget;
+}
+
+MemoryBudget HostBudget(const DeviceInfo& info, const ExecutorLimits& limits) {
+  MemoryBudget budget;
+  if (!info.host_memory) budget.limit = AvailableMemory() / 100 * limits[LimitId::kHostMemoryPercent];
   return budget;
 }
 
@@ -18,10 +29,17 @@ MemoryBudget BudgetOf(const Device& device, const ExecutorLimits& limits) {
 
 Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet> kernels, CrashRecord* crash, Shell& shell)
     : options_(std::move(options)), device_(device), crash_(crash), shell_(shell),
-      budget_(BudgetOf(device, options_.limits)), lanes_(std::max<int64_t>(budget_.limit, 4096), &budget_), gate_(device.stop()) {
+      budget_(DeviceBudget(device.info(), options_.limits)), host_memory_(HostBudget(device.info(), options_.limits)),
+      host_budget_(device.info().host_memory ? budget_ : host_memory_), lanes_(device, std::max<int64_t>(budget_.limit, 4096), &budget_),
+      gate_(device.stop()) {
   environment_ = {&device_, &lanes_, crash_, options_.limits[LimitId::kInstances], options_.no_arena,
                   options_.clock};
+  environment_.on_fault = options_.on_device_fault;
   load_.free_memory = budget_.limit;
+  if (!device.info().host_memory) {
+    // Where there is so little left, the first run says so.
+    if (auto memory = device.Allocate(static_cast<int64_t>(kMaxFrameBytes), MemoryKind::kPinnedHost); memory.ok()) environment_.inline_results = static_cast<uint8_t*>(*memory);
+  }
   SetKernels(std::move(kernels));
 }
 
@@ -32,6 +50,7 @@ void Core::SetKernels(std::shared_ptr<const KernelSet> kernels) {
 
 Core::~Core() {
   while (!sessions_.empty()) EndSession(*sessions_.begin()->second);
+  device_.Free(environment_.inline_results);
 }
 
 // ---- Messages --------------------------------------------------------------------------------------------------------------
@@ -127,11 +146,11 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
     return;
   }
   ++a.next_seq;
-  budget_.in_use += a.replies.Acknowledge(std::min(q->request->acked(), seq));
+  host_budget_.in_use += a.replies.Acknowledge(std::min(q->request->acked(), seq));
   a.replies.Begin(seq);
   s.last_used = now;
-  if (const auto size = static_cast<int64_t>(q->bytes()); !budget_.Fits(size)) {
-    q->refusal = ResourceExhausted("out of memory: a request of {} bytes, the executor holds {} of {}", size, budget_.in_use, budget_.limit);
+  if (const auto size = static_cast<int64_t>(q->bytes()); !host_budget_.Fits(size)) {
+    q->refusal = ResourceExhausted("out of memory: a request of {} bytes, the executor holds {} of {}", size, host_budget_.in_use, host_budget_.limit);
     q->bulk = {};
   }
   const auto bytes = static_cast<int64_t>(q->bytes());
@@ -153,7 +172,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
   }
   if (const fb::Run* run = q->request->body_as_Run()) q->deadline = DeadlineOf(now, *run);
   load_.queued.fetch_add(1, std::memory_order_relaxed);
-  budget_.in_use += bytes;
+  host_budget_.in_use += bytes;
   s.queue.push_back(std::move(q));
   Settle(s);
 }
@@ -193,7 +212,7 @@ void Core::OnTick(Nanos now) {
       continue;
     }
     if (now - s->last_used < kSecond) quiet = false;
-    else if (!s->run.active()) s->store->segment().Trim();
+    else if (!s->run.active()) s->store->Trim();
   }
   for (Session* s : ended) EndSession(*s);
   absl::erase_if(ended_, [](const auto& s) { return !s.second->waiting; });
@@ -232,14 +251,14 @@ void Core::Process(Nanos now, Session& s) {
   const QueuedRequest& q = *s.queue.front();
   if (s.batch.active) return ProcessBatch(now, s, q, *q.request->body_as_Batch());
   if (s.run.active()) return ContinueRun(now, s);
-  FreeTensors(s, *q.request);
+  if (!s.staged) Release(s, *q.request);
   if (!q.refusal.ok() || now >= q.deadline) {
+    s.staged.reset();
     const Status ended = !q.refusal.ok() ? q.refusal : DeadlineExceeded("the deadline passed before the run began");
     FailResults(s, q, ended);
     ReplyStatus(s, q, ended);
     return Pop(s);
   }
-  Bytes bulk;
   const fb::Request& r = *q.request;
   switch (r.body_type()) {
     // These reply and pop by themselves.
@@ -248,13 +267,9 @@ void Core::Process(Nanos now, Session& s) {
     case fb::Body::Save: return ProcessSave(s, q, *r.body_as_Save());
     case fb::Body::Load: return ProcessLoad(s, q, *r.body_as_Load());
     case fb::Body::Batch: return ProcessBatch(now, s, q, *r.body_as_Batch());
+    case fb::Body::Seal: return ProcessSeal(s, q, *r.body_as_Seal());
+    case fb::Body::Get: return ProcessGet(s, q, *r.body_as_Get());
     case fb::Body::Put: ReplySmall(s, q, PutTensor(s, q, *r.body_as_Put())); break;
-    case fb::Body::Seal: ReplySmall(s, q, SealTensor(s, *r.body_as_Seal())); break;
-    case fb::Body::Get: {
-      auto reply = GetTensor(s, *r.body_as_Get(), bulk);
-      ReplySmall(s, q, std::move(reply), bulk);
-      break;
-    }
     case fb::Body::Rename: ReplySmall(s, q, RenameTensor(s, *r.body_as_Rename())); break;
     case fb::Body::Copy: ReplySmall(s, q, CopyTensor(s, q, *r.body_as_Copy())); break;
     case fb::Body::List: ReplySmall(s, q, ListTensors(s)); break;
@@ -270,9 +285,12 @@ void Core::Process(Nanos now, Session& s) {
   Pop(s);
 }
 
-void Core::FreeTensors(Session& s, const fb::Request& request) {
+// Ending what is not there is no error: a retry may end it again.
+void Core::Release(Session& s, const fb::Request& request) {
+  if (request.closes()) {
+    for (const uint64_t ticket : *request.closes()) CloseTransfer(ticket);
+  }
   if (!request.frees()) return;
-  // Freeing what is not there is no error: a retry may free again.
   for (const fb::TensorId* id : *request.frees()) {
     const TensorKey key{id->attachment(), id->counter()};
     if (const Tensor* t = s.store->FindAny(key); t && t->state == TensorState::kWritable) CloseFilling(s, *t);
@@ -288,7 +306,7 @@ void Core::Pop(Session& s) {
     --a->in_flight;
     a->bytes_in_flight -= static_cast<int64_t>(q->bytes());
   }
-  budget_.in_use -= static_cast<int64_t>(q->bytes());
+  host_budget_.in_use -= static_cast<int64_t>(q->bytes());
   Recycle(std::move(q));
   Settle(s);
 }
@@ -300,7 +318,7 @@ void Core::Reply(Session& s, const QueuedRequest& q, const Status& status, fb::R
   builder.Finish(BuildReply(builder, q.request->seq(), status, type, body));
   const Bytes head = AsBytes(builder);
   if (Attachment* a = s.FindAttachment(q.attachment)) {
-    budget_.in_use += a->replies.Finish(q.request->seq(), head, bulk);
+    host_budget_.in_use += a->replies.Finish(q.request->seq(), head, bulk);
     Deliver(s, *a, head, bulk);
   }
   builder.Clear();
@@ -322,9 +340,9 @@ void Core::Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk) {
   }
   // More than its credit allows: it does not keep to the protocol.
   if (static_cast<int64_t>(o.size()) >= 2 * options_.limits[LimitId::kCreditRequests]) return Lose(options_.clock(), a);
-  budget_.in_use -= o.bytes();
+  host_budget_.in_use -= o.bytes();
   o.push_back(head, bulk);
-  budget_.in_use += o.bytes();
+  host_budget_.in_use += o.bytes();
 }
 
 void Core::Flush(Nanos now) {
@@ -333,13 +351,13 @@ void Core::Flush(Nanos now) {
     Attachment* a = it == sessions_.end() ? nullptr : it->second->FindAttachment(speaker.attachment);
     if (!a) return true;
     Outbox& o = a->outbox;
-    budget_.in_use -= o.bytes();
+    host_budget_.in_use -= o.bytes();
     Status sent;
     while (sent.ok() && !o.empty()) {
       sent = shell_.Send(a->peer, AsBytes(o.front().head), AsBytes(o.front().bulk));
       if (sent.ok()) o.pop_front();
     }
-    budget_.in_use += o.bytes();
+    host_budget_.in_use += o.bytes();
     if (!sent.ok() && !absl::IsResourceExhausted(sent)) Lose(now, *a);
     Settle(*it->second);
     return o.empty();
@@ -347,7 +365,7 @@ void Core::Flush(Nanos now) {
 }
 
 void Core::ClearOutbox(Attachment& a) {
-  budget_.in_use -= a.outbox.bytes();
+  host_budget_.in_use -= a.outbox.bytes();
   a.outbox = {};
 }
 

@@ -39,6 +39,7 @@ struct CoreOptions {
   Nanos slice = 500 * kMicrosecond;
   uint64_t token_seed = 0;        // 0: tokens from the system's random source; else a simulation's
   Nanos (*clock)() = &MonotonicNow;  // measures work
+  std::function<void(const Status&)> on_device_fault;  // the device does nothing more; on the core's thread
   std::function<std::string()> toolchains;  // what kernels are built with, as JSON, on any thread; empty: nothing is
 };
 
@@ -124,7 +125,8 @@ class Core {
   void ClearOutbox(Attachment& a);
   void Process(Nanos now, Session& s);
   void Settle(Session& s);  // puts it among the ready ones, or takes it out
-  void FreeTensors(Session& s, const fb::Request& request);
+  // Frees tensors and ends transfers as the request says.
+  void Release(Session& s, const fb::Request& request);
   void Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type, flatbuffers::Offset<void> body, Bytes bulk = {}) {
     Reply(s, q, status, type, body, bulk, builder_);
   }
@@ -157,17 +159,24 @@ class Core {
 
   // core_tensors.cc
   StatusOr<fb::ReplyT> PutTensor(Session& s, const QueuedRequest& q, const fb::Put& body);
-  StatusOr<fb::ReplyT> SealTensor(Session& s, const fb::Seal& body);
-  StatusOr<fb::ReplyT> GetTensor(Session& s, const fb::Get& body, Bytes& bulk);
+  // These two copy step by step: after a step that was not the last, they go on with a later slice.
+  void ProcessSeal(Session& s, const QueuedRequest& q, const fb::Seal& body);
+  void ProcessGet(Session& s, const QueuedRequest& q, const fb::Get& body);
+  StatusOr<Staged> BeginSeal(Session& s, const fb::Seal& body);
+  StatusOr<fb::ReplyT> FinishSeal(Session& s, const fb::Seal& body);
+  StatusOr<Staged> BeginGet(Session& s, const fb::Get& body);
+  // `bulk` lies in what is staged.
+  StatusOr<fb::ReplyT> FinishGet(Session& s, const QueuedRequest& q, const fb::Get& body, Bytes& bulk);
   StatusOr<fb::ReplyT> RenameTensor(Session& s, const fb::Rename& body);
   StatusOr<fb::ReplyT> CopyTensor(Session& s, const QueuedRequest& q, const fb::Copy& body);
   StatusOr<fb::ReplyT> ListTensors(Session& s);
   StatusOr<fb::ReplyT> PrintTensor(Session& s, const fb::Print& body);
   void ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body);
   void ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body);
-  void ReadLoaded(Session& s, std::shared_ptr<const NpyFile> file, const BufferRef& buffer, TensorKey key);
-  StatusOr<uint64_t> OpenTransfer(Session& s, const BufferRef& buffer, bool writable);
-  void CloseTransfersOf(Session& s);
+  void ReadLoaded(Session& s, std::shared_ptr<const NpyFile> file, const BufferRef& buffer, const Staged& filling, TensorKey key);
+  StatusOr<uint64_t> OpenTransfer(Session& s, uint32_t attachment, const Staged& staged, bool writable);
+  void CloseTransfer(uint64_t ticket);
+  void CloseTransfersOf(Session& s, uint32_t attachment);
   // Ends the transfer that fills a writable tensor.
   void CloseFilling(Session& s, const Tensor& t);
 
@@ -191,7 +200,9 @@ class Core {
   CrashRecord* const crash_;
   Shell& shell_;
 
-  MemoryBudget budget_;
+  MemoryBudget budget_;               // of the device
+  MemoryBudget host_memory_;          // of the host, where that is another
+  MemoryBudget& host_budget_;         // what messages, programs and transfers count in
   Lanes lanes_;
   RunEnvironment environment_;
   RunGate gate_;

@@ -66,9 +66,7 @@ void Core::OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes
     case fb::Body::Bye: return done(Bye(now, *r.body_as_Bye()));
     case fb::Body::Cancel: return done(CancelQueued(*r.body_as_Cancel()));
     case fb::Body::CloseTransfer: {
-      const uint64_t ticket = r.body_as_CloseTransfer()->ticket();
-      transfers_.Close(ticket);
-      open_transfers_.erase(ticket);
+      CloseTransfer(r.body_as_CloseTransfer()->ticket());
       return done(absl::OkStatus());
     }
     case fb::Body::Info: {
@@ -153,7 +151,7 @@ StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, con
   const int64_t most = std::max<int64_t>(budget_.limit / 100 * options_.limits[LimitId::kSessionMemoryPercent], 1 << 20);
   const int64_t quota = hello.memory_bytes() == 0 ? most : static_cast<int64_t>(std::min<uint64_t>(hello.memory_bytes(), static_cast<uint64_t>(most)));
   auto s = std::make_unique<Session>();
-  OPWIRE_ASSIGN_OR_RETURN(s->store, Store::Create(quota, options_.limits[LimitId::kTensors], &budget_));
+  OPWIRE_ASSIGN_OR_RETURN(s->store, Store::Create(quota, options_.limits[LimitId::kTensors], device_, &budget_, &host_budget_));
   s->kernels = kernels_;
   s->id = next_session_++;
   s->principal = principal;
@@ -215,8 +213,9 @@ void Core::EndAttachment(Nanos now, Session& s, Attachment& a) {
     tokens_.erase(TokenText(a.token));
   }
   Lose(now, a);
+  CloseTransfersOf(s, a.id);
   absl::erase_if(s.slots, [&](const auto& slot) { return slot.first.first == a.id; });
-  budget_.in_use -= a.replies.held();
+  host_budget_.in_use -= a.replies.held();
   // What it still waits for is done without it; an unnamed session's is dropped with the session.
   s.attachments.erase(a.id);
   if (s.attachments.empty()) s.empty_since = now;
@@ -228,12 +227,13 @@ void Core::EndSession(Session& s) {
   for (Attachment* a : all) EndAttachment(0, s, *a);
   if (s.run.active()) {
     s.run.Abort(Cancelled("the session ended"));
-    (void)s.run.Finish(environment_, *s.store);
+    (void)s.run.Finish(*s.store);
     s.run.End(environment_);
   }
-  CloseTransfersOf(s);
+  s.batch.Clear();
+  s.staged.reset();
   load_.queued.fetch_sub(static_cast<uint32_t>(s.queue.size()), std::memory_order_relaxed);
-  for (const auto& q : s.queue) budget_.in_use -= static_cast<int64_t>(q->bytes());
+  for (const auto& q : s.queue) host_budget_.in_use -= static_cast<int64_t>(q->bytes());
   s.queue.clear();
   Settle(s);
   const auto it = sessions_.find(s.id);

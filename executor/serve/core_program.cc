@@ -59,10 +59,14 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
                                     s.slots.size() + 1));
   }
   Bytes sent = AsBytes(q.bulk);
+  Staged shared;
   if (body.bytes()) {
     auto tensor = s.store->Find({body.bytes()->attachment(), body.bytes()->counter()});
     if (!tensor.ok()) return finish(tensor.status());
-    sent = {(*tensor)->buffer->data(), static_cast<size_t>((*tensor)->buffer->bytes())};
+    auto there = s.store->ToHost((*tensor)->buffer);
+    if (!there.ok()) return finish(there.status());
+    shared = *std::move(there);
+    sent = {shared.data(), static_cast<size_t>(shared.bytes())};
   }
   if (static_cast<int64_t>(sent.size()) > options_.limits[LimitId::kProgramBytes]) {
     return finish(ResourceExhausted("program: expected at most {} bytes, got {}", options_.limits[LimitId::kProgramBytes], sent.size()));
@@ -86,7 +90,7 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
   }
   // Until its parts are known: its bytes, and a second copy of the constants among them.
   const int64_t expected = 2 * static_cast<int64_t>(sent.size());
-  if (Status room = CheckBudget(budget_, sent.size(), expected); !room.ok()) return finish(room);
+  if (Status room = CheckBudget(host_budget_, sent.size(), expected); !room.ok()) return finish(room);
   if (Status room = CheckQuota(s, sent.size(), expected); !room.ok()) return finish(room);
   // A copy: what lies in the session's segment can change at any time.
   std::string bytes(reinterpret_cast<const char*>(sent.data()), sent.size());
@@ -94,7 +98,7 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
     Reservation of_executor, of_session;
   };
   // The reply's closure has it alone: it ends on this thread.
-  auto reserved = std::make_shared<Reserved>(Reserved{{&budget_, expected}, {&s.store->quota_budget(), expected}});
+  auto reserved = std::make_shared<Reserved>(Reserved{{&host_budget_, expected}, {&s.store->quota_budget(), expected}});
   auto result = std::make_shared<StatusOr<std::shared_ptr<Program>>>(Internal("not prepared"));
   SubmitFor(
       s, [this, result, kernels = s.kernels, bytes = std::move(bytes)]() mutable {
@@ -106,10 +110,10 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
         const std::shared_ptr<Program> program = std::exchange(**result, nullptr);
         const int64_t takes = program->MemoryBytes();
         *reserved = {};
-        Status room = CheckBudget(budget_, program->bytes.size(), takes);
+        Status room = CheckBudget(host_budget_, program->bytes.size(), takes);
         if (room.ok()) room = CheckQuota(session, program->bytes.size(), takes);
         if (!room.ok()) return ReplyStatus(session, request, room);
-        program->held = Reservation(&budget_, takes);
+        program->held = Reservation(&host_budget_, takes);
         session.slots[key] = {program, Reservation(&session.store->quota_budget(), takes)};
         programs_.push_back(program);
         fb::ReplyT reply;

@@ -83,7 +83,7 @@ Run::Outcome Core::RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos
 void Core::ContinueRun(Nanos now, Session& s) {
   const QueuedRequest& q = *s.queue.front();
   if (RunSlice(now, s, q, q.deadline) == Run::Outcome::kMore) return;
-  const Status status = s.run.Finish(environment_, *s.store);
+  const Status status = s.run.Finish(*s.store);
   if (status.ok()) {
     const auto body = s.run.Reply(builder_, now - q.arrival);
     Reply(s, q, status, fb::ReplyBody::RunReply, body.Union());
@@ -121,7 +121,7 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
     }
     if (!q.refusal.ok()) s.run.Abort(q.refusal);
     if (RunSlice(now, s, q, DeadlineOf(q.arrival, run)) == Run::Outcome::kMore) return;
-    status = s.run.Finish(environment_, *s.store);
+    status = s.run.Finish(*s.store);
     if (status.ok()) p.replies.push_back(s.run.Reply(p.builder, now - q.arrival));
     s.run.End(environment_);
     ++p.next;
@@ -147,7 +147,7 @@ Status Core::BeginOfBatch(Session& s, const QueuedRequest& q, const fb::Run& run
   }
   const Status full = InvalidArgument("batch: the replies of {} runs fill a message; expected fewer, or results kept as tensors", s.batch.next);
   s.run.Abort(full);
-  (void)s.run.Finish(environment_, *s.store);
+  (void)s.run.Finish(*s.store);
   s.run.End(environment_);
   return full;
 }

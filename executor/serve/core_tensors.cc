@@ -23,7 +23,7 @@ std::unique_ptr<fb::TensorInfoT> Describe(const TensorKey& key, const Tensor& t)
   info->state = static_cast<uint8_t>(t.state);
   if (t.buffer) {
     info->bytes = static_cast<uint64_t>(t.buffer->bytes());
-    info->offset = t.buffer->offset();
+    info->offset = t.filling ? t.filling.offset() : t.buffer->offset();
   }
   return info;
 }
@@ -67,24 +67,31 @@ uint64_t Transfers::Open(uint8_t* data, int64_t bytes, bool writable) {
   return ticket;
 }
 
-StatusOr<uint64_t> Core::OpenTransfer(Session& s, const BufferRef& buffer, bool writable) {
-  std::erase_if(s.tickets, [&](uint64_t t) { return !open_transfers_.contains(t); });
-  if (static_cast<int64_t>(s.tickets.size()) >= options_.limits[LimitId::kTransfers]) {
-    return ResourceExhausted("the session: expected at most {} transfers open, got {}; close some", options_.limits[LimitId::kTransfers],
-                             s.tickets.size() + 1);
+StatusOr<uint64_t> Core::OpenTransfer(Session& s, uint32_t attachment, const Staged& staged, bool writable) {
+  // Nobody would end it.
+  if (!s.FindAttachment(attachment)) return Cancelled("the client of this transfer is gone");
+  std::erase_if(s.transfers, [&](const TransferTicket& t) { return !open_transfers_.contains(t.ticket); });
+  if (static_cast<int64_t>(s.transfers.size()) >= options_.limits[LimitId::kTransfers]) {
+    return ResourceExhausted("the session: expected at most {} views and transfers at once, got {}; end some", options_.limits[LimitId::kTransfers],
+                             s.transfers.size() + 1);
   }
-  const uint64_t ticket = transfers_.Open(buffer->data(), buffer->bytes(), writable);
-  open_transfers_[ticket] = buffer;
-  s.tickets.push_back(ticket);
+  const uint64_t ticket = transfers_.Open(staged.data(), staged.bytes(), writable);
+  open_transfers_[ticket] = staged.block();
+  s.transfers.push_back({ticket, attachment});
   return ticket;
 }
 
-void Core::CloseTransfersOf(Session& s) {
-  for (uint64_t ticket : s.tickets) {
-    transfers_.Close(ticket);
-    open_transfers_.erase(ticket);
-  }
-  s.tickets.clear();
+void Core::CloseTransfer(uint64_t ticket) {
+  transfers_.Close(ticket);
+  open_transfers_.erase(ticket);
+}
+
+void Core::CloseTransfersOf(Session& s, uint32_t attachment) {
+  std::erase_if(s.transfers, [&](const TransferTicket& t) {
+    if (t.attachment != attachment) return false;
+    CloseTransfer(t.ticket);
+    return true;
+  });
 }
 
 StatusOr<fb::ReplyT> Core::PutTensor(Session& s, const QueuedRequest& q, const fb::Put& body) {
@@ -119,52 +126,96 @@ StatusOr<fb::ReplyT> Core::PutTensor(Session& s, const QueuedRequest& q, const f
   OPWIRE_ASSIGN_OR_RETURN(t.buffer, s.store->Allocate(*bytes));
   uint64_t ticket = 0;
   if (body.bytes_follow()) {
-    if (*bytes > 0) std::memcpy(t.buffer->data(), q.bulk.data(), static_cast<size_t>(*bytes));
+    OPWIRE_RETURN_IF_ERROR(device_.Copy(t.buffer->data(), q.bulk.data(), *bytes, 0));
   } else {
     t.state = TensorState::kWritable;
-    OPWIRE_ASSIGN_OR_RETURN(ticket, OpenTransfer(s, t.buffer, true));
+    OPWIRE_ASSIGN_OR_RETURN(t.filling, s.store->Stage(t.buffer));
+    OPWIRE_ASSIGN_OR_RETURN(ticket, OpenTransfer(s, q.attachment, t.filling, true));
   }
   auto put = s.store->Put(key, std::move(t));
   if (!put.ok()) {
-    if (ticket) {
-      transfers_.Close(ticket);
-      open_transfers_.erase(ticket);
-    }
+    CloseTransfer(ticket);
     return put.status();
   }
   return TensorReplyFor(key, **put, ticket);
 }
 
 void Core::CloseFilling(Session& s, const Tensor& t) {
-  for (uint64_t ticket : s.tickets) {
-    const auto it = open_transfers_.find(ticket);
-    if (it == open_transfers_.end() || it->second->data() != t.buffer->data()) continue;
-    transfers_.Close(ticket);
-    open_transfers_.erase(it);
-    return;
+  for (const TransferTicket& transfer : s.transfers) {
+    const auto it = open_transfers_.find(transfer.ticket);
+    if (it == open_transfers_.end() || it->second->data() != t.filling.data()) continue;
+    return CloseTransfer(transfer.ticket);
   }
 }
 
-StatusOr<fb::ReplyT> Core::SealTensor(Session& s, const fb::Seal& body) {
+StatusOr<Staged> Core::BeginSeal(Session& s, const fb::Seal& body) {
   const TensorKey key = KeyOf(body.id());
-  Tensor* t = s.store->FindAny(key);
+  const Tensor* t = s.store->FindAny(key);
   if (!t) return NotFound("seal: tensor {} is not in the session", ToString(key));
   if (t->state != TensorState::kWritable) return FailedPrecondition("seal: tensor {} is not being filled", ToString(key));
   CloseFilling(s, *t);
-  t->state = TensorState::kReady;
-  return ReplyWith(fb::DoneT());
+  return t->filling;
 }
 
-StatusOr<fb::ReplyT> Core::GetTensor(Session& s, const fb::Get& body, Bytes& bulk) {
+StatusOr<fb::ReplyT> Core::FinishSeal(Session& s, const fb::Seal& body) {
   const TensorKey key = KeyOf(body.id());
-  OPWIRE_ASSIGN_OR_RETURN(Tensor* const t, s.store->Find(key));
-  uint64_t ticket = 0;
-  if (t->buffer->bytes() <= static_cast<int64_t>(kInlineBytes)) {
-    bulk = {t->buffer->data(), static_cast<size_t>(t->buffer->bytes())};
-  } else {
-    OPWIRE_ASSIGN_OR_RETURN(ticket, OpenTransfer(s, t->buffer, false));
+  Tensor* t = s.store->FindAny(key);
+  if (!t) return NotFound("seal: tensor {} is not in the session", ToString(key));
+  t->filling = Staged();
+  t->state = TensorState::kReady;
+  return TensorReplyFor(key, *t);
+}
+
+void Core::ProcessSeal(Session& s, const QueuedRequest& q, const fb::Seal& body) {
+  const auto step = [&]() -> StatusOr<bool> {
+    if (!s.staged) {
+      OPWIRE_ASSIGN_OR_RETURN(s.staged, BeginSeal(s, body));
+    }
+    return s.store->StepToDevice(*s.staged);
+  };
+  const StatusOr<bool> done = step();
+  if (done.ok() && !*done) return;
+  s.staged.reset();
+  ReplySmall(s, q, done.ok() ? FinishSeal(s, body) : done.status());
+  Pop(s);
+}
+
+StatusOr<Staged> Core::BeginGet(Session& s, const fb::Get& body) {
+  const TensorKey key = KeyOf(body.id());
+  OPWIRE_ASSIGN_OR_RETURN(const Tensor* const t, s.store->Find(key));
+  const auto all = static_cast<uint64_t>(t->buffer->bytes());
+  if (body.offset() > all || body.bytes() > all - body.offset()) {
+    return InvalidArgument("get: tensor {} has {} bytes, expected a range of these, got {} from {} on", ToString(key), all, body.bytes(), body.offset());
   }
-  return TensorReplyFor(key, *t, ticket);
+  return s.store->Stage(t->buffer, static_cast<int64_t>(body.offset()), static_cast<int64_t>(body.bytes() ? body.bytes() : all - body.offset()));
+}
+
+StatusOr<fb::ReplyT> Core::FinishGet(Session& s, const QueuedRequest& q, const fb::Get& body, Bytes& bulk) {
+  const TensorKey key = KeyOf(body.id());
+  OPWIRE_ASSIGN_OR_RETURN(const Tensor* const t, s.store->Find(key));
+  if (s.staged->bytes() <= static_cast<int64_t>(kInlineBytes)) {
+    bulk = {s.staged->data(), static_cast<size_t>(s.staged->bytes())};
+    return TensorReplyFor(key, *t);
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const uint64_t ticket, OpenTransfer(s, q.attachment, *s.staged, false));
+  fb::ReplyT reply = TensorReplyFor(key, *t, ticket);
+  reply.body.AsTensorReply()->info->offset = s.staged->offset();
+  return reply;
+}
+
+void Core::ProcessGet(Session& s, const QueuedRequest& q, const fb::Get& body) {
+  const auto step = [&]() -> StatusOr<bool> {
+    if (!s.staged) {
+      OPWIRE_ASSIGN_OR_RETURN(s.staged, BeginGet(s, body));
+    }
+    return s.store->StepToHost(*s.staged);
+  };
+  const StatusOr<bool> done = step();
+  if (done.ok() && !*done) return;
+  Bytes bulk;
+  ReplySmall(s, q, done.ok() ? FinishGet(s, q, body, bulk) : done.status(), bulk);
+  s.staged.reset();
+  Pop(s);
 }
 
 StatusOr<fb::ReplyT> Core::RenameTensor(Session& s, const fb::Rename& body) {
@@ -205,17 +256,24 @@ StatusOr<fb::ReplyT> Core::ListTensors(Session& s) {
 
 StatusOr<fb::ReplyT> Core::PrintTensor(Session& s, const fb::Print& body) {
   OPWIRE_ASSIGN_OR_RETURN(const Tensor* const t, s.store->Find(KeyOf(body.id())));
+  OPWIRE_ASSIGN_OR_RETURN(const Staged shared, s.store->ToHost(t->buffer));
   fb::TextReplyT text;
-  text.text = PrintTensorText(t->dtype, t->encoding, t->shape.span(), t->buffer->data(), body.max_elements());
+  text.text = PrintTensorText(t->dtype, t->encoding, t->shape.span(), shared.data(), body.max_elements());
   return ReplyWith(std::move(text));
 }
 
 void Core::ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body) {
-  const auto prepare = [&]() -> StatusOr<Tensor> {
+  struct Saved {
+    DType dtype;
+    Extents shape;
+    Staged bytes;
+  };
+  const auto prepare = [&]() -> StatusOr<Saved> {
     if (options_.data_directory.empty()) return FailedPrecondition("save: the executor was started without --data");
     OPWIRE_ASSIGN_OR_RETURN(const Tensor* const t, s.store->Find(KeyOf(body.id())));
     if (t->encoding != Encoding::kDense) return Unimplemented("save: {} tensors have no .npy form", EncodingName(t->encoding));
-    return *t;
+    OPWIRE_ASSIGN_OR_RETURN(Staged bytes, s.store->ToHost(t->buffer));
+    return Saved{t->dtype, t->shape, std::move(bytes)};
   };
   auto tensor = prepare();
   if (!tensor.ok()) {
@@ -224,10 +282,10 @@ void Core::ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body)
   }
   auto result = std::make_shared<Status>();
   auto work = [directory = options_.data_directory, principal = s.principal, path = body.path() ? body.path()->str() : "",
-               dtype = tensor->dtype, extents = tensor->shape, data = tensor->buffer->data(), bytes = tensor->buffer->bytes(), result] {
+               dtype = tensor->dtype, extents = tensor->shape, data = tensor->bytes.data(), bytes = tensor->bytes.bytes(), result] {
     *result = SaveNpy(directory, principal, path, dtype, extents.span(), {data, static_cast<size_t>(bytes)});
   };
-  // The reply's closure holds the tensor, so its bytes outlive the worker's look at them and end on this thread.
+  // The reply's closure holds the bytes, so they outlive the worker's look at them and end on this thread.
   SubmitFor(
       s, std::move(work),
       [this, result, held = *std::move(tensor)](Session& session, const QueuedRequest& request) { ReplyStatus(session, request, *result); });
@@ -252,16 +310,19 @@ void Core::ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body)
         if (!opened->ok()) return ReplyStatus(session, request, opened->status());
         const auto buffer = session.store->Allocate((*opened)->header.data_bytes);
         if (!buffer.ok()) return ReplyStatus(session, request, buffer.status());
-        ReadLoaded(session, std::make_shared<const NpyFile>(std::move(**opened)), *buffer, key);
+        const auto filling = session.store->Stage(*buffer);
+        if (!filling.ok()) return ReplyStatus(session, request, filling.status());
+        ReadLoaded(session, std::make_shared<const NpyFile>(std::move(**opened)), *buffer, *filling, key);
       });
 }
 
-void Core::ReadLoaded(Session& s, std::shared_ptr<const NpyFile> file, const BufferRef& buffer, TensorKey key) {
+void Core::ReadLoaded(Session& s, std::shared_ptr<const NpyFile> file, const BufferRef& buffer, const Staged& filling, TensorKey key) {
   auto result = std::make_shared<Status>();
   // The reply's closure holds the memory, as for a save.
   SubmitFor(
-      s, [file, data = buffer->data(), result] { *result = ReadNpy(*file, data); },
-      [this, file, result, key, buffer](Session& session, const QueuedRequest& request) {
+      s, [file, data = filling.data(), result] { *result = ReadNpy(*file, data); },
+      [this, file, result, key, buffer, filling](Session& session, const QueuedRequest& request) {
+        if (result->ok()) *result = session.store->ToDevice(filling);
         if (!result->ok()) return ReplyStatus(session, request, *result);
         Tensor t;
         t.dtype = file->header.dtype;

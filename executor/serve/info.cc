@@ -112,6 +112,7 @@ std::string InfoWriter::Report() const {
                  {"uuid", d.uuid},   {"dtypes", d.dtypes.ToString()}, {"collective_backend", d.collective_backend},
                  {"facts", d.facts}};
   j["memory"] = {{"limit", core_.budget_.limit}, {"in_use", core_.budget_.in_use}, {"peak", core_.budget_.peak}};
+  j["host_memory"] = {{"limit", core_.host_budget_.limit}, {"in_use", core_.host_budget_.in_use}, {"peak", core_.host_budget_.peak}};
   json limits = json::object();
   for (const ExecutorLimit& row : kExecutorLimits) limits[std::string(row.name)] = core_.options_.limits[row.id];
   j["limits"] = limits;
@@ -223,7 +224,8 @@ std::string InfoWriter::Stats() const {
                {"refused", core_.load_.refused.load()},
                {"memory_in_use", core_.budget_.in_use},
                {"memory_peak", core_.budget_.peak},
-               {"memory_limit", core_.budget_.limit}});
+               {"memory_limit", core_.budget_.limit},
+               {"host_memory_in_use", core_.host_budget_.in_use}});
 }
 
 }  // namespace opwire

@@ -63,7 +63,7 @@ int64_t MostOf(const ExecutorLimit& row) {
 }
 
 void AddFlags(CLI::App& app, Flags& f) {
-  app.add_option("--device", f.device, "cpu, or auto")->capture_default_str();
+  app.add_option("--device", f.device, "cpu, cuda:N, cuda:UUID, emu:N (GPU kernels on the CPU, for checks), or auto: the first accelerator, else the cpu")->capture_default_str();
   app.add_option("--registry", f.registries, "A registry to register with; may be given again (default: OPWIRE_REGISTRY, else the user's own)");
   app.add_option("--name", f.name, "This executor's id (default: the device and random letters)");
   app.add_option("--listen", f.listen, "tcp://HOST:PORT for clients elsewhere (default: ipc in the user's runtime directory)");
@@ -102,6 +102,8 @@ std::string RandomName(const std::string& device) {
   return fmt::format("{}-{:06x}", kind, r & 0xffffff);
 }
 
+std::string SpecOf(const DeviceInfo& d) { return d.kind == "cpu" ? d.kind : fmt::format("{}:{}", d.kind, d.index); }
+
 fb::ExecutorInfoT InfoOf(const Flags& f, const CoreOptions& core, const Device& device, const KernelSet& kernels,
                          const std::string& control_endpoint) {
   const DeviceInfo& d = device.info();
@@ -109,7 +111,7 @@ fb::ExecutorInfoT InfoOf(const Flags& f, const CoreOptions& core, const Device& 
   info.id = core.executor_id;
   info.incarnation = core.incarnation;
   info.control_endpoint = control_endpoint;
-  info.device = d.kind == "cpu" ? d.kind : fmt::format("{}:{}", d.kind, d.index);
+  info.device = SpecOf(d);
   info.device_name = d.name;
   info.arch = d.arch;
   info.memory_bytes = d.memory_bytes;
@@ -193,6 +195,12 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (const DeviceInfo& info = (*device)->info(); !HasKernels(info.kind) && info.kind != "null") {
     return Fail(kDeviceRefused, Unimplemented("device '{}' ({}): this build has no kernels for it", f.device, info.name));
   }
+  if (!f.ops.directories.empty() && !(*device)->info().host_memory) {
+    return Fail(kUsage, InvalidArgument("--ops: expected a device whose memory is the host's, got {}", f.device));
+  }
+  if (f.no_arena && !(*device)->info().host_memory) {
+    return Fail(kUsage, InvalidArgument("--no-arena: expected a device whose memory is the host's, got {}", f.device));
+  }
 
   // Run and control have contexts of their own, so that bulk never delays a run.
   ZmqContext run_context, control_context;
@@ -238,8 +246,13 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (death.fault) ops_options.died = death.kernel;
   ops_options.died_of_time = death.fault == SIGXCPU;
   ops_options.context = ContextOf((*device)->info());
+  core.on_device_fault = [record = crash->get()](const Status& why) {
+    record->NoteFault(kDeviceFaultSignal);
+    Log(LogLevel::kError, "the device failed", {{"why", MessageOf(why)}});
+    _exit(HostThread::kDeviceFault);
+  };
   Inbox inbox;
-  auto user_ops = ops::UserOps::Start(std::move(ops_options), BuildVariantTable(**device), [&](auto set) { inbox.Deliver(std::move(set)); });
+  auto user_ops = ops::UserOps::Start(std::move(ops_options), BuildVariantTable(**device, {.cache = f.ops.cache.directory}), [&](auto set) { inbox.Deliver(std::move(set)); });
   if (!user_ops.ok()) return Fail(kUsage, user_ops.status());
   core.toolchains = [&ops = **user_ops] { return ops.Facts(); };
   const std::shared_ptr<const KernelSet> kernels = (*user_ops)->current();
@@ -254,7 +267,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (f.device == "auto") {
     auto fact = std::make_unique<fb::KeyValueT>();
     fact->key = "chosen";
-    fact->value = WhyChosen((*device)->info().kind);
+    fact->value = WhyChosen(SpecOf((*device)->info()));
     host.info.facts.push_back(std::move(fact));
   }
   host.share = f.share;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,12 @@ struct ProgramSlot {
   Reservation of_quota;
 };
 
+// A transfer that is open, and whose: it ends with its client.
+struct TransferTicket {
+  uint64_t ticket = 0;
+  uint32_t attachment = 0;
+};
+
 struct Session {
   uint64_t id = 0;
   std::string principal;
@@ -82,8 +89,9 @@ struct Session {
   uint64_t runs = 0;
   Run run;                    // the one that has begun, if any
   BatchProgress batch;        // its head's, where that is one
+  std::optional<Staged> staged;  // what its head copies between the device and the segment; between steps other sessions have their slices
   Nanos last_used = 0;
-  std::vector<uint64_t> tickets;
+  std::vector<TransferTicket> transfers;
 
   Attachment* FindAttachment(uint32_t attachment) {
     const auto it = attachments.find(attachment);
@@ -101,7 +109,7 @@ struct Session {
       return !a || !(a->peer == kNoPeer ? a->replies.full() : a->outbox.full());
     });
   }
-  bool Begun() const { return run.active() || batch.active; }  // the head
+  bool Begun() const { return run.active() || batch.active || staged; }  // the head
   bool HasWork() const { return !waiting && (Begun() || Next() != queue.end()); }
 };
 

@@ -1,25 +1,26 @@
-// The allocator of a session's segment: size classes first, a coalescing map of gaps behind them.
+// Mapping, registering and giving back a session's segment.
 #include "executor/store/segment.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <bit>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 namespace opwire {
 namespace {
 
-constexpr int64_t kPage = 4096;
+constexpr int64_t kSystemPage = 4096;
+constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Segment>> Segment::Create(int64_t capacity) {
-  auto segment = std::unique_ptr<Segment>(new Segment);
-  capacity = (capacity + kPage - 1) / kPage * kPage;
-  segment->capacity_ = capacity;
+StatusOr<std::unique_ptr<Segment>> Segment::Create(int64_t capacity, Device* device) {
+  capacity = (capacity + kSystemPage - 1) / kSystemPage * kSystemPage;
+  auto segment = std::unique_ptr<Segment>(new Segment(capacity));
+  segment->device_ = device;
   segment->fd_ = memfd_create("opwire", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (segment->fd_ < 0) return Unavailable("segment: memfd_create: {}", std::strerror(errno));
   if (ftruncate(segment->fd_, capacity) != 0 || fcntl(segment->fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
@@ -32,95 +33,47 @@ StatusOr<std::unique_ptr<Segment>> Segment::Create(int64_t capacity) {
 }
 
 Segment::~Segment() {
-  if (base_) munmap(base_, static_cast<size_t>(capacity_));
+  Unregister(0);
+  if (base_) munmap(base_, static_cast<size_t>(capacity()));
   if (fd_ >= 0) close(fd_);
 }
 
-// Multiples of 64 up to a page; beyond it whole pages in steps of an eighth of a power of two, so at most an eighth is lost.
-int64_t Segment::Rounded(int64_t bytes) {
-  if (bytes <= 64) return 64;
-  if (bytes <= kPage) return (bytes + 63) / 64 * 64;
-  const int exponent = 63 - std::countl_zero(static_cast<uint64_t>(bytes));
-  const int64_t step = std::max(kPage, int64_t{1} << (exponent - 3));
-  return (bytes + step - 1) / step * step;
-}
-
-int Segment::BinOf(int64_t rounded) {
-  if (rounded < kPage) return static_cast<int>(rounded / 64);
-  const int exponent = 63 - std::countl_zero(static_cast<uint64_t>(rounded));
-  const int eighth = static_cast<int>((rounded >> (exponent - 3)) & 7);
-  return std::min(kBins - 1, 64 + (exponent - 12) * 8 + eighth);
-}
-
 StatusOr<int64_t> Segment::Allocate(int64_t bytes) {
-  const int64_t rounded = Rounded(bytes);
-  if (rounded > capacity_) return ResourceExhausted("segment: asked for {} bytes of {}", bytes, capacity_);
-  // The last bin may hold several sizes of beyond 2^60; none is ever allocated.
-  std::vector<int64_t>& bin = bins_[BinOf(rounded)];
-  if (!bin.empty()) {
-    const int64_t offset = bin.back();
-    bin.pop_back();
-    return offset;
-  }
-  if (auto fresh = TakeFresh(rounded); fresh.ok()) return fresh;
-  Coalesce();
-  return TakeFresh(rounded);
-}
-
-StatusOr<int64_t> Segment::TakeFresh(int64_t rounded) {
-  for (auto it = gaps_.begin(); it != gaps_.end(); ++it) {
-    if (it->second < rounded) continue;
-    const int64_t offset = it->first, left = it->second - rounded;
-    gaps_.erase(it);
-    if (left > 0) gaps_.emplace(offset + rounded, left);
-    return offset;
-  }
-  // Large blocks begin on a page, so that Trim can give all of their pages back.
-  const int64_t offset = rounded >= kPage ? (top_ + kPage - 1) / kPage * kPage : top_;
-  if (offset + rounded > capacity_) {
-    return ResourceExhausted("segment: no free range of {} bytes among {}", rounded, capacity_);
-  }
-  if (offset > top_) gaps_.emplace(top_, offset - top_);
-  top_ = offset + rounded;
+  OPWIRE_ASSIGN_OR_RETURN(const int64_t offset, blocks_.Allocate(bytes));
+  touched_ = std::max(touched_, blocks_.top());
   return offset;
 }
 
-void Segment::Free(int64_t offset, int64_t bytes) { bins_[BinOf(Rounded(bytes))].push_back(offset); }
+int64_t Segment::BeginCopy(int64_t offset, int64_t bytes) {
+  const int64_t begin = offset / kPieceBytes * kPieceBytes, end = std::min(begin + kPieceBytes, capacity());
+  const auto at = static_cast<size_t>(offset / kPieceBytes);
+  if (pieces_.size() <= at) pieces_.resize(at + 1);
+  Piece& piece = pieces_[at];
+  // Where the device refuses memory it stays as it is: copies are slower, no more.
+  if (piece.used && !piece.registered) piece.registered = device_->RegisterHost(base_ + begin, end - begin).ok();
+  piece.used = true;
+  return std::min(bytes, end - offset);
+}
 
-void Segment::Coalesce() {
-  for (int bin = 0; bin < kBins; ++bin) {
-    if (bins_[bin].empty()) continue;
-    // The rounded size that falls into this bin.
-    const int64_t size = bin < 64 ? bin * 64 : (int64_t{8} + (bin - 64) % 8) << ((bin - 64) / 8 + 12 - 3);
-    for (int64_t offset : bins_[bin]) gaps_[offset] = size;
-    bins_[bin].clear();
-  }
-  for (auto it = gaps_.begin(); it != gaps_.end();) {
-    const auto next = std::next(it);
-    if (next != gaps_.end() && it->first + it->second == next->first) {
-      it->second += next->second;
-      gaps_.erase(next);
-    } else {
-      it = next;
-    }
-  }
-  if (!gaps_.empty()) {
-    const auto last = std::prev(gaps_.end());
-    if (last->first + last->second == top_) {
-      const int64_t from = (last->first + kPage - 1) / kPage * kPage;
-      if (from < top_) fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, top_ - from);
-      top_ = last->first;
-      gaps_.erase(last);
-    }
+void Segment::Unregister(int64_t bytes) {
+  for (; static_cast<int64_t>(pieces_.size()) * kPieceBytes >= bytes + kPieceBytes; pieces_.pop_back()) {
+    if (pieces_.back().registered) device_->UnregisterHost(base_ + static_cast<int64_t>(pieces_.size() - 1) * kPieceBytes);
   }
 }
 
 void Segment::Trim() {
-  Coalesce();
-  for (const auto& [offset, size] : gaps_) {
-    const int64_t from = (offset + kPage - 1) / kPage * kPage, to = (offset + size) / kPage * kPage;
+  blocks_.Coalesce();
+  Unregister(blocks_.top());
+  const auto punch = [&](int64_t begin, int64_t end) {
+    const int64_t from = (begin + kSystemPage - 1) / kSystemPage * kSystemPage, to = end / kSystemPage * kSystemPage;
     if (to > from) fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, to - from);
+  };
+  // Registered pages stay where they are, whatever is punched.
+  if (!device_) {
+    for (const auto& [offset, size] : blocks_.gaps()) punch(offset, offset + size);
   }
+  punch(std::max(blocks_.top(), static_cast<int64_t>(pieces_.size()) * kPieceBytes), (touched_ + kSystemPage - 1) / kSystemPage * kSystemPage);
+  touched_ = blocks_.top();
 }
 
 }  // namespace opwire

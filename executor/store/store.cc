@@ -1,33 +1,31 @@
 // Tensors of a session.
 #include "executor/store/store.h"
 
+#include <algorithm>
+
 namespace opwire {
 
 std::string ToString(const TensorKey& key) { return fmt::format("{}:{}", key.attachment, key.counter); }
 
-StatusOr<std::unique_ptr<Store>> Store::Create(int64_t quota, int64_t max_tensors, MemoryBudget* budget) {
-  auto store = std::unique_ptr<Store>(new Store);
-  OPWIRE_ASSIGN_OR_RETURN(store->segment_, Segment::Create(quota));
+StatusOr<std::unique_ptr<Store>> Store::Create(int64_t quota, int64_t max_tensors, Device& device, MemoryBudget* budget, MemoryBudget* host_budget) {
+  auto store = std::unique_ptr<Store>(new Store(device));
+  const bool on_device = !device.info().host_memory;
+  OPWIRE_ASSIGN_OR_RETURN(store->segment_, Segment::Create(quota, on_device ? &device : nullptr));
+  if (on_device) {
+    store->on_device_ = std::make_unique<OnDevice>(device, quota);
+    OPWIRE_ASSIGN_OR_RETURN(void* const base, device.Reserve(quota));
+    store->on_device_->base = static_cast<uint8_t*>(base);
+  }
   store->quota_.limit = quota;
   store->max_tensors_ = max_tensors;
   store->budget_ = budget;
+  store->host_budget_ = host_budget;
   return store;
 }
 
 Store::~Store() { tensors_.clear(); }
 
-StatusOr<BufferRef> Store::Allocate(int64_t bytes) {
-  const int64_t rounded = Segment::Rounded(bytes);
-  if (!quota_.Fits(rounded)) {
-    return ResourceExhausted("over quota: asked for {} bytes, the session holds {} of {}; free tensors or ask for a larger quota", bytes,
-                             quota_.in_use, quota_.limit);
-  }
-  if (!budget_->Fits(rounded)) {
-    return ResourceExhausted("out of memory: asked for {} bytes, the executor holds {} of {}", bytes, budget_->in_use, budget_->limit);
-  }
-  OPWIRE_ASSIGN_OR_RETURN(const int64_t offset, segment_->Allocate(bytes));
-  quota_.Take(rounded);
-  budget_->Take(rounded);
+BufferRef Store::NewBuffer(int64_t at, int64_t bytes, bool in_segment) {
   if (spare_.empty()) {
     buffers_.push_back(std::make_unique<Buffer>());
     spare_.push_back(buffers_.back().get());
@@ -35,17 +33,112 @@ StatusOr<BufferRef> Store::Allocate(int64_t bytes) {
   Buffer* b = spare_.back();
   spare_.pop_back();
   b->store_ = this;
-  b->offset_ = offset;
-  b->data_ = segment_->base() + offset;
+  b->at_ = at;
+  b->data_ = (in_segment ? segment_->base() : on_device_->base) + at;
   b->bytes_ = bytes;
+  b->in_segment_ = in_segment;
   return BufferRef(b);
 }
 
+StatusOr<int64_t> Store::TakeOnDevice(int64_t bytes) {
+  OPWIRE_ASSIGN_OR_RETURN(const int64_t at, on_device_->blocks.Allocate(bytes));
+  Status backed = device_.Resize(on_device_->base, on_device_->blocks.top());
+  if (backed.ok()) return at;
+  on_device_->blocks.Free(at, bytes);
+  return backed;
+}
+
+StatusOr<BufferRef> Store::Allocate(int64_t bytes) {
+  const int64_t rounded = Blocks::Rounded(bytes);
+  if (!quota_.Fits(rounded)) {
+    return ResourceExhausted("over quota: asked for {} bytes, the session holds {} of {}; free tensors or ask for a larger quota", bytes,
+                             quota_.in_use, quota_.limit);
+  }
+  if (!budget_->Fits(rounded)) {
+    return ResourceExhausted("out of memory: asked for {} bytes, the executor holds {} of {}", bytes, budget_->in_use, budget_->limit);
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const int64_t at, on_device_ ? TakeOnDevice(bytes) : segment_->Allocate(bytes));
+  quota_.Take(rounded);
+  budget_->Take(rounded);
+  return NewBuffer(at, bytes, !on_device_);
+}
+
+StatusOr<Staged> Store::Stage(const BufferRef& tensor, int64_t offset, int64_t bytes) {
+  Staged s;
+  s.tensor_ = tensor;
+  s.from_ = offset;
+  s.bytes_ = bytes;
+  if (!on_device_) {
+    s.shared_ = tensor;
+    s.at_ = offset;
+    return s;
+  }
+  const int64_t rounded = Blocks::Rounded(bytes);
+  if (rounded > segment_->capacity() - staged_) {
+    return ResourceExhausted("the session's segment: a transfer takes {} bytes, views and transfers hold {} of {}; end some or ask for a larger quota",
+                             bytes, staged_, segment_->capacity());
+  }
+  if (!host_budget_->Fits(rounded)) {
+    return ResourceExhausted("out of the host's memory: a transfer takes {} bytes, the executor holds {} of {}", bytes, host_budget_->in_use,
+                             host_budget_->limit);
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const int64_t at, segment_->Allocate(bytes));
+  host_budget_->Take(rounded);
+  staged_ += rounded;
+  s.shared_ = NewBuffer(at, bytes, true);
+  return s;
+}
+
+StatusOr<bool> Store::Step(Staged& s, bool to_host) {
+  if (!on_device_ || s.copied_ == s.bytes_) return true;
+  const int64_t piece = segment_->BeginCopy(s.offset() + s.copied_, s.bytes_ - s.copied_);
+  uint8_t* const host = s.data() + s.copied_;
+  uint8_t* const device = s.tensor_->data() + s.from_ + s.copied_;
+  OPWIRE_RETURN_IF_ERROR(device_.Copy(to_host ? host : device, to_host ? device : host, piece, 0));
+  OPWIRE_RETURN_IF_ERROR(device_.Synchronize());
+  s.copied_ += piece;
+  return s.copied_ == s.bytes_;
+}
+
+StatusOr<bool> Store::StepToHost(Staged& s) { return Step(s, true); }
+StatusOr<bool> Store::StepToDevice(Staged& s) { return Step(s, false); }
+
+StatusOr<Staged> Store::ToHost(const BufferRef& tensor) {
+  OPWIRE_ASSIGN_OR_RETURN(Staged s, Stage(tensor));
+  for (bool done = false; !done;) {
+    OPWIRE_ASSIGN_OR_RETURN(done, StepToHost(s));
+  }
+  return s;
+}
+
+Status Store::ToDevice(Staged s) {
+  for (bool done = false; !done;) {
+    OPWIRE_ASSIGN_OR_RETURN(done, StepToDevice(s));
+  }
+  return absl::OkStatus();
+}
+
+Status Store::CopyInto(const BufferRef& to, const BufferRef& from) { return device_.Copy(to->data(), from->data(), from->bytes(), 0); }
+
+void Store::Trim() {
+  segment_->Trim();
+  if (!on_device_) return;
+  on_device_->blocks.Coalesce();
+  // What cannot be given back now can be later.
+  (void)device_.Resize(on_device_->base, on_device_->blocks.top());
+}
+
 void Store::Release(Buffer* b) {
-  const int64_t rounded = Segment::Rounded(b->bytes_);
-  quota_.in_use -= rounded;
-  budget_->in_use -= rounded;
-  segment_->Free(b->offset_, b->bytes_);
+  const int64_t rounded = Blocks::Rounded(b->bytes_);
+  if (on_device_ && b->in_segment_) {
+    host_budget_->in_use -= rounded;
+    staged_ -= rounded;
+  } else {
+    quota_.in_use -= rounded;
+    budget_->in_use -= rounded;
+  }
+  if (b->in_segment_) segment_->Free(b->at_, b->bytes_);
+  else on_device_->blocks.Free(b->at_, b->bytes_);
   spare_.push_back(b);
 }
 

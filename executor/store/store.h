@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "executor/store/segment.h"
 #include "ir/base/type.h"
+#include "kernels/device/device.h"
 
 namespace opwire {
 
@@ -69,11 +70,13 @@ class Reservation {
   int64_t bytes_ = 0;
 };
 
-// A block of a session's segment, shared by the tensors, transfers and runs that hold it. One thread's.
+// A block of a session's memory, shared by the tensors, transfers and runs that hold it. One thread's.
 class Buffer {
  public:
+  // For kernels and the device's copies; the host may use it only in the segment.
   uint8_t* data() const { return data_; }
-  int64_t offset() const { return offset_; }
+  // In the segment; -1: it lies in the device's memory.
+  int64_t offset() const { return in_segment_ ? at_ : -1; }
   int64_t bytes() const { return bytes_; }
 
  private:
@@ -81,9 +84,10 @@ class Buffer {
   friend class Store;
   class Store* store_ = nullptr;
   uint8_t* data_ = nullptr;
-  int64_t offset_ = 0;
+  int64_t at_ = 0;  // in the segment, or in the device's memory
   int64_t bytes_ = 0;
   int32_t references_ = 0;
+  bool in_segment_ = true;
 };
 
 class BufferRef {
@@ -102,6 +106,25 @@ class BufferRef {
   Buffer* b_ = nullptr;
 };
 
+// A range of a tensor's bytes where the host reaches them: in the tensor's own block where the device's memory is the host's, else in a block of the
+// segment that they are copied through.
+class Staged {
+ public:
+  uint8_t* data() const { return shared_->data() + at_; }
+  int64_t offset() const { return shared_->offset() + at_; }  // in the segment
+  int64_t bytes() const { return bytes_; }
+  // What keeps the bytes where they are.
+  const BufferRef& block() const { return shared_; }
+  explicit operator bool() const { return static_cast<bool>(shared_); }
+
+ private:
+  friend class Store;
+  BufferRef tensor_, shared_;
+  int64_t from_ = 0, at_ = 0;  // where the range begins in the tensor, and in the shared block
+  int64_t bytes_ = 0;
+  int64_t copied_ = 0;
+};
+
 enum class TensorState : uint8_t {
   kWritable = 0,  // the client fills it; no request may use it before Seal
   kReady = 1,
@@ -116,18 +139,33 @@ struct Tensor {
   bool pinned_by_run = false;  // an inout of a run that has begun
   Extents shape;
   BufferRef buffer;
+  Staged filling;              // kWritable: what the client fills
   std::string name;
   Status error;  // kPoisoned, kFailed
 };
 
 class Store {
  public:
-  // `quota` bytes at most, rounded as the segment does; `budget` outlives the store.
-  static StatusOr<std::unique_ptr<Store>> Create(int64_t quota, int64_t max_tensors, MemoryBudget* budget);
+  // `quota` bytes of tensors at most, rounded as blocks are. They count in `budget` too; what they are copied through, on a device with memory
+  // of its own, in `host_budget`. Device and budgets outlive the store.
+  static StatusOr<std::unique_ptr<Store>> Create(int64_t quota, int64_t max_tensors, Device& device, MemoryBudget* budget, MemoryBudget* host_budget);
   ~Store();
 
-  // A block of its own. RESOURCE_EXHAUSTED says what was asked, what is in use and which limit stopped it.
+  // A block of its own for a tensor. RESOURCE_EXHAUSTED says what was asked, what is in use and which limit stopped it.
   StatusOr<BufferRef> Allocate(int64_t bytes);
+  // Room for a range of a tensor where the host reaches it; what lies there is undefined until it was copied. RESOURCE_EXHAUSTED as Allocate.
+  StatusOr<Staged> Stage(const BufferRef& tensor, int64_t offset, int64_t bytes);
+  StatusOr<Staged> Stage(const BufferRef& tensor) { return Stage(tensor, 0, tensor->bytes()); }
+  // A step of the copy from the tensor to the host, or back: 64 MiB at the most. True: that was the last.
+  StatusOr<bool> StepToHost(Staged& s);
+  StatusOr<bool> StepToDevice(Staged& s);
+  // All steps.
+  StatusOr<Staged> ToHost(const BufferRef& tensor);
+  Status ToDevice(Staged s);
+  // One tensor's bytes into another's of the same size.
+  Status CopyInto(const BufferRef& to, const BufferRef& from);
+  // Gives free memory back.
+  void Trim();
 
   // Puts a tensor under a key, in place of what was there. RESOURCE_EXHAUSTED beyond the number of tensors.
   StatusOr<Tensor*> Put(const TensorKey& key, Tensor tensor);
@@ -153,12 +191,30 @@ class Store {
 
  private:
   friend class BufferRef;
-  Store() = default;
-  void Release(Buffer* b);
+  // The part of the device's memory that holds the tensors, where that is not the host's.
+  struct OnDevice {
+    OnDevice(Device& d, int64_t capacity) : device(d), blocks(capacity) {}
+    ~OnDevice() {
+      if (base) device.Unreserve(base);
+    }
+    Device& device;
+    uint8_t* base = nullptr;
+    Blocks blocks;
+  };
 
+  explicit Store(Device& device) : device_(device) {}
+  StatusOr<int64_t> TakeOnDevice(int64_t bytes);
+  BufferRef NewBuffer(int64_t at, int64_t bytes, bool in_segment);
+  void Release(Buffer* b);
+  StatusOr<bool> Step(Staged& s, bool to_host);
+
+  Device& device_;
   std::unique_ptr<Segment> segment_;
+  std::unique_ptr<OnDevice> on_device_;  // null: the segment is the device's memory
+  MemoryBudget* host_budget_ = nullptr;
   MemoryBudget* budget_ = nullptr;
   MemoryBudget quota_;
+  int64_t staged_ = 0;                  // bytes of the segment that tensors in the device's memory are copied through
   int64_t max_tensors_ = 0;
   absl::flat_hash_map<TensorKey, Tensor> tensors_;
   std::vector<Buffer*> spare_;                      // buffer objects for reuse

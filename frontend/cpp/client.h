@@ -49,6 +49,33 @@ class Tensor {
   std::shared_ptr<State> state_;
 };
 
+// A tensor's bytes to read, as they were when Session::View was called: nothing that is done with the tensor afterwards changes them.
+//
+// More than 64 KiB are not copied to a client that shares memory with the executor; they lie in the session's segment. Where the device's memory is the
+// host's they are the tensor's own, and a run that writes the tensor meanwhile moves it first; else the device has copied them there, which takes
+// memory of the host's. A client elsewhere has fetched them.
+//
+// Copies are the same view. The last one's end gives the memory back with the session's next message. Once the session has ended or was lost, the bytes
+// can be read but may have become others'.
+class TensorView {
+ public:
+  TensorView() = default;
+  bool valid() const { return state_ != nullptr; }
+  const ArrayView& array() const;
+  std::span<const uint8_t> bytes() const { return {static_cast<const uint8_t*>(array().data), static_cast<size_t>(array().bytes)}; }
+  // REQUIRES: sizeof(T) is the element size.
+  template <typename T>
+  std::span<const T> values() const {
+    return {static_cast<const T*>(array().data), static_cast<size_t>(array().bytes) / sizeof(T)};
+  }
+
+ private:
+  friend class Session;
+  friend struct SessionState;
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
 // One argument of a run.
 class Arg {
  public:
@@ -164,9 +191,8 @@ class Session {
   StatusOr<Array> Fetch(const Tensor& t);
   // Into the caller's own memory, of exactly the tensor's bytes.
   Status FetchInto(const Tensor& t, std::span<uint8_t> into);
-  // The tensor's bytes in place, without a copy, where client and executor share memory; valid until the tensor is freed or written.
-  // FAILED_PRECONDITION elsewhere.
-  StatusOr<std::span<const uint8_t>> View(const Tensor& t);
+  // RESOURCE_EXHAUSTED beyond the host's memory, the segment's size (the session's quota), or --limit-transfers of views and transfers.
+  StatusOr<TensorView> View(const Tensor& t);
   StatusOr<Tensor> Copy(const Tensor& t);
   Status Rename(const Tensor& t, std::string_view name);
   // Frees it now, whoever made it; other handles to it are of no use.

@@ -41,9 +41,13 @@ class Connection {
   }
   StatusOr<ClientChannel::Message> ReceiveControl(Nanos timeout = 30 * kSecond);
 
-  // The session's memory on this host, where it is mapped.
-  uint8_t* segment() const { return ring_ ? ring_->segment() : nullptr; }
-  int64_t segment_bytes() const { return ring_ ? ring_->segment_bytes() : 0; }
+  // The session's segment, where it is mapped; the mapping lasts as long as somebody holds it.
+  std::shared_ptr<uint8_t> segment() const { return ring_ ? ring_->segment() : nullptr; }
+  // `bytes` bytes at an offset in it; null: there is no segment, or no such range.
+  uint8_t* InSegment(int64_t offset, size_t bytes) const {
+    if (!segment() || offset < 0 || static_cast<uint64_t>(ring_->segment_bytes()) < bytes) return nullptr;
+    return offset <= ring_->segment_bytes() - static_cast<int64_t>(bytes) ? ring_->segment().get() + offset : nullptr;
+  }
   bool on_ring() const { return ring_ != nullptr; }
 
  private:

@@ -145,6 +145,7 @@ Status SessionState::Open() {
       ++generation;
       next_counter = 1;
       frees.clear();
+      closes.clear();
       live_tensors = 0;
       flight.Restart();
       lost = absl::OkStatus();

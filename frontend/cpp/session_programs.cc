@@ -201,7 +201,6 @@ StatusOr<RunResult> SessionState::ReadRun(const fb::RunReply& reply, std::vector
       t.dtype = static_cast<DType>(info.dtype());
       t.shape = std::move(shape);
       t.bytes = static_cast<int64_t>(info.size());
-      t.offset = info.offset();
       out.outputs[r].tensor = std::move(kept[r]);
     }
   }

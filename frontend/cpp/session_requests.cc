@@ -5,7 +5,8 @@ namespace opwire {
 
 StatusOr<uint64_t> SessionState::SendBuilt(fb::Body type, flatbuffers::Offset<void> body, Bytes bulk) {
   const auto frees_at = frees.empty() ? flatbuffers::Offset<flatbuffers::Vector<const fb::TensorId*>>() : builder.CreateVectorOfStructs(frees);
-  builder.Finish(fb::CreateRequest(builder, flight.next_seq(), frees_at, type, body, flight.acked()));
+  const auto closes_at = closes.empty() ? flatbuffers::Offset<flatbuffers::Vector<uint64_t>>() : builder.CreateVector(closes);
+  builder.Finish(fb::CreateRequest(builder, flight.next_seq(), frees_at, type, body, flight.acked(), closes_at));
   const Bytes head = AsBytes(builder);
   if (head.size() > kMaxFrameBytes) {
     return InvalidArgument("request: {} bytes are more than a message's {}; put large arrays as tensors", head.size(), kMaxFrameBytes);
@@ -15,6 +16,7 @@ StatusOr<uint64_t> SessionState::SendBuilt(fb::Body type, flatbuffers::Offset<vo
     if (!connection) return lost;
   }
   frees.clear();
+  closes.clear();
   const uint64_t ticket = flight.Sent(head, bulk);
   Status status = connection->Send(head, bulk);
   // A full ring or socket: the executor reads on as its replies are taken.

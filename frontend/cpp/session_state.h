@@ -8,12 +8,15 @@
 
 #include "frontend/cpp/client.h"
 #include "frontend/cpp/connection.h"
+#include "frontend/cpp/copier.h"
 #include "frontend/cpp/flight.h"
 #include "frontend/cpp/placement.h"
 #include "ir/verify/verify.h"
 #include "registry/client/directory.h"
 
 namespace opwire {
+
+inline fb::TensorId IdOf(uint32_t attachment, uint64_t counter) { return fb::TensorId(attachment, 0, counter); }
 
 struct Client::State {
   ZmqContext context;
@@ -42,10 +45,20 @@ struct Tensor::State {
   DType dtype = DType::kInvalid;
   std::vector<int64_t> shape;
   int64_t bytes = 0;
-  int64_t offset = -1;   // in the segment
   bool owned = true;
-  uint64_t ticket = 0;            // of the transfer that fills it
-  std::vector<uint8_t> staging;   // what Seal will send, where memory is not shared
+  uint64_t ticket = 0;               // of the transfer that fills it
+  std::shared_ptr<uint8_t> segment;  // where the client fills it
+  std::vector<uint8_t> staging;      // what Seal will send, where memory is not shared
+  ~State();
+};
+
+struct TensorView::State {
+  std::shared_ptr<SessionState> session;
+  uint64_t generation = 0;
+  uint64_t ticket = 0;               // of the transfer that keeps the bytes in the segment; 0: they are `fetched`
+  std::shared_ptr<uint8_t> segment;
+  Array fetched;
+  ArrayView array;
   ~State();
 };
 
@@ -61,7 +74,8 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   uint32_t attachment = 0;
   uint64_t next_counter = 1;
   uint32_t next_slot = 1;
-  std::vector<fb::TensorId> frees;    // ride on the next message
+  std::vector<fb::TensorId> frees;    // ride on the next message,
+  std::vector<uint64_t> closes;       // and so do the tickets of transfers that ended
   int64_t live_tensors = 0;
   std::vector<std::weak_ptr<Program::State>> programs;
   flatbuffers::FlatBufferBuilder builder{1024};
@@ -114,10 +128,19 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   // ---- tensors (session_tensors.cc)
   Tensor Make(DType dtype, std::vector<int64_t> shape, int64_t bytes, uint64_t counter);
   Status Check(const Tensor::State& t) const;
+  StatusOr<Tensor> Copy(const Tensor::State& t);
+
+  // ---- their bytes (session_transfers.cc)
   Status Upload(uint64_t ticket, Bytes bytes);
   Status Download(uint64_t ticket, std::span<uint8_t> into);
   StatusOr<Array> Fetch(const Tensor::State& t);
   Status FetchInto(const Tensor::State& t, std::span<uint8_t> into);
+  StatusOr<uint64_t> SendGet(const Tensor::State& t, size_t offset, size_t bytes);
+  Status FetchPieces(const Tensor::State& t, std::span<uint8_t> into, size_t piece);
+  Status TakePiece(uint64_t request, const Tensor::State& t, std::span<uint8_t> into, Copier& copier);
+  StatusOr<std::shared_ptr<TensorView::State>> View(const Tensor::State& t);
+  // Sends what otherwise rides on the next message, and does not wait.
+  void Flush();
 
   // ---- programs (session_programs.cc)
   StatusOr<std::shared_ptr<const OpCatalogue>> Ops();

@@ -17,6 +17,7 @@ bool Check(const Verifier& verifier, const Vector<T>* vec) {
 }  // namespace
 
 template <> bool Verifier::VerifyVector(const Vector<int64_t>* vec) const { return flatbuffers::Check(*this, vec); }
+template <> bool Verifier::VerifyVector(const Vector<uint64_t>* vec) const { return flatbuffers::Check(*this, vec); }
 template <> bool Verifier::VerifyVector(const Vector<double>* vec) const { return flatbuffers::Check(*this, vec); }
 template <> bool Verifier::VerifyVector(const Vector<opwire::fb::Binding>* vec) const { return flatbuffers::Check(*this, vec); }
 template <> bool Verifier::VerifyVector(const Vector<opwire::fb::DimNode>* vec) const { return flatbuffers::Check(*this, vec); }

@@ -18,6 +18,7 @@ struct TimelinePoint;
 namespace flatbuffers {
 // What VerifyVector asks for a vector of such elements, or of such structs.
 template <> bool Verifier::VerifyVector(const Vector<int64_t>* vec) const;
+template <> bool Verifier::VerifyVector(const Vector<uint64_t>* vec) const;
 template <> bool Verifier::VerifyVector(const Vector<double>* vec) const;
 template <> bool Verifier::VerifyVector(const Vector<opwire::fb::Binding>* vec) const;
 template <> bool Verifier::VerifyVector(const Vector<opwire::fb::DimNode>* vec) const;

@@ -61,7 +61,7 @@ inline constexpr std::array<ExecutorLimit, kLimitCount> kExecutorLimits = {{
     {LimitId::kLeaseSeconds, "lease-seconds", 30, "after which a client that was lost gives up an unnamed session"},
     {LimitId::kSessionTtlSeconds, "session-ttl-seconds", 3600, "that a named session lives without clients"},
     {LimitId::kBatchRuns, "batch-runs", 256, "runs of one batch"},
-    {LimitId::kTransfers, "transfers", 64, "bulk transfers open at once in one session"},
+    {LimitId::kTransfers, "transfers", 1024, "bulk transfers and views open at once in one session"},
 }};
 
 class ExecutorLimits {

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -41,6 +42,18 @@ void CopyOut(const uint8_t* ring, uint64_t at, void* to, uint64_t bytes) {
   const uint64_t start = at & (kCapacity - 1), first = std::min(bytes, kCapacity - start);
   std::memcpy(to, ring + start, first);
   if (first < bytes) std::memcpy(static_cast<uint8_t*>(to) + first, ring, bytes - first);
+}
+
+// A full pipe wakes as well. One whose reader has died must not end this process, whatever it does with SIGPIPE.
+void Wake(int pipe) {
+  sigset_t broken, before;
+  sigemptyset(&broken);
+  sigaddset(&broken, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &broken, &before);
+  const char one = 1;
+  const timespec now{};
+  if (write(pipe, &one, sizeof(one)) < 0 && errno == EPIPE) sigtimedwait(&broken, nullptr, &now);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace
@@ -118,10 +131,7 @@ Status RingEnd::Write(Bytes head, Bytes bulk) {
   out_.control->written.store(out_.position, std::memory_order_release);
   // Either we see the reader parked, or it sees what we wrote when it looks again.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (out_.control->parked.load(std::memory_order_relaxed)) {
-    const char one = 1;
-    (void)!write(own_.wake.get(), &one, sizeof(one));  // a full pipe wakes as well
-  }
+  if (out_.control->parked.load(std::memory_order_relaxed)) Wake(own_.wake.get());
   return absl::OkStatus();
 }
 
@@ -215,15 +225,11 @@ StatusOr<std::unique_ptr<RingChannel>> RingChannel::Connect(const std::string& p
   if (segment_bytes > 0) {
     void* base = mmap(nullptr, static_cast<size_t>(segment_bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, segment.get(), 0);
     if (base != MAP_FAILED) {
-      channel->segment_ = static_cast<uint8_t*>(base);
+      channel->segment_ = {static_cast<uint8_t*>(base), [segment_bytes](uint8_t* at) { munmap(at, static_cast<size_t>(segment_bytes)); }};
       channel->segment_bytes_ = segment_bytes;
     }
   }
   return channel;
-}
-
-RingChannel::~RingChannel() {
-  if (segment_) munmap(segment_, static_cast<size_t>(segment_bytes_));
 }
 
 Status RingChannel::Send(Bytes head, Bytes bulk) {

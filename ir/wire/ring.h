@@ -77,20 +77,18 @@ using RingToken = std::array<uint8_t, 16>;
 class RingChannel : public ClientChannel {
  public:
   static StatusOr<std::unique_ptr<RingChannel>> Connect(const std::string& path, const RingToken& token);
-  ~RingChannel() override;
-
   Status Send(Bytes head, Bytes bulk = {}) override;
   StatusOr<bool> Receive(Message& message, Nanos timeout) override;
 
-  // The session's segment, mapped; null where it could not be.
-  uint8_t* segment() const { return segment_; }
+  // The session's segment, mapped; null where it could not be. Who holds it may use it after the channel's end.
+  const std::shared_ptr<uint8_t>& segment() const { return segment_; }
   int64_t segment_bytes() const { return segment_bytes_; }
 
  private:
   RingChannel() = default;
   std::unique_ptr<RingEnd> end_;
   OwnedFd socket_;  // its end of file is the server's death
-  uint8_t* segment_ = nullptr;
+  std::shared_ptr<uint8_t> segment_;
   int64_t segment_bytes_ = 0;
   Nanos spin_until_ = 0;
 };

@@ -118,6 +118,19 @@ TEST_F(FairnessTest, ABatchTakesTurnsWithOthers) {
   EXPECT_EQ(a.reply.body.AsBatchReply()->runs.size(), 40u);
 }
 
+TEST_F(FairnessTest, ASessionEndsInTheMiddleOfABatch) {
+  Client hog = Hog(), other = Hello();
+  fb::BatchT batch;
+  for (int i = 0; i < 40; ++i) batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Tensor(hog, 1).Tensor(hog, 2).None().None().run));
+  Send(hog, std::move(batch));
+  for (int i = 0; i < 5; ++i) WorkOnce();
+  fb::ByeT bye;
+  bye.token = hog.token;
+  ASSERT_TRUE(Control(std::move(bye)).ok());
+  EXPECT_FALSE(core_->HasWork());
+  EXPECT_TRUE(Ask(other, fb::FlushT()).ok());
+}
+
 TEST_F(FairnessTest, CancelAndDeadlineEndABatch) {
   Client hog = Hog();
   for (const bool cancel : {true, false}) {

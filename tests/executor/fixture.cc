@@ -3,6 +3,7 @@
 
 #include <sodium.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include <nlohmann/json.hpp>
@@ -58,10 +59,12 @@ RunOf& RunOf::Array(const std::vector<float>& values, const std::vector<int64_t>
 
 CoreTest::CoreTest() {
   EXPECT_GE(sodium_init(), 0);
-  auto device = OpenDevice("cpu", {});
+  const char* const spec = std::getenv("OPWIRE_TEST_DEVICE");
+  auto device = OpenDevice(spec ? spec : "cpu", {});
   EXPECT_TRUE(device.ok()) << device.status();
   device_ = *std::move(device);
-  variants_ = BuildVariantTable(*device_);
+  const char* const worker = std::getenv("OPWIRE_TEST_WORKER");
+  variants_ = BuildVariantTable(*device_, {.worker = worker ? worker : "/proc/self/exe"});
   options_.executor_id = "e1";
   options_.incarnation = 7;
   options_.run_endpoint = "ipc:///nowhere";

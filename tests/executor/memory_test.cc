@@ -39,10 +39,10 @@ int64_t RandomSize(std::mt19937_64& random, int most_bits) {
 TEST(Segment, RoundingWastesAtMostAnEighth) {
   std::mt19937_64 random(Seed());
   for (int i = 0; i < 100'000; ++i) {
-    const int64_t bytes = RandomSize(random, 40), rounded = Segment::Rounded(bytes);
+    const int64_t bytes = RandomSize(random, 40), rounded = Blocks::Rounded(bytes);
     ASSERT_GE(rounded, bytes);
     ASSERT_EQ(rounded % 64, 0);
-    ASSERT_EQ(Segment::Rounded(rounded), rounded) << bytes;
+    ASSERT_EQ(Blocks::Rounded(rounded), rounded) << bytes;
     ASSERT_LE(rounded - bytes, std::max<int64_t>(4096, bytes / 8)) << bytes;
   }
 }
@@ -66,8 +66,8 @@ TEST(Segment, RandomUseNeverOverlaps) {
       }
       ASSERT_EQ(*offset % 64, 0);
       ASSERT_GE(*offset, 0);
-      ASSERT_LE(*offset + Segment::Rounded(bytes), (*segment)->capacity());
-      ASSERT_TRUE(ranges.Add(*offset, Segment::Rounded(bytes))) << "step " << i << ": " << bytes << " bytes at " << *offset;
+      ASSERT_LE(*offset + Blocks::Rounded(bytes), (*segment)->capacity());
+      ASSERT_TRUE(ranges.Add(*offset, Blocks::Rounded(bytes))) << "step " << i << ": " << bytes << " bytes at " << *offset;
       // The memory is there.
       (*segment)->base()[*offset] = 1;
       live.push_back({*offset, bytes});
@@ -120,8 +120,9 @@ TEST(Segment, TrimKeepsWhatIsLiveAndZeroesWhatIsNot) {
 }
 
 TEST(Store, QuotaAndBudgetHoldExactly) {
+  const auto device = *OpenDevice("null", {});
   MemoryBudget budget{1 << 20, 0, 0};
-  auto a = *Store::Create(512 << 10, 100, &budget), b = *Store::Create(1 << 20, 100, &budget);
+  auto a = *Store::Create(512 << 10, 100, *device, &budget, &budget), b = *Store::Create(1 << 20, 100, *device, &budget, &budget);
   auto first = a->Allocate(512 << 10);
   ASSERT_TRUE(first.ok()) << first.status();
   const Status over = a->Allocate(1).status();
@@ -142,8 +143,9 @@ TEST(Store, QuotaAndBudgetHoldExactly) {
 }
 
 TEST(Store, StatesAndKeys) {
+  const auto device = *OpenDevice("null", {});
   MemoryBudget budget{1 << 20, 0, 0};
-  auto store = *Store::Create(1 << 20, 2, &budget);
+  auto store = *Store::Create(1 << 20, 2, *device, &budget, &budget);
   EXPECT_EQ(store->Find({1, 1}).status().code(), absl::StatusCode::kNotFound);
   const auto make = [&](TensorState state, Status error = absl::OkStatus()) {
     Tensor t;
@@ -219,7 +221,8 @@ TEST(Scratch, OverflowIsRefused) {
 
 TEST(Lanes, CountInTheBudgetAndGoBack) {
   MemoryBudget budget{1 << 20, 0, 0};
-  Lanes lanes(1 << 20, &budget);
+  const auto device = *OpenDevice("null", {});
+  Lanes lanes(*device, 1 << 20, &budget);
   std::vector<Lane*> held;
   for (int i = 0; i < Lanes::kMaxLanes; ++i) {
     auto lane = lanes.Acquire(4096);

@@ -1,4 +1,7 @@
 // Where results go: inline, kept, dropped, into their parameter; what a failed run leaves behind; copies on write.
+#include <fmt/format.h>
+
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -39,6 +42,63 @@ TEST_F(ResultsTest, InlineKeptAndDropped) {
   ASSERT_TRUE(b.ok()) << b.status;
   EXPECT_EQ(b.Floats(1), (Floats{1, 4, 9}));
   EXPECT_EQ(Get(c_, 5).BulkFloats(), (Floats{-1, -2, -3}));
+}
+
+TEST_F(ResultsTest, ANodeOfTwoResultsOfWhichOneMayBeUnread) {
+  constexpr std::string_view kAttention = R"(program @f(%x: f32[?n]) -> ({}) {{
+    %0 = reshape(%x) {{shape = [1, ?n, 1]}}
+    %1, %2 = scaled_dot_product_attention(%0, %0, %0) {{causal = true}}
+    return {}
+  }})";
+  const auto floats = [](float a, float b, float c) { return Floats{a, b, c}; };
+  MustLoad(1, fmt::format(kAttention, "y: f32[1, ?n, 1], l: f32[1, ?n]", "%1, %2"));
+  MustLoad(2, fmt::format(kAttention, "y: f32[1, ?n, 1]", "%1"));
+  MustLoad(3, fmt::format(kAttention, "l: f32[1, ?n]", "%2"));
+  const Floats logs = floats(0, std::log(2.0f), std::log(3.0f));
+  for (int i = 0; i < 3; ++i) {
+    const Answer both = Ask(c_, RunOf(1).Array({0, 0, 0}).Inline().Inline());
+    ASSERT_TRUE(both.ok()) << both.status;
+    EXPECT_EQ(both.Floats(0), floats(0, 0, 0));
+    EXPECT_EQ(both.Floats(1), logs);
+    EXPECT_EQ(Ask(c_, RunOf(2).Array({0, 0, 0}).Inline()).Floats(0), floats(0, 0, 0));
+    EXPECT_EQ(Ask(c_, RunOf(3).Array({0, 0, 0}).Inline()).Floats(0), logs);
+  }
+}
+
+TEST_F(ResultsTest, HeadsThatDoNotFitAreRefusedWhenTheyAreBound) {
+  MustLoad(1, R"(program @f(%q: f32[?h], %k: f32[?g]) -> (y: f32[?h, 1, 1]) {
+    %0 = reshape(%q) {shape = [?h, 1, 1]}
+    %1 = reshape(%k) {shape = [?g, 1, 1]}
+    %2, %3 = scaled_dot_product_attention(%0, %1, %1)
+    return %2
+  })");
+  EXPECT_EQ(Ask(c_, RunOf(1).Array({1, 1, 1, 1}).Array({5, 7}).Inline()).Floats(0), (Floats{5, 5, 7, 7}));
+  EXPECT_FALSE(Ask(c_, RunOf(1).Array({1, 1, 1}).Array({5, 7}).Inline()).ok());
+  EXPECT_FALSE(Ask(c_, RunOf(1).Array({1, 1, 1}).Array({}).Inline()).ok());
+  EXPECT_TRUE(Ask(c_, RunOf(1).Array({}).Array({5, 7}).Inline()).ok());
+}
+
+// What a device replays from the second run on reads and writes what each run is bound to.
+TEST_F(ResultsTest, RepeatedRunsFollowTheirBindings) {
+  MustLoad(1, R"(program @f(%x: f32[?n], %s: f32[]) -> (y: f32[?n], z: f32[?n], t: f32[?n]) {
+    %0 = mul(%x, %s)
+    %1 = add(%0, %x)
+    %2 = zeros() {shape = [?n]}
+    return %1, %x, %2
+  })");
+  OPWIRE_TRACE_SEED();
+  std::mt19937_64 random(Seed());
+  for (uint64_t t = 1; t <= 4; ++t) ASSERT_TRUE(Put(c_, t, {static_cast<float>(t), static_cast<float>(10 * t)}).ok());
+  for (int i = 0; i < 40; ++i) {
+    const uint64_t from = 1 + random() % 4, to = 10 + random() % 3;
+    const auto s = static_cast<float>(random() % 8), v = static_cast<float>(from);
+    RunOf run = RunOf(1).Tensor(c_, from).Scalar(s);
+    random() % 2 ? run.Keep(to) : run.Inline();
+    const Answer a = Ask(c_, run.Keep(20 + random() % 2).None());
+    ASSERT_TRUE(a.ok()) << a.status;
+    const Floats got = a.run().results[0].kind() == 1 ? a.Floats(0) : Get(c_, to).BulkFloats();
+    EXPECT_EQ(got, (Floats{v * s + v, 10 * v * s + 10 * v})) << "run " << i;
+  }
 }
 
 // A parameter handed back, one value returned twice, and a constant.

@@ -1,6 +1,8 @@
 // The order of requests: sequence numbers, retries and the window of replies, credit, cancel, deadlines.
 #include <random>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/executor/fixture.h"
 #include "tests/system/seed.h"
 
@@ -32,9 +34,9 @@ class SequenceTest : public CoreTest {
     return Control(std::move(cancel));
   }
   // Bytes that the executor has left, as it tells in its heartbeats.
-  int64_t Free() {
+  int64_t HostMemoryInUse() {
     core_->OnTick(now_);
-    return core_->load().free_memory.load();
+    return nlohmann::json::parse(Info("stats"))["host_memory_in_use"].get<int64_t>();
   }
   Client c_;
 };
@@ -276,7 +278,7 @@ TEST_F(SequenceTest, WhatWaitsOutlivesTheWindow) {
 // Large replies that are not acknowledged count as memory, and the oldest give way.
 TEST_F(SequenceTest, TheWindowOfLargeRepliesIsBounded) {
   ASSERT_TRUE(Load(c_, 2, "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = f32} return %0 }").ok());
-  const auto held = [&, before = Free()] { return before - Free(); };
+  const auto held = [&, before = HostMemoryInUse()] { return HostMemoryInUse() - before; };
   const uint64_t first = Send(c_, RunOf(2).Inline());
   for (int i = 0; i < 500; ++i) Send(c_, RunOf(2).Inline()), WorkAll();
   EXPECT_GT(held(), ReplyWindow::kMostHeld / 2);

@@ -343,6 +343,8 @@ class World : public Shell {
     AskControl(c.principal, EncodeRequest(1, std::move(cancel)));
   }
 
+  uint64_t AnyTicket() { return tickets_.empty() ? Any<uint64_t>() : tickets_[Pick(tickets_.size())]; }
+
   void Control() {
     const std::string principal = "uid:" + std::to_string(Pick(3));
     switch (Pick(5)) {
@@ -357,7 +359,7 @@ class World : public Shell {
       }
       case 1: {
         fb::CloseTransferT close;
-        close.ticket = tickets_.empty() ? Any<uint64_t>() : tickets_[Pick(tickets_.size())];
+        close.ticket = AnyTicket();
         AskControl(principal, EncodeRequest(1, std::move(close)));
         return;
       }
@@ -575,6 +577,7 @@ class World : public Shell {
     r.seq = c.next_seq;
     r.acked = Often() && !c.unanswered.empty() ? c.unanswered.begin()->first : Any<uint16_t>();
     if (!Often()) r.frees.push_back(Id(c));
+    if (!Often()) r.closes.push_back(AnyTicket());
     switch (Pick(28)) {
       case 0: {
         fb::SealT seal;
@@ -585,6 +588,8 @@ class World : public Shell {
       case 1: {
         fb::GetT get;
         get.id = IdPtr(c);
+        if (!Often()) get.offset = Any<uint64_t>() >> Pick(64);
+        if (!Often()) get.bytes = Any<uint64_t>() >> Pick(64);
         r.body.Set(std::move(get));
         break;
       }

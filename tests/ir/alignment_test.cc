@@ -48,6 +48,7 @@ const std::multiset<bool> kOneOfTwo = {false, true};
 
 TEST(Alignment, MisalignedElementsAreRefused) {
   EXPECT_EQ((Taken<int64_t, fb::Run>(8, [](auto& r, auto v, auto) { r.add_shapes(v); })), kOneOfTwo);
+  EXPECT_EQ((Taken<uint64_t, fb::Request>(8, [](auto& r, auto v, auto) { r.add_closes(v); })), kOneOfTwo);
   EXPECT_EQ((Taken<const fb::Binding*, fb::Run>(sizeof(fb::Binding), [](auto& r, auto v, auto) { r.add_bindings(v); })), kOneOfTwo);
   EXPECT_EQ((Taken<const fb::ResultSlot*, fb::Run>(sizeof(fb::ResultSlot), [](auto& r, auto v, auto) { r.add_results(v); })), kOneOfTwo);
   EXPECT_EQ((Taken<const fb::TimelinePoint*, fb::Run>(sizeof(fb::TimelinePoint), [](auto& r, auto v, auto) { r.add_waits(v); })), kOneOfTwo);
@@ -75,10 +76,10 @@ TEST(Alignment, EveryElementOfEightBytesIsListed) {
   ASSERT_TRUE(wide_structs.contains("TensorId"));
   for (std::sregex_iterator it(schema.begin(), schema.end(), vectors), end; it != end; ++it) {
     std::string element = (*it)[1];
-    if (element == "int64") element = "int64_t";
+    if (element == "int64" || element == "uint64") element += "_t";
     if (element == "float64") element = "double";
     if (wide_structs.contains(element)) element = "opwire::fb::" + element;
-    else if (element != "int64_t" && element != "double" && !std::regex_match(element, wide)) continue;
+    else if (element != "int64_t" && element != "uint64_t" && element != "double" && !std::regex_match(element, wide)) continue;
     EXPECT_NE(listed.find("Vector<" + element + ">*"), std::string::npos) << "alignment.h lists no vector of " << element;
   }
 }

@@ -70,10 +70,10 @@ pid_t SystemTest::StartRegistry() {
   return pid;
 }
 
-pid_t SystemTest::StartExecutor(const std::string& name, std::vector<std::string> flags) {
+pid_t SystemTest::StartExecutor(const std::string& name, std::vector<std::string> flags, const std::string& device) {
   const auto before = Registered();
   const auto old = before.find(name);
-  std::vector<std::string> argv = {OPWIRE_EXECUTOR, "--device", "cpu", "--name", name};
+  std::vector<std::string> argv = {OPWIRE_EXECUTOR, "--device", device, "--name", name};
   argv.insert(argv.end(), flags.begin(), flags.end());
   const pid_t pid = Start(argv);
   EXPECT_TRUE(Eventually([&] {

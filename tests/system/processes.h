@@ -36,7 +36,7 @@ class SystemTest : public ::testing::Test {
   // A registry that asks for a beat each 100 ms.
   pid_t StartRegistry();
   // Returns once it is registered.
-  pid_t StartExecutor(const std::string& name, std::vector<std::string> flags = {});
+  pid_t StartExecutor(const std::string& name, std::vector<std::string> flags = {}, const std::string& device = "cpu");
   // A client in a process of its own (see main.cc); returns once it says that it is ready.
   pid_t StartClient(const std::string& what);
   void Signal(pid_t pid, int signal);

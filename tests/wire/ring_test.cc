@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -61,6 +62,15 @@ class RingTest : public ::testing::Test {
   uint8_t* shared_ = nullptr;
   std::string head_, bulk_;
 };
+
+TEST_F(RingTest, AWriterOutlivesTheReaderThatItWouldWake) {
+  ASSERT_TRUE(server_->Park());
+  server_.reset();
+  EXPECT_TRUE(client_->Write(AsBytes(std::string("anybody?")), {}).ok());
+  sigset_t pending;
+  sigpending(&pending);
+  EXPECT_FALSE(sigismember(&pending, SIGPIPE));
+}
 
 TEST_F(RingTest, RecordsOfAllSizesInOrderAcrossTheWrap) {
   const uint64_t seed = std::random_device()();
@@ -260,7 +270,7 @@ TEST_F(DoorTest, WhatWasWrittenBeforeAPeersDeathStillArrives) {
   executor.join();
   ASSERT_TRUE(channel.ok()) << channel.status();
   EXPECT_EQ((*channel)->segment_bytes(), 4096);
-  (*channel)->segment()[4095] = 1;
+  (*channel)->segment().get()[4095] = 1;
   ClientChannel::Message m;
   const auto got = (*channel)->Receive(m, kNever);
   ASSERT_TRUE(got.ok() && *got) << got.status();
