@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= 2
 
-.PHONY: all setup build demo test bench clean
+.PHONY: all setup build demo test bench bench-gpu clean
 
 all: build
 
@@ -14,17 +14,23 @@ build: setup
 	@rm -f $(BUILD).log
 	@cmake --build $(BUILD) -j $(JOBS)
 
-# Only what the demo runs.
+# Only what the demo runs. DEVICE=cuda:0 and the like: on that device.
+DEVICE ?= cpu
 demo: setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release > /dev/null
 	@cmake --build $(BUILD) -j $(JOBS) --target opwire opwire-registry opwire-executor digits
-	@examples/01_digits/demo.sh $(BUILD)
+	@examples/01_digits/demo.sh $(BUILD) $(DEVICE)
 
 test: build
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
 
 bench: build
 	@$(BUILD)/tests/bench/opwire_bench --out $(BUILD)/bench.json --build $(BUILD)
+
+# On a GPU, cuda:0 unless GPU says another; against PyTorch where python3 has it. ARGS="--only add,matmul" and the like go to the program.
+GPU ?= cuda:0
+bench-gpu: build
+	@$(BUILD)/tests/bench/opwire_bench_gpu --out $(BUILD)/bench-gpu.json --build $(BUILD) --device $(GPU) $(ARGS)
 
 clean:
 	@rm -rf $(BUILD)

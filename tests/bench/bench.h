@@ -5,7 +5,9 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <map>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "frontend/cpp/client.h"
@@ -29,13 +31,21 @@ struct Row {
   bool target_is_ratio = true;
   bool higher_is_better = false;
   double spread = 0;    // (largest - smallest) / median of our rounds
+  std::string note;     // why there is no value, or no baseline
 };
 double RatioOf(const Row& row);
+bool Failed(const Row& row);
+// Neither a row that failed nor one that lacks the baseline of its target met it.
 bool Met(const Row& row);
 
 // Measures `ours` and `theirs` in turns; a row with the medians. `theirs` may be empty.
 Row Compare(std::string name, std::string unit, std::string baseline_name, const std::function<double()>& ours,
             const std::function<double()>& theirs);
+
+// Writes the rows as JSON where `out` names a file: each with `facts`, which are of the whole run. Report prints their table too.
+using Facts = std::map<std::string, std::variant<double, std::string>>;
+void Write(const std::vector<Row>& rows, const std::string& out, const Facts& facts);
+void Report(const std::vector<Row>& rows, const std::string& out, const Facts& facts);
 
 double Percentile(std::vector<double> values, double p);
 inline double Seconds() { return static_cast<double>(MonotonicNow()) / 1e9; }
@@ -49,6 +59,8 @@ class Child {
   Child(const Child&) = delete;
   pid_t pid() const { return pid_; }
   double CpuSeconds() const;
+  // Until it ends; whether it did so with code 0.
+  bool Wait();
 
  private:
   pid_t pid_;
@@ -59,7 +71,9 @@ struct Setup {
   std::string directory;  // the run's own runtime directory
 };
 
-// A session on an executor of this id, tried until it is there. Exits with a message when it does not come.
+// A session, tried for so long until the executor that `options` name is there.
+StatusOr<Session> OpenWithin(const SessionOptions& options, double seconds);
+// One on an executor of this id. Exits with a message when it does not come.
 Session OpenOn(const std::string& executor, bool ring);
 // Exits with the message of an error: a benchmark that fails has no number.
 void Must(const Status& status);

@@ -93,8 +93,8 @@ void Transfers(std::vector<Row>& rows, Device& device, const VariantTable& varia
     std::memcpy(w.bytes.data(), source.bytes().data(), bytes);
     Must(session.Seal(w));
     const RunResult r = Must(program.Run({w.tensor, y}));
-    const std::span<const uint8_t> view = Must(session.View(r.outputs[0].tensor));
-    std::memcpy(sink.bytes().data(), view.data(), bytes);
+    const TensorView view = Must(session.View(r.outputs[0].tensor));
+    std::memcpy(sink.bytes().data(), view.bytes().data(), bytes);
     return (Seconds() - begun) * 1e3;
   };
   const auto foreign = [&] {

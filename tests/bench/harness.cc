@@ -21,7 +21,10 @@ namespace opwire::bench {
 
 double RatioOf(const Row& r) { return r.baseline > 0 ? r.value / r.baseline : 0; }
 
+bool Failed(const Row& r) { return r.value == 0 && !r.note.empty(); }
+
 bool Met(const Row& r) {
+  if (Failed(r) || (r.target_is_ratio && r.baseline <= 0)) return false;
   const double v = r.target_is_ratio ? RatioOf(r) : r.value;
   return r.higher_is_better ? v >= r.target : v <= r.target;
 }
@@ -67,7 +70,15 @@ Child::Child(const std::function<void()>& body) : pid_(fork()) {
   _exit(0);
 }
 
+bool Child::Wait() {
+  int status = 0;
+  const bool ended = waitpid(pid_, &status, 0) == pid_;
+  pid_ = 0;
+  return ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 Child::~Child() {
+  if (pid_ <= 0) return;
   kill(pid_, SIGTERM);
   for (int i = 0; i < 200; ++i) {
     if (waitpid(pid_, nullptr, WNOHANG) == pid_) return;
@@ -94,17 +105,23 @@ void Must(const Status& status) {
   std::exit(1);
 }
 
-Session OpenOn(const std::string& executor, bool ring) {
-  const double deadline = Seconds() + 10;
+StatusOr<Session> OpenWithin(const SessionOptions& options, double seconds) {
+  const double deadline = Seconds() + seconds;
+  ClientOptions alone;
+  alone.embedded = false;  // what a row starts, it starts itself
   while (true) {
-    Client client = Must(Client::Connect());
-    SessionOptions options;
-    options.device = executor;
-    options.ring = ring;
+    OPWIRE_ASSIGN_OR_RETURN(Client client, Client::Connect(alone));
     auto session = client.Open(options);
-    if (session.ok() || Seconds() > deadline) return Must(std::move(session));
+    if (session.ok() || Seconds() > deadline) return session;
     usleep(2'000);
   }
+}
+
+Session OpenOn(const std::string& executor, bool ring) {
+  SessionOptions options;
+  options.device = executor;
+  options.ring = ring;
+  return Must(OpenWithin(options, 10));
 }
 
 double FutexWakeMicros() {

@@ -4,12 +4,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "tests/bench/bench.h"
 
@@ -61,21 +58,6 @@ int main(int argc, char** argv) {
   }
   std::filesystem::remove_all(directory);
 
-  nlohmann::json list = nlohmann::json::array();
-  int missed = 0;
-  fmt::print("\n{:<24}{:>14} {:<12}{:>14}{:>9}{:>10}{:>8}{:>9}\n", "name", "ours", "unit", "baseline", "ratio", "target", "met", "spread");
-  for (const Row& r : rows) {
-    const bool has_target = r.target > 0, met = Met(r);
-    missed += has_target && !met;
-    fmt::print("{:<24}{:>14.4g} {:<12}{:>14}{:>9}{:>10}{:>8}{:>8.0f}%\n", r.name, r.value, r.unit, r.baseline > 0 ? fmt::format("{:.4g}", r.baseline) : "-",
-               r.baseline > 0 ? fmt::format("{:.3f}", RatioOf(r)) : "-",
-               has_target ? fmt::format("{}{:g}{}", r.higher_is_better ? ">=" : "<=", r.target, r.target_is_ratio ? "x" : "") : "-",
-               has_target ? (met ? "yes" : "MISSED") : "-", 100 * r.spread);
-    list.push_back({{"name", r.name}, {"value", r.value}, {"unit", r.unit}, {"baseline", r.baseline}, {"baseline_name", r.baseline_name},
-                    {"ratio", RatioOf(r)}, {"target", r.target}, {"target_is_ratio", r.target_is_ratio}, {"met", has_target ? nlohmann::json(met) : nullptr},
-                    {"spread", std::isfinite(r.spread) ? r.spread : 0.0}, {"futex_round_trip_us", wake}, {"thread_scaling", scaling}});
-  }
-  fmt::print("\n{} of {} targets missed\n", missed, std::count_if(rows.begin(), rows.end(), [](const Row& r) { return r.target > 0; }));
-  if (!out.empty()) std::ofstream(out) << list.dump(2) << "\n";
+  Report(rows, out, {{"futex_round_trip_us", wake}, {"thread_scaling", scaling}});
   return 0;
 }

@@ -1,0 +1,263 @@
+// Whole systems, by the host's clock: from the start of a process to an answer, one small run, tensors in and out.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+#include "tests/bench/gpu/gpu.h"
+
+namespace opwire::bench {
+namespace {
+
+constexpr double kPatience = 30;  // seconds until an executor must be there
+constexpr double kOfCopy = 0.85;  // what bringing a tensor in or out must reach of the device's own copy
+
+StatusOr<Session> OpenSession(const std::string& executor, int64_t memory_bytes = 0) {
+  SessionOptions options;
+  options.device = executor;
+  options.memory_bytes = memory_bytes;
+  return OpenWithin(options, kPatience);
+}
+
+std::vector<std::string> ExecutorCommand(const Gpu& gpu, const Setup& setup, const std::string& name) {
+  return {setup.build + "/bin/opwire-executor", "--device", gpu.options().device, "--name", name, "--log-level", "error"};
+}
+
+// A variable of the environment, as long as this lives.
+class Environment {
+ public:
+  Environment(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  ~Environment() {
+    if (before_) setenv(name_, before_->c_str(), 1);
+    else unsetenv(name_);
+  }
+  Environment(const Environment&) = delete;
+
+ private:
+  const char* const name_;
+  std::optional<std::string> before_;
+};
+
+// ---- Start
+
+// Until a fresh executor has answered its first run.
+StatusOr<double> StartOnce(Gpu& gpu, const Setup& setup, const std::string& cache) {
+  static int count = 0;
+  const std::string name = fmt::format("start{}", count++);
+  const Environment environment("OPWIRE_CACHE", cache);
+  const double begun = Seconds();
+  Child executor(ExecutorCommand(gpu, setup, name));
+  OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(name));
+  OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(kAdd));
+  const Array x = Array::Random(DType::kF32, {16}, 1);
+  OPWIRE_RETURN_IF_ERROR(program.Call({x, x}).status());
+  return Seconds() - begun;
+}
+
+void Start(Gpu& gpu, const Setup& setup, std::vector<Row>& rows) {
+  gpu.Begin("start_call");
+  const auto warm = [&] { return StartOnce(gpu, setup, setup.directory + "/warm"); };
+  const auto cold = [&]() -> StatusOr<double> {
+    const std::string cache = setup.directory + "/cold";
+    std::filesystem::remove_all(cache);
+    return StartOnce(gpu, setup, cache);
+  };
+  const auto bare = [&]() -> StatusOr<double> {
+    const double begun = Seconds();
+    Child child({"/proc/self/exe", "--bare", gpu.options().device});
+    if (!child.Wait()) return Internal("it failed");
+    return Seconds() - begun;
+  };
+  if (const auto first = warm(); !first.ok()) return rows.push_back(FailedRow("start_call", first.status()));
+  const std::vector<Series> series = TakeTurns(gpu, {{"warm", warm}, {"cold", cold}, {"a process that binds the device and ends", bare}});
+  rows.push_back(TimeRow("start_call", "s", 1, series[0], &series[2]));
+  rows.push_back(TimeRow("start_cold_call", "s", 1, series[1], &series[2]));
+}
+
+// ---- One small run
+
+Status RoundTrip(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
+  gpu.Begin("roundtrip_call");
+  constexpr int64_t kFloats = 16;
+  const int times = gpu.options().small ? 10 : 1000;
+  OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor));
+  OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(kAdd));
+  const Array x = Array::Random(DType::kF32, {kFloats}, 1);
+  OPWIRE_ASSIGN_OR_RETURN(const Tensor on_device, session.Put(x.view()));
+  RunOptions options;
+  options.wants = {Want::kInline};
+  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> add, Subject::OfOp(gpu, "add", {{DType::kF32, {kFloats}}, {DType::kF32, {kFloats}}}, {}));
+  OPWIRE_ASSIGN_OR_RETURN(const Buffer host, Buffer::Allocate(gpu.device(), kFloats * 4, MemoryKind::kPinnedHost));
+  const auto median = [times](const std::function<Status()>& once) -> StatusOr<double> {
+    std::vector<double> seconds;
+    for (int i = 0; i < times; ++i) {
+      const double begun = Seconds();
+      OPWIRE_RETURN_IF_ERROR(once());
+      seconds.push_back(Seconds() - begun);
+    }
+    return Percentile(std::move(seconds), 0.5);
+  };
+  const auto ours = [&] { return median([&] { return program.Run({on_device, on_device}, options).status(); }); };
+  const auto bare = [&] {
+    return median([&]() -> Status {
+      OPWIRE_RETURN_IF_ERROR(add->Launch(0));
+      OPWIRE_RETURN_IF_ERROR(gpu.device().Copy(host.data(), add->result(0), kFloats * 4, 0));
+      return gpu.device().Synchronize();
+    });
+  };
+  OPWIRE_RETURN_IF_ERROR(ours().status());
+  OPWIRE_RETURN_IF_ERROR(bare().status());
+  const std::vector<Series> series = TakeTurns(gpu, {{"ours", ours}, {"launch, copy, synchronise in one process", bare}});
+  rows.push_back(TimeRow("roundtrip_call", "us", 1e6, series[0], &series[1]));
+  return absl::OkStatus();
+}
+
+// ---- Many small ops
+
+constexpr int kOps = 1000, kRebound = 100;
+constexpr int64_t kElements = 1024;
+
+// Sums, each of the one before it and a parameter: the first kRebound ones each of their own, the others of %x.
+std::string SumsText() {
+  std::string text = fmt::format("program @sums(%x: f32[{}]", kElements);
+  for (int i = 0; i < kRebound; ++i) text += fmt::format(", %p{}: f32[{}]", i, kElements);
+  text += fmt::format(") -> (y: f32[{}]) {{\n", kElements);
+  for (int i = 0; i < kOps; ++i) {
+    const std::string before = i == 0 ? "x" : std::to_string(i - 1), with = i < kRebound ? fmt::format("p{}", i) : "x";
+    text += fmt::format("  %{} = add(%{}, %{})\n", i, before, with);
+  }
+  return text + fmt::format("  return %{}\n}}\n", kOps - 1);
+}
+
+// A run of them, with what it was bound to before, and with tensors that change from run to run.
+Status Replays(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
+  gpu.Begin("replay_1000_call");
+  const int runs = gpu.options().small ? 3 : 50;
+  OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor));
+  OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(SumsText()));
+  const Array values = Array::Random(DType::kF32, {kElements}, 1);
+  OPWIRE_ASSIGN_OR_RETURN(const Tensor x, session.Put(values.view()));
+  std::vector<Arg> bindings[2] = {{x}, {x}};
+  for (std::vector<Arg>& b : bindings) {
+    for (int i = 0; i < kRebound; ++i) {
+      OPWIRE_ASSIGN_OR_RETURN(Tensor t, session.Put(values.view()));
+      b.emplace_back(std::move(t));
+    }
+  }
+  RunOptions options;
+  options.wants = {Want::kNothing};
+  const auto of = [&, runs](int sets) {
+    return [&, runs, sets]() -> StatusOr<double> {
+      const double begun = Seconds();
+      for (int i = 0; i < runs; ++i) OPWIRE_RETURN_IF_ERROR(program.Run(bindings[i % sets], options).status());
+      return (Seconds() - begun) / runs / kOps;
+    };
+  };
+  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> add, Subject::OfOp(gpu, "add", {{DType::kF32, {kElements}}, {DType::kF32, {kElements}}}, {}));
+  const Measurement bare = SecondsOf(gpu, [&](int i) { return add->Launch(i); }, kOps);
+  for (const int sets : {1, 2}) OPWIRE_RETURN_IF_ERROR(of(sets)().status());
+  const std::vector<Series> series = TakeTurns(gpu, {{"ours", of(1)}, {"with other tensors in each run", of(2)}, {"a graph of as many launches", bare}});
+  rows.push_back(TimeRow("replay_1000_call", "ns/op", 1e9, series[0], &series[2], 1.05));
+  rows.push_back(TimeRow("replay_rebound_call", "ns/op", 1e9, series[1], &series[2], 1.3));
+  return absl::OkStatus();
+}
+
+// ---- Tensors in and out
+
+Status Transfers(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
+  gpu.Begin("transfers_call");
+  const int64_t bytes = gpu.options().small ? int64_t{1} << 20 : int64_t{1} << 30, floats = bytes / 4;
+  OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor, 4 * bytes));
+  const Array source = Array::Random(DType::kF32, {floats}, 1);
+  Array sink(DType::kF32, {floats});
+  OPWIRE_ASSIGN_OR_RETURN(const Tensor there, session.Put(source.view()));
+  OPWIRE_ASSIGN_OR_RETURN(const Buffer device, Buffer::Allocate(gpu.device(), bytes));
+  OPWIRE_ASSIGN_OR_RETURN(const Buffer pinned, Buffer::Allocate(gpu.device(), bytes, MemoryKind::kPinnedHost));
+  std::memcpy(pinned.data(), source.bytes().data(), static_cast<size_t>(bytes));
+  Array pageable = source;
+  char* const foreign = reinterpret_cast<char*>(pageable.bytes().data());
+
+  const auto put_segment = [&]() -> StatusOr<double> {
+    const double begun = Seconds();
+    OPWIRE_ASSIGN_OR_RETURN(const Writable w, session.Alloc(DType::kF32, {floats}));
+    const double allocated = Seconds();
+    std::memcpy(w.bytes.data(), source.bytes().data(), static_cast<size_t>(bytes));  // the client's own work
+    const double filled = Seconds();
+    OPWIRE_RETURN_IF_ERROR(session.Seal(w));
+    return Seconds() - filled + allocated - begun;
+  };
+  const auto put_foreign = [&]() -> StatusOr<double> {
+    const double begun = Seconds();
+    OPWIRE_RETURN_IF_ERROR(session.Put(source.view()).status());
+    return Seconds() - begun;
+  };
+  const auto get_segment = [&]() -> StatusOr<double> {
+    const double begun = Seconds();
+    OPWIRE_ASSIGN_OR_RETURN(const TensorView view, session.View(there));
+    const double viewed = Seconds();
+    if (std::memcmp(view.bytes().data(), source.bytes().data(), static_cast<size_t>(bytes)) != 0) return Internal("what is seen is not what was sent");
+    return viewed - begun;
+  };
+  const auto get_foreign = [&]() -> StatusOr<double> {
+    const double begun = Seconds();
+    OPWIRE_RETURN_IF_ERROR(session.FetchInto(there, sink.bytes()));
+    return Seconds() - begun;
+  };
+  const auto copy = [&](char* to, const char* from) {
+    return [&gpu, bytes, to, from]() -> StatusOr<double> {
+      const double begun = Seconds();
+      OPWIRE_RETURN_IF_ERROR(gpu.device().Copy(to, from, bytes, 0));
+      OPWIRE_RETURN_IF_ERROR(gpu.device().Synchronize());
+      return Seconds() - begun;
+    };
+  };
+  const std::vector<Side> sides = {{"put", put_segment},
+                                   {"put", put_foreign},
+                                   {"get", get_segment},
+                                   {"get", get_foreign},
+                                   {"a copy from pinned memory", copy(device.data(), pinned.data())},
+                                   {"a copy from pageable memory", copy(device.data(), foreign)},
+                                   {"a copy to pinned memory", copy(pinned.data(), device.data())},
+                                   {"a copy to pageable memory", copy(foreign, device.data())}};
+  for (const Side& s : sides) (void)s.measure();  // what fails, fails again in its turn
+  const std::vector<Series> series = TakeTurns(gpu, sides);
+  const double gigabytes = static_cast<double>(bytes) / 1e9;
+  rows.push_back(RateRow("put_segment_call", "GB/s", gigabytes, series[0], &series[4], kOfCopy));
+  rows.push_back(RateRow("put_foreign_call", "GB/s", gigabytes, series[1], &series[5], kOfCopy));
+  rows.push_back(RateRow("get_segment_call", "GB/s", gigabytes, series[2], &series[6], kOfCopy));
+  rows.push_back(RateRow("get_foreign_call", "GB/s", gigabytes, series[3], &series[7], kOfCopy));
+  if (std::memcmp(sink.bytes().data(), source.bytes().data(), static_cast<size_t>(bytes)) != 0) return Internal("what came back is not what was sent");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows) {
+  struct Rows {
+    std::vector<std::string_view> names;
+    Status (*measure)(Gpu& gpu, const std::string& executor, std::vector<Row>& rows);
+  };
+  const Rows of_an_executor[] = {{{"roundtrip_call"}, RoundTrip},
+                                 {{"replay_1000_call", "replay_rebound_call"}, Replays},
+                                 {{"put_segment_call", "put_foreign_call", "get_segment_call", "get_foreign_call"}, Transfers}};
+  const auto selected = [&](const Rows& r) { return std::ranges::any_of(r.names, [&](std::string_view name) { return gpu.Selected(name); }); };
+  const bool starts = gpu.Selected("start_call"), others = std::ranges::any_of(of_an_executor, selected);
+  if (!starts && !others) return;
+  Child registry({setup.build + "/bin/opwire-registry", "--log-level", "error"});
+  if (starts) Start(gpu, setup, rows);
+  if (!others) return;
+  const std::string executor = "bench-gpu";
+  Child child(ExecutorCommand(gpu, setup, executor));
+  for (const Rows& r : of_an_executor) {
+    if (!selected(r)) continue;
+    if (const Status s = r.measure(gpu, executor, rows); !s.ok()) rows.push_back(FailedRow(std::string(r.names[0]), s));
+  }
+}
+
+}  // namespace opwire::bench

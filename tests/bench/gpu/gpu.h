@@ -1,0 +1,214 @@
+// What GPU rows are measured with: a device, launches recorded as graphs over buffers that together exceed its cache, and sides that take turns.
+//
+//   auto subject = Subject::OfOp(gpu, "add", {{DType::kBF16, {n}}, {DType::kBF16, {n}}}, {});
+//   const Series series = TakeTurns(gpu, {{"ours", SecondsOf(gpu, [&](int i) { return (*subject)->Launch(i); }, (*subject)->sets())}, ...});
+//
+// Seconds are of one launch, on the device: replays of a graph of at least 20 launches are timed by the host's clock, for 50 ms or more at a time.
+#ifndef OPWIRE_TESTS_BENCH_GPU_GPU_H_
+#define OPWIRE_TESTS_BENCH_GPU_GPU_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/ops/catalogue.h"
+#include "kernels/device/gpu/gpu_device.h"
+#include "kernels/fused/scalar_program.h"
+#include "kernels/ops/gpu/code.h"
+#include "kernels/ops/gpu/plan.h"
+#include "kernels/select/variant.h"
+#include "tests/bench/bench.h"
+
+namespace opwire::bench {
+
+struct GpuOptions {
+  std::string device = "cuda:0";
+  bool small = false;             // sizes and times for an emulated device, whose figures mean nothing
+  int rounds = kRounds;
+  std::vector<std::string> only;  // prefixes of rows' names; empty: all
+  std::string python = "python3", baseline = "tests/bench/gpu/baseline.py";
+
+  double round_seconds() const { return small ? 1e-4 : 0.05; }
+  int launches() const { return small ? 3 : 20; }  // of a graph, at the least
+};
+
+// Memory of a device that is freed with its owner.
+class Buffer {
+ public:
+  static StatusOr<Buffer> Allocate(Device& device, int64_t bytes, MemoryKind kind = MemoryKind::kDevice);
+  char* data() const { return memory_.get(); }
+
+ private:
+  explicit Buffer(std::unique_ptr<char, std::function<void(char*)>> memory) : memory_(std::move(memory)) {}
+  std::unique_ptr<char, std::function<void(char*)>> memory_;
+};
+
+class Gpu {
+ public:
+  // FAILED_PRECONDITION: there is no such device here, or it is none with graphs.
+  static StatusOr<std::unique_ptr<Gpu>> Open(const GpuOptions& options);
+
+  const GpuOptions& options() const { return options_; }
+  gpu::GpuDevice& device() const { return *device_; }
+  const VariantTable& variants() const { return *variants_; }
+  gpu::Code& code() const { return *code_; }
+  int64_t l2_bytes() const { return l2_bytes_; }
+
+  bool Selected(std::string_view row) const;
+  // Says on standard error which row begins, and when.
+  void Begin(std::string_view row) const;
+  // How many sets of `bytes` bytes are used in turn, so that together they exceed three times the cache: 2 at least.
+  int SetsOf(int64_t bytes) const;
+  // Of floats that are uniform in [-1, 1).
+  StatusOr<Buffer> Random(DType dtype, int64_t bytes);
+
+ private:
+  explicit Gpu(const GpuOptions& options) : options_(options) {}
+
+  const GpuOptions options_;
+  const double begun_ = Seconds();
+  std::unique_ptr<Device> owner_;
+  gpu::GpuDevice* device_ = nullptr;
+  std::unique_ptr<VariantTable> variants_;
+  std::unique_ptr<gpu::Code> code_;
+  int64_t l2_bytes_ = 0;
+  std::map<DType, Buffer> samples_;  // what Random repeats
+};
+
+struct TensorSpec {
+  DType dtype;
+  std::vector<int64_t> shape;
+  int64_t bytes() const;
+};
+
+// A call that can be launched on several sets of operands and results. Operands are random.
+class Subject {
+ public:
+  // By the variant that the table chooses.
+  static StatusOr<std::unique_ptr<Subject>> OfOp(Gpu& gpu, std::string_view op, std::vector<TensorSpec> operands, const std::vector<NamedAttr>& attrs);
+  // A fused program of one result, whose type and shape are the first operand's.
+  static StatusOr<std::unique_ptr<Subject>> OfProgram(Gpu& gpu, const std::string& name, const fused::ScalarProgram& program,
+                                                      std::vector<TensorSpec> operands);
+  ~Subject();
+  Subject(const Subject&) = delete;
+
+  // Puts one launch on the stream, with the operands and results of set i % sets().
+  Status Launch(int i);
+  int sets() const { return static_cast<int>(data_.size()); }
+  int64_t bytes() const;  // of operands and result, each once
+  int64_t operand_bytes(int i) const { return specs_[static_cast<size_t>(i)].bytes(); }
+  const std::string& variant() const { return variant_; }
+  // In set i % sets().
+  char* operand(int i, int which) const { return data_[static_cast<size_t>(i % sets())][static_cast<size_t>(which)].data(); }
+  char* result(int i) const { return data_[static_cast<size_t>(i % sets())].back().data(); }
+
+ private:
+  explicit Subject(Gpu& gpu) : gpu_(gpu) {}
+  // REQUIRES: specs_ holds the operands, then the result.
+  void Describe();
+  Status Fill();
+  Status Prepare(std::string_view op, std::span<const AttrValue> attrs);
+
+  Gpu& gpu_;
+  std::vector<TensorSpec> specs_;
+  std::vector<std::vector<int64_t>> strides_;
+  std::vector<opw_tensor> tensors_;
+  std::vector<uint32_t> starts_;
+  std::vector<opw_attr> attrs_;
+  std::vector<AttrValue> values_;  // what attrs_ point into
+  std::string variant_;
+  opw_call call_{};
+  opw_kernel kernel_{};             // of an op,
+  std::unique_ptr<gpu::Plan> plan_; // or of a program
+  std::vector<std::vector<Buffer>> data_;  // by set, operands first
+  std::unique_ptr<Buffer> workspace_;
+};
+
+// Seconds of one launch, or why there are none.
+using Measurement = std::function<StatusOr<double>()>;
+// Of `launch`, which is called with 0, 1 and so on to put one launch on the stream; recorded when first asked for. `sets`: after so many launches
+// they repeat.
+Measurement SecondsOf(Gpu& gpu, std::function<Status(int)> launch, int sets);
+
+// Ceilings, over sets of their own: a copy that moves `bytes` bytes, half of them in, by the `copy` row and by the driver; reading `bytes` bytes, by so
+// many blocks for each multiprocessor, 0: a block for each 16 KiB.
+struct CopyCeiling {
+  std::unique_ptr<Subject> subject;
+  Measurement kernel, driver;
+};
+StatusOr<CopyCeiling> MakeCopyCeiling(Gpu& gpu, int64_t bytes);
+StatusOr<Measurement> MakeReadCeiling(Gpu& gpu, int64_t bytes, int blocks_each);
+
+struct Side {
+  std::string name;
+  Measurement measure;
+};
+struct Series {
+  std::string name;
+  std::vector<double> seconds;  // by round
+  Status status;                // not OK: no seconds
+  double median() const { return Percentile(seconds, 0.5); }
+};
+// Every side once a round. A side that fails is left out from there on.
+std::vector<Series> TakeTurns(Gpu& gpu, const std::vector<Side>& sides);
+// The fastest of those that have figures; null: none has.
+const Series* Fastest(const std::vector<const Series*>& series);
+
+// `work` over the seconds, for both. A row that says why where `ours` failed; without a baseline where there is none.
+Row RateRow(std::string name, std::string unit, double work, const Series& ours, const Series* baseline, double target);
+// Seconds times `scale`: less is better. `target`: what the ratio may be at the most; 0: there is none.
+Row TimeRow(std::string name, std::string unit, double scale, const Series& ours, const Series* baseline, double target = 0);
+Row FailedRow(std::string name, const Status& why);
+// The geometric mean of the rows' ratios, where there are any.
+void AddMean(std::vector<Row>& rows, std::string name, const std::vector<double>& ratios, double target);
+
+inline constexpr double kOfPyTorch = 0.99;  // what a row must reach of it
+
+// PyTorch in a child process, which measures one row at a time, when told to.
+class Baseline {
+ public:
+  // Starts it. Without it rows have no such baseline: `why` says so.
+  explicit Baseline(const Gpu& gpu);
+  ~Baseline();
+  Baseline(const Baseline&) = delete;
+
+  bool there() const { return why_.empty(); }
+  const std::string& why() const { return why_; }
+  const std::string& version() const { return version_; }
+  struct Request {
+    std::string row, op;        // the row's name; what baseline.py calls it
+    DType dtype;
+    std::vector<int64_t> shape;
+    std::string precision = "ieee";
+    int64_t bytes = 0;          // of one launch
+    bool compiled = true;       // torch.compile too: the faster of the two counts
+  };
+  // REQUIRES: it is there.
+  Side For(const Request& request);
+  // "PyTorch" or "torch.compile": which of the two the last answer for this row was of.
+  std::string NameOf(const std::string& row) const;
+
+ private:
+  StatusOr<std::string> Ask(const std::string& line, double seconds);
+  void End();
+
+  const Gpu& gpu_;
+  pid_t pid_ = -1;
+  int to_ = -1, from_ = -1;
+  std::string rest_;  // what came behind the last answer
+  std::string why_, version_;
+  std::map<std::string, std::string> names_;
+};
+
+// Each topic appends its rows.
+void MemoryRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
+void MatmulRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
+void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows);
+
+}  // namespace opwire::bench
+
+#endif  // OPWIRE_TESTS_BENCH_GPU_GPU_H_

@@ -1,0 +1,143 @@
+// Ops and fused programs as calls over sets of buffers.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/ops/gpu/fused.h"
+#include "kernels/select/failure.h"
+#include "tests/bench/gpu/gpu.h"
+
+namespace opwire::bench {
+namespace {
+
+Status Failure(std::string_view what) {
+  const Status why = TakeFailure();
+  return why.ok() ? Internal("{} failed", what) : why;
+}
+
+// Of the kinds that the rows here use. The values stay where they are.
+StatusOr<opw_attr> AbiAttr(const AttrValue& v) {
+  if (const auto* i = std::get_if<int64_t>(&v)) return opw_attr{OPW_ATTR_INT, 0, 1, {.i = *i}};
+  if (const auto* b = std::get_if<bool>(&v)) return opw_attr{OPW_ATTR_INT, 0, 1, {.i = *b}};
+  if (const auto* f = std::get_if<double>(&v)) return opw_attr{OPW_ATTR_FLOAT, 0, 1, {.f = *f}};
+  if (const auto* s = std::get_if<std::string>(&v)) return opw_attr{OPW_ATTR_BYTES, 0, static_cast<int64_t>(s->size()), {.bytes = s->c_str()}};
+  if (const auto* l = std::get_if<Ints>(&v)) return opw_attr{OPW_ATTR_INTS, 0, static_cast<int64_t>(l->size()), {.ints = l->data()}};
+  return Unimplemented("an attribute of a kind that no row here has");
+}
+
+}  // namespace
+
+int64_t TensorSpec::bytes() const {
+  int64_t n = DTypeBytes(dtype);
+  for (const int64_t extent : shape) n *= extent;
+  return n;
+}
+
+int64_t Subject::bytes() const {
+  int64_t sum = 0;
+  for (const TensorSpec& s : specs_) sum += s.bytes();
+  return sum;
+}
+
+void Subject::Describe() {
+  for (const TensorSpec& s : specs_) {
+    std::vector<int64_t>& strides = strides_.emplace_back(s.shape.size());
+    int64_t elements = 1;
+    for (size_t a = s.shape.size(); a-- > 0; elements *= s.shape[a]) strides[a] = elements;
+    tensors_.push_back({nullptr, s.shape.data(), strides.data(), elements, static_cast<uint8_t>(s.dtype), 0, static_cast<uint8_t>(s.shape.size()), 1});
+  }
+  for (uint32_t i = 0; i < specs_.size(); ++i) starts_.push_back(i);
+  call_.operands = tensors_.data();
+  call_.starts = starts_.data();
+  call_.results = &tensors_.back();
+}
+
+Status Subject::Fill() {
+  const int sets = gpu_.SetsOf(bytes());
+  for (int i = 0; i < sets; ++i) {
+    std::vector<Buffer>& set = data_.emplace_back();
+    for (size_t k = 0; k < specs_.size(); ++k) {
+      const bool result = k + 1 == specs_.size();
+      OPWIRE_ASSIGN_OR_RETURN(Buffer b, result ? Buffer::Allocate(gpu_.device(), specs_[k].bytes()) : gpu_.Random(specs_[k].dtype, specs_[k].bytes()));
+      set.push_back(std::move(b));
+    }
+  }
+  return gpu_.device().Synchronize();
+}
+
+Status Subject::Prepare(std::string_view op, std::span<const AttrValue> attrs) {
+  for (const AttrValue& v : attrs) {
+    OPWIRE_ASSIGN_OR_RETURN(const opw_attr a, AbiAttr(v));
+    attrs_.push_back(a);
+  }
+  call_.attrs = attrs_.data();
+  OPWIRE_ASSIGN_OR_RETURN(const Variant* const variant, gpu_.variants().Choose(op, specs_[0].dtype, call_, ""));
+  variant_ = variant->name;
+  call_.context = variant->kernel.context;
+  call_.runtime = gpu_.device().runtime();
+  if (variant->kernel.prepare && variant->kernel.prepare(&call_, &call_.state, &call_.workspace_bytes) != OPW_OK) return Failure("prepare");
+  kernel_ = variant->kernel;
+  if (call_.workspace_bytes == 0) return absl::OkStatus();
+  OPWIRE_ASSIGN_OR_RETURN(Buffer workspace, Buffer::Allocate(gpu_.device(), call_.workspace_bytes));
+  workspace_ = std::make_unique<Buffer>(std::move(workspace));
+  call_.workspace = workspace_->data();
+  return absl::OkStatus();
+}
+
+StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op, std::vector<TensorSpec> operands, const std::vector<NamedAttr>& attrs) {
+  const OpRow* const row = Catalogue().Find(op);
+  if (!row) return NotFound("no op {}", op);
+  std::unique_ptr<Subject> s(new Subject(gpu));
+  DimTable dims;
+  OPWIRE_ASSIGN_OR_RETURN(s->values_, ResolveAttrs(*row, attrs, dims));
+  std::vector<TensorType> types(operands.size());
+  std::vector<const TensorType*> pointers;
+  for (size_t i = 0; i < types.size(); ++i) {
+    types[i].dtype = operands[i].dtype;
+    for (const int64_t extent : operands[i].shape) types[i].shape.push_back(dims.Constant(extent));
+    pointers.push_back(&types[i]);
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const Inferred inferred, InferTypes(*row, dims, pointers, {}, s->values_));
+  TensorSpec result{inferred.results[0].dtype, {}};
+  for (const Dim d : inferred.results[0].shape) result.shape.push_back(dims.ConstantValue(d));
+  s->specs_ = std::move(operands);
+  s->specs_.push_back(std::move(result));
+  s->Describe();
+  OPWIRE_RETURN_IF_ERROR(s->Prepare(op, s->values_));
+  OPWIRE_RETURN_IF_ERROR(s->Fill());
+  return s;
+}
+
+StatusOr<std::unique_ptr<Subject>> Subject::OfProgram(Gpu& gpu, const std::string& name, const fused::ScalarProgram& program,
+                                                      std::vector<TensorSpec> operands) {
+  OPWIRE_RETURN_IF_ERROR(program.Check());
+  std::unique_ptr<Subject> s(new Subject(gpu));
+  s->variant_ = "fused";
+  s->specs_ = std::move(operands);
+  s->specs_.push_back(s->specs_.front());
+  s->Describe();
+  std::vector<const opw_tensor*> tensors;
+  std::vector<gpu::Source> sources;
+  for (size_t i = 0; i < s->tensors_.size(); ++i) {
+    tensors.push_back(&s->tensors_[i]);
+    sources.push_back(i + 1 < s->tensors_.size() ? gpu::Operand(static_cast<uint32_t>(i)) : gpu::Result(0));
+  }
+  s->plan_ = std::make_unique<gpu::Plan>(gpu.device(), static_cast<uint32_t>(program.inputs().size()), static_cast<uint32_t>(program.outputs().size()));
+  OPWIRE_RETURN_IF_ERROR(gpu::PlanFused(gpu.code(), name, program, tensors, sources, *s->plan_));
+  OPWIRE_RETURN_IF_ERROR(s->Fill());
+  return s;
+}
+
+Subject::~Subject() {
+  (void)gpu_.device().Synchronize();
+  if (kernel_.release) kernel_.release(call_.state);
+}
+
+Status Subject::Launch(int i) {
+  const std::vector<Buffer>& set = data_[static_cast<size_t>(i % sets())];
+  for (size_t k = 0; k < set.size(); ++k) tensors_[k].data = set[k].data();
+  if (plan_) return plan_->Run(&call_);
+  return kernel_.run(&call_) == OPW_OK ? absl::OkStatus() : Failure("run");
+}
+
+}  // namespace opwire::bench
