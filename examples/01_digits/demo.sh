@@ -1,7 +1,8 @@
 #!/bin/sh
-# Starts a registry and one CPU executor as processes, trains on them, shows what they offer, and stops both.
+# Starts a registry and one executor as processes, of the CPU or of the device that is named second, trains on them, shows what they offer, and stops both.
 set -eu
 build=${1:-build}
+device=${2:-cpu}
 OPWIRE_RUNTIME_DIR=$(mktemp -d)
 export OPWIRE_RUNTIME_DIR
 started=""
@@ -16,7 +17,7 @@ trap finish EXIT INT TERM
 
 "$build/bin/opwire-registry" --log-level warning &
 started="$!"
-"$build/bin/opwire-executor" --device cpu --log-level warning &
+"$build/bin/opwire-executor" --device "$device" --log-level warning &
 started="$! $started"
 tries=0
 until "$build/bin/opwire" devices >/dev/null 2>&1; do
