@@ -13,6 +13,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,34 @@ constexpr int64_t kMemoryBytes = int64_t{4} << 30;  // each
 constexpr unsigned kSharedUnasked = 48 << 10;       // dynamic, of a function whose attribute is not set
 
 thread_local std::string launch_failure;
+
+// As on a GPU, what a kernel has done wrong is told by all waiting from then on, until nobody holds the device any more.
+class Contexts {
+ public:
+  void Retain() {
+    std::lock_guard lock(mutex_);
+    ++retained_;
+  }
+  void Release() {
+    std::lock_guard lock(mutex_);
+    if (--retained_ == 0) failure_.clear();
+  }
+  void Lose(const std::string& failure) {
+    std::lock_guard lock(mutex_);
+    if (failure_.empty()) failure_ = failure;
+  }
+  Result Wait() {
+    std::lock_guard lock(mutex_);
+    if (failure_.empty()) return kSuccess;
+    launch_failure = failure_;
+    return kLaunchFailed;
+  }
+
+ private:
+  std::mutex mutex_;
+  int retained_ = 0;
+  std::string failure_;
+} contexts;
 
 bool Exists(int device) { return device >= 0 && device < kDeviceCount; }
 
@@ -221,7 +250,9 @@ Result LaunchKernel(Function f, unsigned grid_x, unsigned grid_y, unsigned grid_
     for (std::vector<char>& copy : copies) arguments.push_back(copy.data());
     const Memory::Access access;
     launch_failure = Run({f->unit, f->kernel, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, arguments.data()});
-    return launch_failure.empty() ? kSuccess : kLaunchFailed;
+    if (launch_failure.empty()) return kSuccess;
+    contexts.Lose(launch_failure);
+    return kLaunchFailed;
   });
 }
 
@@ -259,7 +290,7 @@ Api Functions() {
   api.memset8 = Fill;
   api.stream_create = [](Stream* stream, unsigned) { return *stream = new StreamOfDriver, kSuccess; };
   api.stream_destroy = [](Stream stream) { return delete stream, kSuccess; };
-  api.stream_synchronize = [](Stream stream) { return stream->captures ? kInvalidValue : kSuccess; };
+  api.stream_synchronize = [](Stream stream) { return stream->captures ? kInvalidValue : contexts.Wait(); };
   api.stream_wait = [](Stream, Event, unsigned) { return kSuccess; };
   api.stream_begin_capture = [](Stream stream, int) { return stream->captures ? kInvalidValue : (stream->captures = true, kSuccess); };
   api.stream_end_capture = EndCapture;
@@ -299,8 +330,15 @@ Result Copy(void* to, const void* from, size_t bytes, Stream stream) {
   });
 }
 
-Result Retain(void** context, int device) { return *context = const_cast<Device*>(&kDevices[device]), kSuccess; }
-Result Release(int) { return kSuccess; }
+Result Retain(void** context, int device) {
+  contexts.Retain();
+  *context = const_cast<Device*>(&kDevices[device]);
+  return kSuccess;
+}
+Result Release(int) {
+  contexts.Release();
+  return kSuccess;
+}
 Result SetCurrent(void*) { return kSuccess; }
 int WaveOf(int device) { return kDevices[device].wave; }
 
