@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "ir/base/element.h"
+#include "ir/ops/extents.h"
 #include "ir/program/builder.h"
 #include "kernels/select/key_types.h"
 
@@ -18,13 +19,12 @@ std::string Describe(const TypeBinding& types) {
   return out.empty() ? "-" : out;
 }
 
-StatusOr<OpUnderTrial> OpUnderTrial::Make(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, Device& device,
-                                          std::shared_ptr<const KernelSet> builtin) {
-  OpUnderTrial t(op, variant, kernel, device);
+StatusOr<OpUnderTrial> OpUnderTrial::Make(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, const TrialPlace& place) {
+  OpUnderTrial t(op, variant, kernel, place);
   const bool says = (kernel.flags & OPW_DETERMINISTIC) != 0;
   if (variant.deterministic && !says) return FailedPrecondition("{}@{}: the manifest calls it deterministic, its flags lack OPW_DETERMINISTIC", op.name(), variant.name);
-  OPWIRE_ASSIGN_OR_RETURN(t.reference_, ReferenceProgram::Make(op.declaration, op.row, op.reference, "reference", builtin));
-  auto wide = ReferenceProgram::Make(op.declaration, op.row, op.reference, "reference", builtin, ReferenceProgram::When::kNow, /*wide=*/true);
+  OPWIRE_ASSIGN_OR_RETURN(t.reference_, ReferenceProgram::Make(op.declaration, op.row, op.reference, "reference", place.builtin));
+  auto wide = ReferenceProgram::Make(op.declaration, op.row, op.reference, "reference", place.builtin, ReferenceProgram::When::kNow, /*wide=*/true);
   if (wide.ok()) t.wide_ = *std::move(wide);  // else judged by the program as it is: it may insist on its types
   OPWIRE_ASSIGN_OR_RETURN(auto ops, ExtendCatalogue({op.row}));
   auto set = std::make_shared<KernelSet>();
@@ -79,7 +79,7 @@ StatusOr<std::optional<BoundOp>> OpUnderTrial::Bind(const TypeBinding& types, co
   if (!module.ok()) return module.status();
   OPWIRE_ASSIGN_OR_RETURN(b.program, PrepareProgram(Serialise(*module), set_, ExecutorLimits()));
   FaultReporter::Watched watched(faults, fmt::format("{}, {}: in supports or prepare", Label(), b.what), {});
-  auto instance = Instance::Build(*b.program, 0, {}, {.runtime = device_->runtime()});
+  auto instance = Instance::Build(*b.program, 0, {}, {.runtime = device().runtime(), .device = on_host() ? nullptr : &device()});
   if (absl::IsUnimplemented(instance.status()) || absl::IsFailedPrecondition(instance.status())) {
     ++refused_;
     last_refusal_ = MessageOf(instance.status());
@@ -143,7 +143,7 @@ StatusOr<std::vector<std::vector<double>>> OpUnderTrial::Reference(const BoundOp
 
 Status OpUnderTrial::RunReference(const opw_kernel& kernel, opw_call& call, const std::string& what) const {
   call.context = kernel.context;
-  call.runtime = device_->runtime();
+  call.runtime = place_.host.runtime();
   if (const char* why = kernel.supports(&call)) return FailedPrecondition("{}, {}: the reference refuses: {}", Label(), what, why);
   if (kernel.prepare(&call, &call.state, &call.workspace_bytes) != OPW_OK) {
     return FailedPrecondition("{}, {}: the reference's results have other shapes than the signature says", Label(), what);

@@ -32,21 +32,28 @@ struct BoundOp {
   const Step& step() const { return instance->steps()[0]; }
 };
 
-// Both outlive it: the op and the device.
+// Where a kernel is tried: the device that it runs on, and a cpu for the reference, with its kernels. All outlive the trial.
+struct TrialPlace {
+  Device& device;
+  Device& host;  // may be the same
+  std::shared_ptr<const KernelSet> builtin;
+};
+
+// The op outlives it.
 class OpUnderTrial {
  public:
   // FAILED_PRECONDITION, INVALID_ARGUMENT where the manifest contradicts the kernel or the reference cannot be used.
-  static StatusOr<OpUnderTrial> Make(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, Device& device,
-                                     std::shared_ptr<const KernelSet> builtin);
+  static StatusOr<OpUnderTrial> Make(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, const TrialPlace& place);
 
   const jit::OpManifest& op() const { return *op_; }
   const jit::OpVariantSpec& variant() const { return *variant_; }
   const opw_kernel& kernel() const { return kernel_; }
-  Device& device() const { return *device_; }
+  Device& device() const { return place_.device; }
+  bool on_host() const { return place_.device.info().host_memory; }
   std::string Label() const;  // "user.twice@own"
   bool HasIndices() const;    // operands that are positions in an extent
 
-  // With `pin`, the variant's name or "reference". Nothing where the sizes or types contradict what the op takes, or the kernel refuses them
+  // With `pin`, the variant's name or, on a cpu, "reference". Nothing where the sizes or types contradict what the op takes, or the kernel refuses them
   // (which counts, see refused()). A fault in the kernel's own code goes to `faults`.
   StatusOr<std::optional<BoundOp>> Bind(const TypeBinding& types, const jit::OpCase& c, const std::string& pin, FaultReporter& faults);
   int refused() const { return refused_; }
@@ -60,15 +67,15 @@ class OpUnderTrial {
   StatusOr<std::vector<std::vector<double>>> Reference(const BoundOp& b, const std::vector<std::vector<uint8_t>>& inputs) const;
 
  private:
-  OpUnderTrial(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, Device& device)
-      : op_(&op), variant_(&variant), kernel_(kernel), device_(&device) {}
+  OpUnderTrial(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, const TrialPlace& place)
+      : op_(&op), variant_(&variant), kernel_(kernel), place_(place) {}
 
   Status RunReference(const opw_kernel& kernel, opw_call& call, const std::string& what) const;
 
   const jit::OpManifest* op_;
   const jit::OpVariantSpec* variant_;
   opw_kernel kernel_;
-  Device* device_;
+  TrialPlace place_;
   std::shared_ptr<const ReferenceProgram> reference_, wide_;
   std::shared_ptr<const KernelSet> set_;
   int refused_ = 0;

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "ir/base/element.h"
+#include "ir/ops/extents.h"
 
 namespace opwire::ops {
 namespace {

@@ -9,8 +9,9 @@
 #include <optional>
 #include <random>
 
-#include "executor/ops/bound_op.h"
+#include "executor/ops/zoned_buffer.h"
 #include "ir/base/element.h"
+#include "kernels/select/failure.h"
 
 namespace opwire::ops {
 namespace {
@@ -79,7 +80,8 @@ class Checker {
     std::vector<std::vector<uint8_t>> first;
     bool out_of_range = false;
     for (const Guard guard : {Guard::kBehind, Guard::kBefore}) {
-      OPWIRE_ASSIGN_OR_RETURN(std::vector<std::vector<uint8_t>> got, Call(b, inputs, guard, what, out_of_range));
+      OPWIRE_ASSIGN_OR_RETURN(std::vector<std::vector<uint8_t>> got,
+                              trial_.on_host() ? Call(b, inputs, guard, what, out_of_range) : CallOnDevice(b, inputs, guard, what, out_of_range));
       if (first.empty()) first = std::move(got);
       else if (!hostile && (trial_.kernel().flags & OPW_DETERMINISTIC) && got != first) return Fail(what, "it calls itself deterministic, and two runs gave different bits");
     }
@@ -104,6 +106,10 @@ class Checker {
 
   Status Fail(const std::string& what, const std::string& how) const { return FailedPrecondition("{}, {}: {}", trial_.Label(), what, how); }
 
+  std::string NameOf(const char* kind, const std::string& name, const opw_tensor& t) const {
+    return fmt::format("{} {} ({}{})", kind, name, DTypeName(static_cast<DType>(t.dtype)), ShapeToString({t.shape, t.rank}));
+  }
+
   // One run; the results' bytes.
   StatusOr<std::vector<std::vector<uint8_t>>> Call(BoundOp& b, const std::vector<std::vector<uint8_t>>& inputs, Guard guard, const std::string& what,
                                                    bool& out_of_range) {
@@ -113,9 +119,8 @@ class Checker {
       OPWIRE_ASSIGN_OR_RETURN(buffers.emplace_back(), GuardedBuffer::Make(std::move(name), bytes, alignment, guard));
       return absl::OkStatus();
     };
-    const auto shape = [](const opw_tensor& t) { return fmt::format("({}{})", DTypeName(static_cast<DType>(t.dtype)), ShapeToString({t.shape, t.rank})); };
     for (size_t i = 0; i < inputs.size(); ++i) {
-      OPWIRE_RETURN_IF_ERROR(add(fmt::format("operand {} {}", op_.row.operands[i].name, shape(step.call.operands[i])), static_cast<int64_t>(inputs[i].size()), DTypeBytes(b.dtypes[i])));
+      OPWIRE_RETURN_IF_ERROR(add(NameOf("operand", op_.row.operands[i].name, step.call.operands[i]), static_cast<int64_t>(inputs[i].size()), DTypeBytes(b.dtypes[i])));
       if (!inputs[i].empty()) std::memcpy(buffers.back().data(), inputs[i].data(), inputs[i].size());
       buffers.back().Seal();
       b.instance->BindParam(static_cast<int>(i), buffers.back().data());
@@ -123,7 +128,7 @@ class Checker {
     for (size_t r = 0; r < op_.row.results.size(); ++r) {
       const opw_tensor& t = step.call.results[r];
       const int64_t size = DTypeBytes(static_cast<DType>(t.dtype));
-      OPWIRE_RETURN_IF_ERROR(add(fmt::format("result {} {}", op_.row.results[r].name, shape(t)), t.elements * size, size));
+      OPWIRE_RETURN_IF_ERROR(add(NameOf("result", op_.row.results[r].name, t), t.elements * size, size));
       b.instance->BindResult(static_cast<int>(r), buffers.back().data());
     }
     // The kernel's own workspace, not what a plan would give it as a part of more.
@@ -148,6 +153,47 @@ class Checker {
       const auto bytes = buffers[inputs.size() + r].bytes();
       results.emplace_back(bytes.begin(), bytes.end());
     }
+    return results;
+  }
+
+  // The same where the host does not reach the memory.
+  StatusOr<std::vector<std::vector<uint8_t>>> CallOnDevice(BoundOp& b, const std::vector<std::vector<uint8_t>>& inputs, Guard guard, const std::string& what,
+                                                           bool& out_of_range) {
+    Device& device = trial_.device();
+    const Step& step = b.step();
+    std::vector<ZonedBuffer> buffers;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const opw_tensor& t = step.call.operands[i];
+      OPWIRE_ASSIGN_OR_RETURN(ZonedBuffer buffer, ZonedBuffer::Make(device, NameOf("operand", op_.row.operands[i].name, t), static_cast<int64_t>(inputs[i].size()), DTypeBytes(b.dtypes[i]), guard));
+      OPWIRE_RETURN_IF_ERROR(buffer.Fill(inputs[i]));
+      b.instance->BindParam(static_cast<int>(i), buffer.data());
+      buffers.push_back(std::move(buffer));
+    }
+    for (size_t r = 0; r < op_.row.results.size(); ++r) {
+      const opw_tensor& t = step.call.results[r];
+      const int64_t size = DTypeBytes(static_cast<DType>(t.dtype));
+      OPWIRE_ASSIGN_OR_RETURN(ZonedBuffer buffer, ZonedBuffer::Make(device, NameOf("result", op_.row.results[r].name, t), t.elements * size, size, guard));
+      b.instance->BindResult(static_cast<int>(r), buffer.data());
+      buffers.push_back(std::move(buffer));
+    }
+    opw_call call = step.call;
+    OPWIRE_ASSIGN_OR_RETURN(const ZonedBuffer workspace, ZonedBuffer::Make(device, "the workspace", call.workspace_bytes, 64, guard));
+    call.workspace = workspace.data();
+    (void)device.TakeFlags();
+    device.NoteStep(0);
+    (void)TakeFailure();
+    const int rc = step.run(&call);
+    if (rc != OPW_OK) return Fail(what, fmt::format("it failed: {}", MessageOf(TakeFailure())));
+    if (Status s = device.Synchronize(); !s.ok()) return Fail(what, MessageOf(s));
+    out_of_range |= device.TakeFlags().out_of_range_operand >= 0;
+    std::vector<std::vector<uint8_t>> results;
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      auto bytes = buffers[i].Read();
+      if (!bytes.ok()) return Fail(what, MessageOf(bytes.status()));
+      if (i >= inputs.size()) results.push_back(*std::move(bytes));
+      else if (*bytes != inputs[i]) return Fail(what, fmt::format("it wrote {}", buffers[i].name()));
+    }
+    if (const auto beside = workspace.Read(); !beside.ok()) return Fail(what, MessageOf(beside.status()));
     return results;
   }
 
@@ -184,9 +230,9 @@ class Checker {
 
 }  // namespace
 
-StatusOr<CheckReport> CheckKernel(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, Device& device,
-                                  std::shared_ptr<const KernelSet> builtin, const CheckOptions& options) {
-  OPWIRE_ASSIGN_OR_RETURN(OpUnderTrial trial, OpUnderTrial::Make(op, variant, kernel, device, std::move(builtin)));
+StatusOr<CheckReport> CheckKernel(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, const TrialPlace& place,
+                                  const CheckOptions& options) {
+  OPWIRE_ASSIGN_OR_RETURN(OpUnderTrial trial, OpUnderTrial::Make(op, variant, kernel, place));
   return Checker(std::move(trial), options).Run();
 }
 

@@ -1,4 +1,4 @@
-// Runs a user's kernel against its op's reference, between guard pages. A kernel may do anything, so this belongs into a process of its
+// Runs a user's kernel against its op's reference, on a cpu between guard pages, on a GPU between zones of a pattern. A kernel may do anything, so this belongs into a process of its
 // own (trial.h).
 #ifndef OPWIRE_EXECUTOR_OPS_CHECK_H_
 #define OPWIRE_EXECUTOR_OPS_CHECK_H_
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/ops/bound_op.h"
 #include "executor/ops/measure.h"
 #include "ir/base/status.h"
 #include "kernels/device/device.h"
@@ -33,8 +34,8 @@ struct CheckReport {
 // The kernel does what the reference does: equal types and shapes, results within the manifest's tolerance of the reference computed in
 // f64 (exact for integers), nothing read or written outside its tensors, equal bits twice where it says so, no crash for indices out of
 // their domain and a word about them. FAILED_PRECONDITION with the first case that fails, its sizes, element and values.
-StatusOr<CheckReport> CheckKernel(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, Device& device,
-                                  std::shared_ptr<const KernelSet> builtin, const CheckOptions& options);
+StatusOr<CheckReport> CheckKernel(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, const TrialPlace& place,
+                                  const CheckOptions& options);
 
 }  // namespace opwire::ops
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ constexpr double kTrialSeconds = 300;
 
 void PrintJson(const json& j) { fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace)); }
 
+// Of a device that is not the one that kernels are checked on.
 std::vector<std::string> ArchsOf(const std::string& backend, bool all) {
   if (backend == "cuda") return all ? std::vector<std::string>{"sm_80", "sm_90a"} : std::vector<std::string>{"sm_90a"};
   if (backend == "hip") return {"gfx90a"};
@@ -34,9 +36,17 @@ std::vector<std::string> ArchsOf(const std::string& backend, bool all) {
 
 class Builder {
  public:
-  explicit Builder(const BuildFlags& flags) : flags_(flags), toolchains_({}) {}
+  explicit Builder(const BuildFlags& flags) : flags_(flags) {}
 
   int Run() {
+    if (flags_.device != "cpu") {
+      // Only to know it: kernels are checked in processes of their own, which open it for themselves.
+      const auto device = OpenDevice(flags_.device, {});
+      if (!device.ok()) return Complain(device.status());
+      own_ = (*device)->info().kind;
+      own_arch_ = (*device)->info().arch;
+    }
+    toolchains_.emplace(jit::ToolchainOptions{}, own_);
     auto cache = jit::BuildCache::Open({.directory = flags_.cache});
     if (!cache.ok()) return Complain(cache.status());
     cache_ = *std::move(cache);
@@ -74,8 +84,12 @@ class Builder {
     }
     json variants = json::array();
     for (const OpVariantSpec& variant : op->variants) {
-      for (const std::string& backend : variant.backends) {
-        for (const std::string& arch : ArchsOf(backend, flags_.all)) {
+      std::vector<std::string> backends = variant.backends;
+      if (own_ == "emu" && variant.Serves("emu")) backends.push_back("emu");
+      for (const std::string& backend : backends) {
+        std::vector<std::string> archs = ArchsOf(backend, flags_.all);
+        if (backend == own_ && std::ranges::find(archs, own_arch_) == archs.end()) archs = {own_arch_};
+        for (const std::string& arch : archs) {
           json v = One(*op, variant, backend, arch);
           if (!flags_.json) Show(*op, v);
           variants.push_back(std::move(v));
@@ -95,10 +109,10 @@ class Builder {
     if (const auto least = variant.min_arch.find(backend); least != variant.min_arch.end()) {
       if (const std::string below = jit::BelowArch(arch, least->second); !below.empty()) return end("skipped", below);
     }
-    jit::Toolchain& toolchain = toolchains_.Of(backend);
+    jit::Toolchain& toolchain = toolchains_->Of(backend);
     const jit::ToolchainFacts& facts = toolchain.facts();
     // A machine without a GPU's compiler can still be where an op is written.
-    if (!facts.available()) return end(backend == "cpu" ? "failed" : "skipped", facts.reason);
+    if (!facts.available()) return end(backend == own_ ? "failed" : "skipped", facts.reason);
     v["toolchain"] = facts.version;
     auto request = jit::RequestFor(op, variant, backend, arch);
     if (!request.ok()) return end("failed", MessageOf(request.status()));
@@ -107,8 +121,9 @@ class Builder {
     v["object"] = entry->object;
     v["bytes"] = entry->bytes;
     v["seconds"] = entry->seconds;
-    if (backend != "cpu") return end(entry->built ? "built" : "cached", "compiled; nothing here runs it");
-    TrialOptions trial{.check = {.thorough = !flags_.quick, .measure = !flags_.quick, .seed = flags_.seed}, .seconds = kTrialSeconds};
+    const bool runs = backend == own_ && (backend == "cpu" || arch == own_arch_);
+    if (!runs) return end(entry->built ? "built" : "cached", "compiled; nothing here runs it");
+    TrialOptions trial{.device = flags_.device, .check = {.thorough = !flags_.quick, .measure = !flags_.quick, .seed = flags_.seed}, .seconds = kTrialSeconds};
     const auto report = TryKernel(op.folder, variant.name, entry->object, trial);
     jit::Verdict verdict{.tried = true, .failure = report.ok() ? "" : MessageOf(report.status()), .deaths = entry->verdict.deaths};
     if (Status s = cache_->SetVerdict(entry->key, verdict); !s.ok()) fmt::print(stderr, "{}\n", MessageOf(s));
@@ -118,7 +133,7 @@ class Builder {
     for (const Measurement& m : report->measurements) {
       v["speed"].push_back({{"what", m.what}, {"seconds", m.seconds}, {"reference_seconds", m.reference_seconds}, {"copy_seconds", m.copy_seconds}, {"bytes", m.bytes}});
     }
-    if (flags_.all) {
+    if (flags_.all && backend == "cpu") {
       if (Status s = jit::StorePrebuilt(op, variant, arch, entry->object); !s.ok()) return end("failed", MessageOf(s));
     }
     return end(entry->built ? "built" : "cached", "");
@@ -131,7 +146,7 @@ class Builder {
     if (const std::string reason = v.at("reason"); !reason.empty()) fmt::print(": {}", reason);
     fmt::print("\n");
     if (v.contains("cases")) {
-      fmt::print("  {} cases agree with the reference, between guard pages (seed {})\n", v.at("cases").get<int>(), flags_.seed);
+      fmt::print("  {} cases agree with the reference{} (seed {})\n", v.at("cases").get<int>(), own_ == "cpu" ? ", between guard pages" : "", flags_.seed);
       for (const std::string& worst : v.at("worst").get<std::vector<std::string>>()) fmt::print("  largest error of {}\n", worst);
     }
     for (const json& s : v.value("speed", json::array())) {
@@ -145,7 +160,8 @@ class Builder {
   }
 
   const BuildFlags& flags_;
-  const jit::Toolchains toolchains_;
+  std::string own_ = "cpu", own_arch_ = jit::HostArch();  // of the device
+  std::optional<jit::Toolchains> toolchains_;
   std::unique_ptr<jit::BuildCache> cache_;
 };
 

@@ -14,6 +14,7 @@ struct BuildFlags {
   bool quick = false;                      // a small case of each type, and no measurement
   bool json = false;
   uint64_t seed = 1;
+  std::string device = "cpu";              // where kernels are checked and measured; those for others are compiled only
   std::string cache;                       // its directory; empty: the user's own
 };
 

@@ -15,7 +15,7 @@ namespace opwire::ops {
 struct Measurement {
   std::string what;              // "f32 M=1024 N=1024"
   double seconds = 0;            // of the kernel, the median,
-  double reference_seconds = 0;  // of the reference program with the same types,
+  double reference_seconds = 0;  // of the reference program with the same types (a cpu's),
   double copy_seconds = 0;       // and of copying half as many bytes as it reads and writes
   int64_t bytes = 0;             // that it reads and writes
 };

@@ -8,7 +8,9 @@
 
 #include "executor/ops/trial.h"
 #include "ir/wire/log.h"
+#include "kernels/jit/library.h"
 #include "kernels/jit/prebuilt.h"
+#include "kernels/ops/gpu/user_kernel.h"
 #include "kernels/select/quarantine.h"
 #include "kernels/select/key_types.h"
 
@@ -18,7 +20,7 @@ namespace {
 using jit::OpManifest;
 using jit::OpVariantSpec;
 
-
+// Of a device that is not this executor's.
 std::string ArchOf(const OpVariantSpec& spec, const std::string& backend) {
   if (backend == "cpu") return jit::HostArch();
   if (const auto least = spec.min_arch.find(backend); least != spec.min_arch.end()) return least->second;
@@ -28,7 +30,7 @@ std::string ArchOf(const OpVariantSpec& spec, const std::string& backend) {
 }  // namespace
 
 bool OpVersion::Loaded() const {
-  return std::ranges::any_of(variants, [](const Built& b) { return b.library != nullptr; });
+  return std::ranges::any_of(variants, [](const Built& b) { return b.holds != nullptr; });
 }
 
 bool OpVersion::Waiting() const {
@@ -39,15 +41,15 @@ void OpVersion::AddTo(KernelSet& set) const {
   const OpManifest& op = *manifest;
   const DTypeSet dtypes = KeyTypesOf(op.row);
   for (const Built& b : variants) {
-    if (b.backend != "cpu") {
+    if (!b.own) {
       set.other_backends.push_back({op.name(), b.spec.name, b.backend, b.arch, b.reason, b.state != Built::kWaiting});
       continue;
     }
     Variant variant{op.name(), b.spec.name, Tier::kProduction, b.spec.priority, dtypes, "", op.folder};
     variant.origin = b.origin;
-    if (b.library) {
-      variant.kernel = b.library->kernel();
-      variant.holds = b.library;
+    if (b.holds) {
+      variant.kernel = b.kernel;
+      variant.holds = b.holds;
       variant.build = b.key.empty() ? op.digest.substr(0, 12) : b.key.substr(0, 12);
     } else {
       variant.unavailable = b.state == Built::kWaiting ? "is being built" : b.reason;
@@ -59,22 +61,27 @@ void OpVersion::AddTo(KernelSet& set) const {
 
 OpSource::OpSource(OpSourceOptions options, std::unique_ptr<jit::BuildCache> cache, std::shared_ptr<const KernelSet> builtin)
     : options_(std::move(options)), cache_(std::move(cache)), builtin_(std::move(builtin)),
-      toolchains_({.seconds = options_.seconds, .worker = options_.worker}) {}
+      backend_(options_.device ? options_.device->info().kind : "cpu"),
+      toolchains_({.seconds = options_.seconds, .worker = options_.worker}, backend_) {}
+
+Built OpSource::NewBuilt(const OpVariantSpec& spec, const std::string& backend) const {
+  Built b{.spec = spec, .backend = backend, .own = backend == backend_};
+  b.arch = b.own && options_.device ? options_.device->info().arch : ArchOf(spec, backend);
+  const auto least = spec.min_arch.find(backend);
+  b.reason = least == spec.min_arch.end() ? "" : jit::BelowArch(b.arch, least->second);
+  if (!b.reason.empty()) b.state = Built::kUnsuited;
+  return b;
+}
 
 StatusOr<std::shared_ptr<OpVersion>> OpSource::ReadFiles(const std::string& folder, ReferenceProgram::When when) const {
   auto version = std::make_shared<OpVersion>();
   OPWIRE_ASSIGN_OR_RETURN(OpManifest manifest, jit::ReadManifest(folder));
   version->manifest = std::make_shared<const OpManifest>(std::move(manifest));
   const OpManifest& op = *version->manifest;
-  OPWIRE_ASSIGN_OR_RETURN(version->reference, ReferenceProgram::Make(op.declaration, op.row, op.reference, op.folder + "/reference", builtin_, when));
+  OPWIRE_ASSIGN_OR_RETURN(version->reference, ReferenceProgram::Make(op.declaration, op.row, op.reference, op.folder + "/reference", builtin_, when, /*wide=*/false, options_.device));
   for (const OpVariantSpec& spec : op.variants) {
-    for (const std::string& backend : spec.backends) {
-      Built b{.spec = spec, .backend = backend, .arch = ArchOf(spec, backend)};
-      const auto least = spec.min_arch.find(backend);
-      b.reason = least == spec.min_arch.end() ? "" : jit::BelowArch(b.arch, least->second);
-      if (!b.reason.empty()) b.state = Built::kUnsuited;
-      version->variants.push_back(std::move(b));
-    }
+    for (const std::string& backend : spec.backends) version->variants.push_back(NewBuilt(spec, backend));
+    if (backend_ == "emu" && spec.Serves("emu")) version->variants.push_back(NewBuilt(spec, "emu"));
   }
   return version;
 }
@@ -94,19 +101,17 @@ StatusOr<std::shared_ptr<OpVersion>> OpSource::Read(const std::string& folder) {
 
 // It was checked when it was made, on a machine of its architecture.
 bool OpSource::FromPrebuilt(const OpManifest& op, Built& b) {
-  const auto object = b.backend == "cpu" ? jit::FindPrebuilt(op, b.spec, b.arch) : std::nullopt;
+  const auto object = b.own && b.backend == "cpu" ? jit::FindPrebuilt(op, b.spec, b.arch) : std::nullopt;
   if (!object) return false;
   if (options_.died == op.name() + "@" + b.spec.name) {
     // Built anew, it stands in the cache, which counts deaths.
     jit::ForgetPrebuilt(*object);
     return false;
   }
-  auto library = jit::Library::Open(*object);
-  if (!library.ok()) {
-    Log(LogLevel::kWarning, "a prebuilt kernel does not load; it is built anew", {{"object", *object}, {"why", MessageOf(library.status())}});
+  if (Status s = Load(op, *object, b); !s.ok()) {
+    Log(LogLevel::kWarning, "a prebuilt kernel does not load; it is built anew", {{"object", *object}, {"why", MessageOf(s)}});
     return false;
   }
-  b.library = *std::move(library);
   b.origin = Origin::kPrebuilt;
   b.state = Built::kReady;
   return true;
@@ -116,7 +121,7 @@ bool OpSource::FromCache(const OpManifest& op, Built& b) {
   auto request = jit::RequestFor(op, b.spec, b.backend, b.arch);
   if (!request.ok()) return false;
   auto entry = cache_->Find(toolchains_.Of(b.backend), *request);
-  if (!entry || (b.backend == "cpu" && !entry->verdict.tried)) return false;
+  if (!entry || (b.own && !entry->verdict.tried)) return false;
   b.origin = Origin::kCached;
   Take(op, b, *std::move(entry));
   return true;
@@ -126,7 +131,7 @@ bool OpSource::FromCache(const OpManifest& op, Built& b) {
 void OpSource::Take(const OpManifest& op, Built& b, jit::CacheEntry entry) {
   b.key = entry.key;
   b.state = Built::kFailed;
-  if (b.backend != "cpu") {
+  if (!b.own) {
     b.state = Built::kReady;
     return;
   }
@@ -135,12 +140,24 @@ void OpSource::Take(const OpManifest& op, Built& b, jit::CacheEntry entry) {
     b.reason = entry.verdict.failure;
   } else if (entry.verdict.deaths >= kQuarantineDeaths) {
     b.reason = fmt::format("quarantined: executors died in it {} times; edit it, or remove it from the cache: opwire cache prune", entry.verdict.deaths);
-  } else if (auto library = jit::Library::Open(entry.object); library.ok()) {
-    b.library = *std::move(library);
+  } else if (Status s = Load(op, entry.object, b); s.ok()) {
     b.state = Built::kReady;
   } else {
-    b.reason = MessageOf(library.status());
+    b.reason = MessageOf(s);
   }
+}
+
+Status OpSource::Load(const OpManifest& op, const std::string& object, Built& b) const {
+  if (options_.device) {
+    OPWIRE_ASSIGN_OR_RETURN(const auto kernel, gpu::UserKernel::Load(op, b.spec, object, *options_.device));
+    b.kernel = kernel->kernel();
+    b.holds = kernel;
+  } else {
+    OPWIRE_ASSIGN_OR_RETURN(const auto library, jit::Library::Open(object));
+    b.kernel = library->kernel();
+    b.holds = library;
+  }
+  return absl::OkStatus();
 }
 
 // The executor before this one may have died in it.
@@ -171,8 +188,8 @@ std::string OpSource::BuildOnce(const OpManifest& op, Built& b) {
   }
   const std::string object = entry->object;
   b.origin = entry->built ? Origin::kBuilt : Origin::kCached;
-  if (b.backend == "cpu" && !entry->verdict.tried) {
-    TrialOptions trial{.worker = options_.worker, .seconds = options_.seconds};
+  if (b.own && !entry->verdict.tried) {
+    TrialOptions trial{.worker = options_.worker, .device = options_.device ? SpecOf(options_.device->info()) : "cpu", .seconds = options_.seconds};
     const auto report = TryKernel(op.folder, b.spec.name, object, trial);
     const bool of_kernel = !absl::IsInternal(report.status()) && !absl::IsNotFound(report.status()) && access(object.c_str(), F_OK) == 0;
     if (!report.ok() && !of_kernel) {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "executor/plan/reference.h"
+#include "kernels/device/device.h"
 #include "kernels/jit/cache.h"
-#include "kernels/jit/library.h"
 #include "kernels/jit/manifest.h"
 #include "kernels/jit/toolchain.h"
 #include "kernels/select/variant.h"
@@ -20,11 +20,13 @@ namespace opwire::ops {
 struct Built {
   jit::OpVariantSpec spec;
   std::string backend, arch;
+  bool own = false;    // this executor's device runs it
   enum State : uint8_t { kWaiting, kReady, kFailed, kUnsuited } state = kWaiting;  // kUnsuited: for the architecture, whatever its files say
   std::string reason;  // why it is not there
   std::string key;     // of its object in the cache
   Origin origin = Origin::kBuilt;
-  std::shared_ptr<const jit::Library> library;  // cpu
+  opw_kernel kernel{};
+  std::shared_ptr<const void> holds;  // what the kernel's code lies in; null: it is not loaded
 };
 
 struct OpVersion {
@@ -42,6 +44,7 @@ struct OpSourceOptions {
   std::string worker;    // the program that compiles and tries in processes of its own
   double seconds = 60;   // of wall time, for a compilation and for a trial
   std::string died;      // "op@variant" in which the executor before this one faulted; empty: it did not
+  Device* device = nullptr;  // a GPU, which outlives all; null: a cpu
 };
 
 // Any thread; several at a time.
@@ -59,17 +62,20 @@ class OpSource {
   const std::vector<std::unique_ptr<jit::Toolchain>>& toolchains() const { return toolchains_.all(); }
 
  private:
+  Built NewBuilt(const jit::OpVariantSpec& spec, const std::string& backend) const;
   StatusOr<std::shared_ptr<OpVersion>> ReadFiles(const std::string& folder, ReferenceProgram::When when) const;
   bool FromPrebuilt(const jit::OpManifest& op, Built& b);
   bool FromCache(const jit::OpManifest& op, Built& b);
   // The object that it came to; empty: none.
   std::string BuildOnce(const jit::OpManifest& op, Built& b);
   void Take(const jit::OpManifest& op, Built& b, jit::CacheEntry entry);
+  Status Load(const jit::OpManifest& op, const std::string& object, Built& b) const;
   void CountDeath(const jit::OpManifest& op, const Built& b, jit::CacheEntry& entry);
 
   const OpSourceOptions options_;
   const std::unique_ptr<jit::BuildCache> cache_;
   const std::shared_ptr<const KernelSet> builtin_;
+  const std::string backend_;  // of the device
   const jit::Toolchains toolchains_;
   std::atomic<bool> death_counted_{false};
 };

@@ -12,6 +12,7 @@
 #include "ir/ops/names.h"
 #include "kernels/jit/library.h"
 #include "kernels/jit/process.h"
+#include "kernels/ops/gpu/user_kernel.h"
 
 namespace opwire::ops {
 namespace {
@@ -32,6 +33,7 @@ StatusOr<CheckReport> ReadReport(const std::string& text) {
   const json j = json::parse(text, nullptr, false);
   if (!j.is_object()) return FailedPrecondition("it ended in the middle of its report");
   if (j.contains("failure")) return FailedPrecondition("{}", j.value("failure", ""));
+  if (j.contains("problem")) return Internal("{}", j.value("problem", ""));
   CheckReport r;
   r.cases = j.value("cases", 0);
   r.refused = j.value("refused", 0);
@@ -53,11 +55,29 @@ StatusOr<CheckReport> Try(const json& request, int report) {
   const std::string name = request.value("variant", "");
   const auto variant = std::ranges::find_if(op.variants, [&](const jit::OpVariantSpec& v) { return v.name == name; });
   if (variant == op.variants.end()) return NotFound("{} has no variant {}", op.name(), name);
-  OPWIRE_ASSIGN_OR_RETURN(const auto device, OpenDevice("cpu", {}));
-  const auto builtin = std::make_shared<const KernelSet>(KernelSet{.variants = BuildVariantTable(*device)});
-  OPWIRE_ASSIGN_OR_RETURN(const auto library, Load(fmt::format("{}@{}", op.name(), name), request.value("object", ""), report));
+  OPWIRE_ASSIGN_OR_RETURN(const auto host, OpenDevice("cpu", {}));
+  const auto builtin = std::make_shared<const KernelSet>(KernelSet{.variants = BuildVariantTable(*host)});
+  const std::string object = request.value("object", ""), device_spec = request.value("device", "cpu");
   const CheckOptions options{request.value("thorough", false), request.value("measure", false), request.value("seed", uint64_t{1}), report};
-  return CheckKernel(op, *variant, library->kernel(), *device, builtin, options);
+  if (device_spec == "cpu") {
+    OPWIRE_ASSIGN_OR_RETURN(const auto library, Load(fmt::format("{}@{}", op.name(), name), object, report));
+    return CheckKernel(op, *variant, library->kernel(), {*host, *host, builtin}, options);
+  }
+  auto device = OpenDevice(device_spec, {});
+  if (!device.ok()) return Internal("it cannot be tried: {}", MessageOf(device.status()));
+  OPWIRE_ASSIGN_OR_RETURN(const auto kernel, gpu::UserKernel::Load(op, *variant, object, **device));
+  return CheckKernel(op, *variant, kernel->kernel(), {**device, *host, builtin}, options);
+}
+
+// What libraries it needs is the user's affair; the rest is how a GPU and its driver are found.
+std::vector<std::string> Environment(bool gpu) {
+  constexpr std::string_view kBeginnings[] = {"LD_LIBRARY_PATH=", "OPWIRE_", "CUDA_", "HIP_", "ROCR_", "TMPDIR="};
+  const auto beginnings = std::span(kBeginnings).first(gpu ? std::size(kBeginnings) : 1);
+  std::vector<std::string> out;
+  for (char** e = environ; *e; ++e) {
+    if (std::ranges::any_of(beginnings, [&](std::string_view b) { return std::string_view(*e).starts_with(b); })) out.emplace_back(*e);
+  }
+  return out;
 }
 
 }  // namespace
@@ -66,12 +86,11 @@ StatusOr<CheckReport> TryKernel(const std::string& folder, const std::string& va
   const json request{{"folder", folder},
                      {"variant", variant},
                      {"object", object},
+                     {"device", options.device},
                      {"thorough", options.check.thorough},
                      {"measure", options.check.measure},
                      {"seed", options.check.seed}};
-  jit::ProcessOptions process{.argv = {options.worker, "--try-op"}, .input = Dump(request), .seconds = options.seconds};
-  // What libraries it needs is the user's affair.
-  if (const char* path = std::getenv("LD_LIBRARY_PATH")) process.environment.push_back(fmt::format("LD_LIBRARY_PATH={}", path));
+  const jit::ProcessOptions process{.argv = {options.worker, "--try-op"}, .input = Dump(request), .environment = Environment(options.device != "cpu"), .seconds = options.seconds};
   OPWIRE_ASSIGN_OR_RETURN(const jit::ProcessResult result, jit::RunProcess(process));
   if (result.signal == SIGKILL && !result.timed_out) return Internal("the trial of {} was killed", variant);  // by whom is not the kernel's affair
   if (result.timed_out) return FailedPrecondition("{} did not return within {} s", variant, options.seconds);
@@ -87,7 +106,8 @@ int TrialMain() {
   const int out = dup(STDOUT_FILENO);
   if (out < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return 2;
   const StatusOr<CheckReport> report = Try(request, out);
-  const std::string text = report.ok() ? Dump(Report(*report)) : Dump({{"failure", MessageOf(report.status())}});
+  const bool of_machine = absl::IsInternal(report.status()) || absl::IsResourceExhausted(report.status());
+  const std::string text = report.ok() ? Dump(Report(*report)) : Dump({{of_machine ? "problem" : "failure", MessageOf(report.status())}});
   for (size_t at = 0; at < text.size();) {
     const ssize_t n = write(out, text.data() + at, text.size() - at);
     if (n <= 0) return 2;

@@ -10,6 +10,7 @@ namespace opwire::ops {
 
 struct TrialOptions {
   std::string worker = "/proc/self/exe";  // the program whose `--try-op` is TrialMain
+  std::string device = "cpu";             // where it runs, as OpenDevice takes it
   CheckOptions check;
   double seconds = 20;                    // of wall time
 };

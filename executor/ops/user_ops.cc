@@ -132,7 +132,7 @@ class UserOpsImpl final : public UserOps {
     const std::string directory = cache.ok() ? (*cache)->directory() : "";
     choices_ = Choices::Open(directory, options_.context);
     Quarantine(builtin_->variants, directory, options_.context, options_.died_of_time ? "" : options_.died);
-    source_.emplace(OpSourceOptions{options_.worker, options_.seconds, options_.died}, cache.ok() ? *std::move(cache) : nullptr, builtin_);
+    source_.emplace(OpSourceOptions{options_.worker, options_.seconds, options_.died, options_.device}, cache.ok() ? *std::move(cache) : nullptr, builtin_);
     return absl::OkStatus();
   }
 
@@ -200,7 +200,7 @@ class UserOpsImpl final : public UserOps {
     if (it == folders_.end() || it->second.edit != job.edit) return;
     Folder& folder = it->second;
     const auto& variants = job.version->variants;
-    const auto broken = std::ranges::find_if(variants, [](const Built& b) { return b.state == Built::kFailed && b.backend == "cpu"; });
+    const auto broken = std::ranges::find_if(variants, [](const Built& b) { return b.state == Built::kFailed && b.own; });
     const std::string problem = broken == variants.end() ? "" : broken->reason;
     if (problem != folder.problem && !problem.empty()) Complain(job.path, folder, problem);
     folder.problem = problem;
@@ -235,7 +235,7 @@ class UserOpsImpl final : public UserOps {
   // The variants that this executor runs, or the others. REQUIRES: mutex_ is held by `lock`.
   void BuildFor(std::unique_lock<std::mutex>& lock, const Job& job, bool own) {
     for (Built& b : job.version->variants) {
-      if (b.state != Built::kWaiting || (b.backend == "cpu") != own || Stale(job)) continue;
+      if (b.state != Built::kWaiting || b.own != own || Stale(job)) continue;
       lock.unlock();
       source_->Build(*job.version->manifest, b);
       lock.lock();

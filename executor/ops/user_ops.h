@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ir/base/status.h"
+#include "kernels/device/device.h"
 #include "kernels/jit/cache.h"
 #include "kernels/select/variant.h"
 
@@ -31,6 +32,7 @@ struct UserOpsOptions {
   std::string context;                      // what measured costs depend on: device, its driver and libraries, this release
   std::string died;                         // "op@variant" in which the executor before this one faulted; empty: it did not
   bool died_of_time = false;                // because it did not return, which counts against users' kernels only
+  Device* device = nullptr;                 // a GPU, which outlives all; null: a cpu
 };
 
 class UserOps {

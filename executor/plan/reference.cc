@@ -7,11 +7,10 @@
 #include "executor/plan/instance.h"
 #include "ir/base/element.h"
 #include "ir/text/text.h"
+#include "kernels/select/failure.h"
 
 namespace opwire {
 namespace {
-
-constexpr size_t kMaxForms = 256;
 
 std::string Describe(const TypeBinding& types) {
   std::string out;
@@ -53,38 +52,31 @@ struct ReferenceProgram::State {
     }
   };
 
+  explicit State(Device* d) : device(d) {}
+  ~State() {
+    if (device) device->Free(on_device);
+  }
+  State(const State&) = delete;
+
+  // Where the kernels read the scalars.
+  StatusOr<uint64_t*> Place() {
+    if (!device) return scalars.data();
+    const auto bytes = static_cast<int64_t>(std::max<size_t>(scalars.size(), 1) * sizeof scalars[0]);
+    OPWIRE_ASSIGN_OR_RETURN(on_device, device->Allocate(bytes, MemoryKind::kDevice));
+    OPWIRE_RETURN_IF_ERROR(device->Copy(on_device, scalars.data(), static_cast<int64_t>(scalars.size() * sizeof scalars[0]), 0));
+    return static_cast<uint64_t*>(on_device);
+  }
+
   InnerRuntime runtime;
   std::unique_ptr<Instance> instance;
+  Device* const device;           // null: the host's
   std::vector<uint64_t> scalars;  // by parameter
+  void* on_device = nullptr;      // the same
 };
-
-DType TypeIn(const TypeBinding& types, const std::string& type) {
-  for (const auto& [name, dtype] : types) {
-    if (name == type) return dtype;
-  }
-  return ParseDType(type).value_or(DType::kInvalid);
-}
-
-StatusOr<std::vector<TypeBinding>> TypeBindings(const OpRow& row) {
-  std::vector<TypeBinding> out{{}};
-  for (const TypeVariable& v : row.variables) {
-    std::vector<TypeBinding> next;
-    for (const TypeBinding& have : out) {
-      for (int t = 1; t < kDTypeCount; ++t) {
-        if (!v.types.Has(static_cast<DType>(t))) continue;
-        next.push_back(have);
-        next.back().emplace_back(v.name, static_cast<DType>(t));
-      }
-    }
-    if (next.size() > kMaxForms) return ResourceExhausted("types: expected at most {} combinations, got {}", kMaxForms, next.size());
-    out = std::move(next);
-  }
-  return out;
-}
 
 StatusOr<std::shared_ptr<const ReferenceProgram>> ReferenceProgram::Make(const OpDeclaration& declaration, const OpRow& row, std::string text,
                                                                          std::string filename, std::shared_ptr<const KernelSet> builtin,
-                                                                         When when, bool wide) {
+                                                                         When when, bool wide, Device* device) {
   for (const OperandSpec& o : row.operands) {
     if (o.optional || o.variadic) {
       return InvalidArgument("{}: a reference program takes every operand, and {} of {} may be absent or a list", filename, o.name, row.name);
@@ -95,6 +87,7 @@ StatusOr<std::shared_ptr<const ReferenceProgram>> ReferenceProgram::Make(const O
   reference->text_ = std::move(text);
   reference->filename_ = std::move(filename);
   reference->builtin_ = std::move(builtin);
+  reference->device_ = device;
   for (size_t i = 0; i < row.operands.size(); ++i) {
     if (row.operands[i].domain != Domain::kAny && reference->index_operand_ < 0) reference->index_operand_ = static_cast<int>(i);
   }
@@ -253,12 +246,15 @@ int ReferenceProgram::Prepare(const opw_call* call, void** state, int64_t* works
   const auto& self = *static_cast<const ReferenceProgram*>(call->context);
   const Program& program = *self.FormOf(call)->program;
   const Function& f = program.module.functions[0];
-  auto made = std::make_unique<State>();
+  auto made = std::make_unique<State>(self.device_);
   made->runtime.Bind(call->runtime, self.index_operand_);
   auto symbols = self.SymbolsOf(program, call);
   if (!symbols.ok()) return OPW_FAILED;
-  auto instance = Instance::Build(program, 0, *std::move(symbols), {.runtime = &made->runtime});
-  if (!instance.ok()) return OPW_FAILED;
+  auto instance = Instance::Build(program, 0, *std::move(symbols), {.runtime = &made->runtime, .device = self.device_});
+  if (!instance.ok()) {
+    NoteFailure(instance.status());
+    return OPW_FAILED;
+  }
   for (size_t r = 0; r < self.row_.results.size(); ++r) {
     const opw_tensor& result = call->results[r];
     if ((*instance)->results()[r].bytes != result.elements * DTypeBytes(static_cast<DType>(result.dtype))) return OPW_FAILED;
@@ -269,7 +265,14 @@ int ReferenceProgram::Prepare(const opw_call* call, void** state, int64_t* works
     const opw_attr& a = call->attrs[self.params_[i].attr];
     const DType dtype = f.params[i].type.dtype;
     made->scalars[i] = a.kind == OPW_ATTR_FLOAT ? ElementBits(dtype, a.value.f) : ElementBits(dtype, a.value.i);
-    (*instance)->BindParam(static_cast<int>(i), &made->scalars[i]);
+  }
+  const auto placed = made->Place();
+  if (!placed.ok()) {
+    NoteFailure(placed.status());
+    return OPW_FAILED;
+  }
+  for (size_t i = 0; i < self.params_.size(); ++i) {
+    if (self.params_[i].operand < 0 && f.params[i].mode != ParamMode::kDim) (*instance)->BindParam(static_cast<int>(i), *placed + i);
   }
   *workspace_bytes = (*instance)->scratch_bytes();
   made->instance = *std::move(instance);

@@ -17,18 +17,12 @@
 #include <vector>
 
 #include "executor/plan/program.h"
-#include "ir/ops/declaration.h"
+#include "ir/ops/extents.h"
+#include "ir/ops/type_binding.h"
 #include "kernels/abi.h"
+#include "kernels/device/device.h"
 
 namespace opwire {
-
-// What the type variables of a row stand for.
-using TypeBinding = std::vector<std::pair<std::string, DType>>;
-
-// What `type` of a signature stands for; kInvalid for a variable that is not in the binding.
-DType TypeIn(const TypeBinding& types, const std::string& type);
-// Every combination of the variables' types; RESOURCE_EXHAUSTED beyond 256.
-StatusOr<std::vector<TypeBinding>> TypeBindings(const OpRow& row);
 
 class ReferenceProgram {
  public:
@@ -36,9 +30,10 @@ class ReferenceProgram {
   // combination when a call has it. The kernel's `supports` refuses those that it does not serve. With `wide`, variables of floating types
   // only stand for f64 instead.
   enum class When : uint8_t { kNow, kAsked };
+  // `device`: whose kernels the set's are, where its memory is not the host's; it outlives this.
   static StatusOr<std::shared_ptr<const ReferenceProgram>> Make(const OpDeclaration& declaration, const OpRow& row, std::string text,
                                                                 std::string filename, std::shared_ptr<const KernelSet> builtin,
-                                                                When when = When::kNow, bool wide = false);
+                                                                When when = When::kNow, bool wide = false, Device* device = nullptr);
 
   // Whose context is this object, which outlives every call. One thread at a time.
   opw_kernel kernel() const;
@@ -74,6 +69,7 @@ class ReferenceProgram {
   OpRow row_;
   std::string text_, filename_;
   std::shared_ptr<const KernelSet> builtin_;
+  Device* device_ = nullptr;
   std::vector<OperandPattern> patterns_;
   int index_operand_ = -1;         // which operand a value out of its domain is told of
   mutable std::vector<Param> params_;  // known when the first form is planned

@@ -318,9 +318,11 @@ void Run::ReadFlags(const RunEnvironment& env) {
   flags_ |= flags.raised;
   if (flags.out_of_range_operand < 0 || !failure_.ok()) return;
   const OpRow& row = *program_->typing.functions[message_->function()].nodes[flags.out_of_range_step].row;
-  const auto operand = static_cast<size_t>(flags.out_of_range_operand);
+  // The reference program of a user's op reports as the ops in it do, whose operands are others.
+  auto operand = row.operands.begin() + std::min<ptrdiff_t>(flags.out_of_range_operand, std::ssize(row.operands) - 1);
+  if (operand->domain == Domain::kAny) operand = std::ranges::find_if(row.operands, [](const OperandSpec& o) { return o.domain != Domain::kAny; });
   failure_ = WithSite(OutOfRange("{}: operand {} has a value outside its domain at position {}", row.name,
-                                 operand < row.operands.size() ? row.operands[operand].name : std::to_string(operand), flags.out_of_range_position),
+                                 operand == row.operands.end() ? "unknown" : operand->name, flags.out_of_range_position),
                       SiteOfStep(flags.out_of_range_step));
 }
 

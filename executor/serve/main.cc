@@ -102,8 +102,6 @@ std::string RandomName(const std::string& device) {
   return fmt::format("{}-{:06x}", kind, r & 0xffffff);
 }
 
-std::string SpecOf(const DeviceInfo& d) { return d.kind == "cpu" ? d.kind : fmt::format("{}:{}", d.kind, d.index); }
-
 fb::ExecutorInfoT InfoOf(const Flags& f, const CoreOptions& core, const Device& device, const KernelSet& kernels,
                          const std::string& control_endpoint) {
   const DeviceInfo& d = device.info();
@@ -195,9 +193,6 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (const DeviceInfo& info = (*device)->info(); !HasKernels(info.kind) && info.kind != "null") {
     return Fail(kDeviceRefused, Unimplemented("device '{}' ({}): this build has no kernels for it", f.device, info.name));
   }
-  if (!f.ops.directories.empty() && !(*device)->info().host_memory) {
-    return Fail(kUsage, InvalidArgument("--ops: expected a device whose memory is the host's, got {}", f.device));
-  }
   if (f.no_arena && !(*device)->info().host_memory) {
     return Fail(kUsage, InvalidArgument("--no-arena: expected a device whose memory is the host's, got {}", f.device));
   }
@@ -246,6 +241,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (death.fault) ops_options.died = death.kernel;
   ops_options.died_of_time = death.fault == SIGXCPU;
   ops_options.context = ContextOf((*device)->info());
+  if (!(*device)->info().host_memory) ops_options.device = device->get();
   core.on_device_fault = [record = crash->get()](const Status& why) {
     record->NoteFault(kDeviceFaultSignal);
     Log(LogLevel::kError, "the device failed", {{"why", MessageOf(why)}});
@@ -311,6 +307,7 @@ int CommandMain(int argc, char** argv) {
   builds->add_flag("--all", build.all, "For older processors too; objects go into the folder, for machines without a compiler");
   builds->add_flag("--quick", build.quick, "Only a small case of each type, and no measurement");
   builds->add_option("--seed", build.seed, "Of the inputs")->capture_default_str();
+  builds->add_option("--device", build.device, "Where kernels are checked and measured: cpu, cuda:0, emu:0; those for others are compiled only")->capture_default_str();
   builds->add_flag("--json", build.json, "Print JSON");
   builds->add_option("--cache", build.cache, "Directory of what was built");
   ops::CacheFlags cache;

@@ -138,6 +138,7 @@ Status Build(const Common& common, const BuildArgs& args) {
   if (args.all) argv.push_back("--all");
   if (args.quick) argv.push_back("--quick");
   if (args.seed != 1) argv.push_back(fmt::format("--seed={}", args.seed));
+  if (!common.device.empty()) argv.push_back(fmt::format("--device={}", common.device));
   if (common.json) argv.push_back("--json");
   argv.push_back("--");
   argv.insert(argv.end(), args.directories.begin(), args.directories.end());

@@ -155,7 +155,7 @@ int main(int argc, char** argv) {
 
   BuildArgs build;
   command = Command(app, "build", "Build ops of your own, check them against their references, measure them",
-                    "  opwire build gelu_bias\n  opwire build --all my_ops\n");
+                    "  opwire build gelu_bias\n  opwire build --on cuda:0 gelu_bias\n  opwire build --all my_ops\n");
   command->add_option("directory", build.directories, "Folders of ops, or of such folders")->required()->type_name("");
   command->add_flag("--all", build.all, "For older processors too; objects go into the folder, for machines without a compiler");
   command->add_flag("--quick", build.quick, "A small case of each type only, and no measurement");

@@ -44,20 +44,6 @@ struct OpDeclaration {
 // INVALID_ARGUMENT says what in the declaration is wrong, and where in the signature.
 StatusOr<OpRow> RowOf(const OpDeclaration& declaration);
 
-// How a signature describes an operand's shape: so many extents, after any leading ones where it says "...".
-struct OperandPattern {
-  bool leading = false;
-  int extents = 0;
-};
-StatusOr<std::vector<OperandPattern>> OperandPatterns(const OpDeclaration& declaration);
-
-// The names that a signature has for extents, attributes apart, in order; "..." among them where it has leading ones.
-StatusOr<std::vector<std::string>> ExtentNames(const OpDeclaration& declaration);
-// The shapes of its operands for these extents (and `leading` where it says "..."), a list's for each of its elements. INVALID_ARGUMENT
-// where a name has no value.
-StatusOr<std::vector<Shape>> OperandShapes(const OpDeclaration& declaration, const std::map<std::string, int64_t>& extents,
-                                           std::span<const int64_t> leading, std::span<const NamedAttr> attrs);
-
 // As an executor tells of its ops: a list of objects. Any text is safe to read.
 std::string ToJson(std::span<const OpDeclaration> declarations);
 StatusOr<std::vector<OpDeclaration>> DeclarationsFromJson(std::string_view json);

@@ -18,7 +18,7 @@ constexpr size_t kMaxTerms = 32;  // of one extent
 
 class SignatureParser {
  public:
-  explicit SignatureParser(std::string_view text) : text_(text) {}
+  SignatureParser(std::string_view what, std::string_view text) : what_(what), text_(text) {}
 
   StatusOr<Signature> Parse() {
     Signature s;
@@ -27,6 +27,13 @@ class SignatureParser {
     OPWIRE_RETURN_IF_ERROR(Parameters(/*results=*/true, s.results));
     if (!Rest().empty()) return Expected("',' or the end");
     return s;
+  }
+
+  StatusOr<ExtentExpr> ParseExtent() {
+    ExtentExpr e;
+    OPWIRE_RETURN_IF_ERROR(Extent(e));
+    if (!Rest().empty()) return Expected("an operator or the end");
+    return e;
   }
 
  private:
@@ -41,7 +48,7 @@ class SignatureParser {
   }
   Status Expected(std::string_view what) {
     const std::string_view rest = Rest();
-    return InvalidArgument("signature: column {}: expected {}, got {}", at_ + 1, what, rest.empty() ? "the end" : Clip(rest, 16));
+    return InvalidArgument("{}: column {}: expected {}, got {}", what_, at_ + 1, what, rest.empty() ? "the end" : Clip(rest, 16));
   }
   StatusOr<std::string> Name(std::string_view what) {
     const std::string_view rest = Rest();
@@ -78,8 +85,7 @@ class SignatureParser {
     }
     do {
       ExtentExpr extent;
-      OPWIRE_RETURN_IF_ERROR(Sum(extent));
-      if (extent.size() > kMaxTerms) return InvalidArgument("signature: column {}: expected an extent of at most {} terms", at_ + 1, kMaxTerms);
+      OPWIRE_RETURN_IF_ERROR(Extent(extent));
       pattern.extents.push_back(std::move(extent));
       if (pattern.extents.size() > static_cast<size_t>(kMaxRank)) return InvalidArgument("signature: column {}: expected at most rank {}", at_ + 1, kMaxRank);
     } while (TakeIf(","));
@@ -87,6 +93,11 @@ class SignatureParser {
     return absl::OkStatus();
   }
 
+  Status Extent(ExtentExpr& out) {
+    OPWIRE_RETURN_IF_ERROR(Sum(out));
+    if (out.size() > kMaxTerms) return InvalidArgument("{}: column {}: expected an extent of at most {} terms", what_, at_ + 1, kMaxTerms);
+    return absl::OkStatus();
+  }
   Status Sum(ExtentExpr& out) {
     OPWIRE_RETURN_IF_ERROR(Product(out));
     while (TakeIf("+")) {
@@ -134,7 +145,7 @@ class SignatureParser {
     return TakeIf(")") ? absl::OkStatus() : Expected("')'");
   }
 
-  std::string_view text_;
+  std::string_view what_, text_;
   size_t at_ = 0;
   int depth_ = 0;
 };
@@ -143,7 +154,12 @@ class SignatureParser {
 
 StatusOr<Signature> ParseSignature(std::string_view text) {
   if (text.size() > kMaxSignatureBytes) return InvalidArgument("signature: expected at most {} bytes, got {}", kMaxSignatureBytes, text.size());
-  return SignatureParser(text).Parse();
+  return SignatureParser("signature", text).Parse();
+}
+
+StatusOr<ExtentExpr> ParseFormula(std::string_view text) {
+  if (text.size() > kMaxSignatureBytes) return InvalidArgument("formula: expected at most {} bytes, got {}", kMaxSignatureBytes, text.size());
+  return SignatureParser("formula", text).ParseExtent();
 }
 
 void Combine(DimTable& dims, const Term& term, std::vector<Dim>& stack) {

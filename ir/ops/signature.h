@@ -38,6 +38,8 @@ struct Signature {
 
 // INVALID_ARGUMENT with the column and what was expected there; at most 64 operands and 4096 bytes.
 StatusOr<Signature> ParseSignature(std::string_view text);
+// An extent alone: "(M * N + 255) / 256".
+StatusOr<ExtentExpr> ParseFormula(std::string_view text);
 
 // Whether the extent is a name and nothing else, which binds it.
 inline bool IsName(const ExtentExpr& e) { return e.size() == 1 && e[0].kind == Term::kName; }

@@ -30,6 +30,8 @@ StatusOr<std::unique_ptr<Device>> OpenFirst(const DeviceOptions& options) {
 
 }  // namespace
 
+std::string SpecOf(const DeviceInfo& info) { return info.kind == "cpu" || info.kind == "null" ? info.kind : fmt::format("{}:{}", info.kind, info.index); }
+
 std::vector<DeviceProbe> ProbeDevices() {
   std::vector<DeviceProbe> out = {ProbeCpu()};
   for (const gpu::Vendor vendor : kVendors) {

@@ -70,6 +70,9 @@ struct RunFlags {
   uint32_t out_of_range_step = 0;
 };
 
+// What OpenDevice opens it by: "cpu", "cuda:1".
+std::string SpecOf(const DeviceInfo& info);
+
 class Device {
  public:
   virtual ~Device() = default;

@@ -31,6 +31,12 @@
 #define OPW_DEVICE __device__ __forceinline__
 // A kernel under its plain name, launched with up to `threads` a block.
 #define OPW_GLOBAL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// Before a kernel's parameter that is a struct: it is read where it is.
+#ifdef OPW_CUDA
+#define OPW_PARAM const __grid_constant__
+#else
+#define OPW_PARAM const
+#endif
 
 namespace opw {
 

@@ -9,9 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "ir/ops/extents.h"
 #include "ir/ops/names.h"
 #include "kernels/jit/digest.h"
 #include "kernels/jit/files.h"
+#include "kernels/jit/gpu_unit.h"
 
 namespace opwire::jit {
 namespace {
@@ -23,9 +25,10 @@ constexpr std::string_view kDeclarationKeys[] = {"version", "signature", "types"
 constexpr std::string_view kKeys[] = {"name",  "version",  "signature", "types", "attributes", "indices",
                                       "doc",   "reference", "variants",  "tests", "bench",      "tolerance"};
 constexpr std::string_view kVariantKeys[] = {"backend",   "sources",  "headers",  "flags",        "arch_flags",
-                                             "libraries", "min_arch", "priority", "deterministic"};
+                                             "libraries", "min_arch", "priority", "deterministic", "launch", "workspace"};
+constexpr std::string_view kLaunchKeys[] = {"function", "blocks", "threads", "shared"};
 constexpr std::string_view kBackends[] = {"cpu", "cuda", "hip"};
-constexpr size_t kMaxVariants = 16, kMaxTests = 256, kMaxList = 64;
+constexpr size_t kMaxVariants = 16, kMaxTests = 256, kMaxList = 64, kMaxLaunches = 16;
 constexpr int64_t kMaxCaseExtent = int64_t{1} << 26;
 
 Status Wrong(std::string_view key, std::string_view expected, const Json& got) {
@@ -117,6 +120,65 @@ StatusOr<std::vector<std::string>> Backends(const Json& value, const std::string
   return backends;
 }
 
+// A number or a formula, as text; what it is over is checked when the manifest has been read.
+StatusOr<std::string> FormulaText(const Json& value, const std::string& key) {
+  if (value.is_number_integer() && value >= 0) return value.dump();
+  if (!value.is_string()) return Wrong(key, "a number of at least 0 or a formula, such as \"(N + 255) / 256\"", value);
+  return value.get<std::string>();
+}
+
+StatusOr<LaunchSpec> ReadLaunch(const Json& j, const std::string& where) {
+  if (!j.is_object()) return Wrong(where, "an object, or a list of them", j);
+  LaunchSpec launch;
+  for (const auto& [field, value] : j.items()) {
+    const std::string key = where + "." + field;
+    if (field == "function") {
+      const auto allowed = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_:<>, ").find(c) != std::string_view::npos; };
+      if (value.is_string()) launch.function = value.get<std::string>();
+      if (launch.function.empty() || launch.function.size() > 256 || !std::ranges::all_of(launch.function, allowed)) {
+        return Wrong(key, "a device function of the source, such as Scale<T>", value);
+      }
+    } else if (field == "blocks") {
+      const Json list = value.is_array() ? value : Json::array({value});
+      if (list.empty() || list.size() > 3) return Wrong(key, "a formula, or up to three along x, y and z", value);
+      for (size_t i = 0; i < list.size(); ++i) {
+        OPWIRE_ASSIGN_OR_RETURN(launch.blocks[i], FormulaText(list[i], key));
+      }
+    } else if (field == "threads") {
+      if (!value.is_number_integer() || value < 64 || value > 1024 || value.get<int>() % 64 != 0) return Wrong(key, "a multiple of 64 up to 1024", value);
+      launch.threads = value.get<int>();
+    } else if (field == "shared") {
+      OPWIRE_ASSIGN_OR_RETURN(launch.shared, FormulaText(value, key));
+    } else {
+      return UnknownKey(where + ": ", field, kLaunchKeys);
+    }
+  }
+  if (launch.function.empty()) return InvalidArgument("{}: \"function\" is missing", where);
+  return launch;
+}
+
+// What a GPU variant launches must be computed from what its calls have.
+Status CheckLaunches(const OpManifest& m, const OpVariantSpec& v) {
+  const std::string where = fmt::format("variants.{}", v.name);
+  if (!v.Serves("cuda") && !v.Serves("hip")) {
+    if (v.launches.empty() && v.workspace == "0") return absl::OkStatus();
+    return InvalidArgument("{}: \"launch\" and \"workspace\" are for cuda and hip", where);
+  }
+  if (v.launches.empty()) return InvalidArgument("{}: \"launch\" is missing: the function that runs on cuda and hip, and its grid", where);
+  for (const AttrSpec& a : m.row.attrs) {
+    if (a.kind == AttrKind::kInt || a.kind == AttrKind::kFloat || a.kind == AttrKind::kBool || a.kind == AttrKind::kDType) continue;
+    return InvalidArgument("{}: attribute {}: functions of cuda and hip take int, float, bool and dtype, got {}", where, a.name, AttrKindName(a.kind));
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> names, FormulaNames(m));
+  const auto check = [&](const std::string& formula, std::string_view key) { return Prefix(key, CheckFormula(formula, names)); };
+  OPWIRE_RETURN_IF_ERROR(check(v.workspace, where + ".workspace"));
+  for (const LaunchSpec& l : v.launches) {
+    for (const std::string& blocks : l.blocks) OPWIRE_RETURN_IF_ERROR(check(blocks, where + ".launch.blocks"));
+    OPWIRE_RETURN_IF_ERROR(check(l.shared, where + ".launch.shared"));
+  }
+  return absl::OkStatus();
+}
+
 StatusOr<OpVariantSpec> ReadVariant(const std::string& folder, const std::string& name, const Json& j) {
   const std::string where = fmt::format("variants.{}", Clip(name));
   if (!IsIdentifier(name) || name.size() > 64 || name == "reference") {
@@ -156,6 +218,14 @@ StatusOr<OpVariantSpec> ReadVariant(const std::string& folder, const std::string
     } else if (field == "deterministic") {
       if (!value.is_boolean()) return Wrong(key, "true or false", value);
       v.deterministic = value.get<bool>();
+    } else if (field == "launch") {
+      const Json list = value.is_array() ? value : Json::array({value});
+      if (list.empty() || list.size() > kMaxLaunches) return Wrong(key, fmt::format("one launch, or a list of up to {}", kMaxLaunches), value);
+      for (size_t i = 0; i < list.size(); ++i) {
+        OPWIRE_ASSIGN_OR_RETURN(v.launches.emplace_back(), ReadLaunch(list[i], value.is_array() ? fmt::format("{}[{}]", key, i) : key));
+      }
+    } else if (field == "workspace") {
+      OPWIRE_ASSIGN_OR_RETURN(v.workspace, FormulaText(value, key));
     } else {
       return UnknownKey(where + ": ", field, kVariantKeys);
     }
@@ -228,6 +298,7 @@ StatusOr<OpManifest> Read(const std::string& folder, const Json& j) {
   }
   for (const auto& [name, value] : variants->items()) {
     OPWIRE_ASSIGN_OR_RETURN(m.variants.emplace_back(), ReadVariant(folder, name, value));
+    OPWIRE_RETURN_IF_ERROR(CheckLaunches(m, m.variants.back()));
   }
   if (const auto tests = at("tests"); tests != j.end()) {
     if (!tests->is_array() || tests->size() > kMaxTests) return Wrong("tests", fmt::format("a list of at most {} cases", kMaxTests), *tests);
@@ -260,7 +331,19 @@ std::pair<std::string, int64_t> Level(const std::string& arch) {
 
 }  // namespace
 
-bool OpVariantSpec::Serves(std::string_view backend) const { return std::ranges::find(backends, backend) != backends.end(); }
+bool OpVariantSpec::Serves(std::string_view backend) const {
+  if (backend == "emu") return Serves("cuda") || Serves("hip");
+  return std::ranges::find(backends, backend) != backends.end();
+}
+
+StatusOr<std::vector<std::string>> FormulaNames(const OpManifest& op) {
+  OPWIRE_ASSIGN_OR_RETURN(std::vector<std::string> names, ExtentNames(op.declaration));
+  std::ranges::replace(names, std::string("..."), std::string(kLeadingExtent));
+  for (const AttrSpec& a : op.row.attrs) {
+    if (a.kind == AttrKind::kInt) names.push_back(a.name);
+  }
+  return names;
+}
 
 StatusOr<OpManifest> ReadManifest(const std::string& folder) {
   std::error_code error;
@@ -317,8 +400,11 @@ StatusOr<CompileRequest> RequestFor(const OpManifest& op, const OpVariantSpec& v
     r.libraries = variant.libraries;
     return r;
   }
+  // The emulator's compiler is the host's, which knows other flags.
+  if (backend == "emu") std::erase_if(r.flags, [](const std::string& f) { return !f.starts_with("-D"); });
   OPWIRE_ASSIGN_OR_RETURN(const std::string path, FileOf(op.folder, variant.sources[0]));
-  OPWIRE_ASSIGN_OR_RETURN(r.text, ReadAtMost(path, kMaxSourceBytes));
+  OPWIRE_ASSIGN_OR_RETURN(const std::string source, ReadAtMost(path, kMaxSourceBytes));
+  OPWIRE_ASSIGN_OR_RETURN(r.text, GpuUnit(op, variant, source));
   return r;
 }
 

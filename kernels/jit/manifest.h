@@ -16,6 +16,11 @@
 //         "arch_flags": {"x86-64-v4": ["-mprefer-vector-width=512"]},
 //         "libraries": [], "min_arch": {"cuda": "sm_80"},
 //         "priority": 0, "deterministic": true
+//       },
+//       "gpu": {
+//         "backend": ["cuda", "hip"], "sources": ["gelu_bias.cu"],
+//         "launch": {"function": "GeluBias<T>", "threads": 256, "blocks": "(M * N + 255) / 256", "shared": 0},  // or a list of them, in order
+//         "workspace": 0
 //       }
 //     },
 //     "tests": [{"M": 3, "N": 17, "attributes": {"approximate": true}}],  // beside those that `opwire build` makes up
@@ -39,6 +44,15 @@ namespace opwire::jit {
 
 inline constexpr std::string_view kManifestName = "op.json";
 
+// One launch of a GPU variant: the device function that every thread calls, and of how many threads. Numbers are formulas (ir/ops/extents.h) over the
+// signature's extents, "leading" for the product of those that "..." stands for, and attributes of kind int.
+struct LaunchSpec {
+  std::string function;            // "GeluBias<T>", with names of the manifest's "types"
+  std::string blocks[3] = {"1", "1", "1"};
+  int threads = 256;               // a block, along x; a multiple of 64
+  std::string shared = "0";        // bytes of dynamic shared memory a block
+};
+
 struct OpVariantSpec {
   std::string name;
   std::vector<std::string> backends;
@@ -49,7 +63,10 @@ struct OpVariantSpec {
   std::map<std::string, std::string> min_arch;                 // by backend
   int priority = 0;
   bool deterministic = true;
+  std::vector<LaunchSpec> launches;                            // cuda and hip
+  std::string workspace = "0";                                 // bytes that the launches share
 
+  // "emu" runs what is for cuda or hip.
   bool Serves(std::string_view backend) const;
 };
 
@@ -80,6 +97,10 @@ StatusOr<OpManifest> ReadManifest(const std::string& folder);
 
 // `directory` itself where it holds a manifest, else the folders in it that do, by name. NOT_FOUND where there is no such directory.
 StatusOr<std::vector<std::string>> OpFolders(const std::string& directory);
+
+// What the formulas of GPU variants may name: the signature's extents in its order, then attributes of kind int.
+inline constexpr std::string_view kLeadingExtent = "leading";
+StatusOr<std::vector<std::string>> FormulaNames(const OpManifest& op);
 
 // What is compiled for a backend and architecture. REQUIRES: the variant serves the backend.
 StatusOr<CompileRequest> RequestFor(const OpManifest& op, const OpVariantSpec& variant, std::string_view backend, const std::string& arch);

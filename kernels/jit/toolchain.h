@@ -75,11 +75,11 @@ std::unique_ptr<Toolchain> Hiprtc(ToolchainOptions options);
 // lanes of a wave.
 std::unique_ptr<Toolchain> EmuCompiler(ToolchainOptions options);
 
-// One of each, for one backend each.
+// One of each, for one backend each; the emulator's where it is named.
 class Toolchains {
  public:
-  explicit Toolchains(const ToolchainOptions& options);
-  // REQUIRES: "cpu", "cuda" or "hip".
+  explicit Toolchains(const ToolchainOptions& options, std::string_view backend = {});
+  // REQUIRES: "cpu", "cuda", "hip", or the one that was named.
   Toolchain& Of(std::string_view backend) const;
   const std::vector<std::unique_ptr<Toolchain>>& all() const { return all_; }
 

@@ -8,10 +8,11 @@
 
 namespace opwire::jit {
 
-Toolchains::Toolchains(const ToolchainOptions& options) {
+Toolchains::Toolchains(const ToolchainOptions& options, std::string_view backend) {
   all_.push_back(HostCompiler(options));
   all_.push_back(Nvrtc(options));
   all_.push_back(Hiprtc(options));
+  if (backend == "emu") all_.push_back(EmuCompiler(options));
 }
 
 Toolchain& Toolchains::Of(std::string_view backend) const {

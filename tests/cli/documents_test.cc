@@ -7,6 +7,7 @@
 
 #include "ir/wire/limits.h"
 #include "ir/wire/message.h"
+#include "kernels/jit/sanitized.h"
 #include "tests/cli/house.h"
 #include "tests/cli/transcript.h"
 
@@ -69,6 +70,11 @@ TEST(Documents, AnOpOfOnesOwn) {
     EXPECT_TRUE(House::Eventually([&] { return folder().output.find("expected") == std::string::npos; })) << folder().output;
     t.Quote("opwire report | grep ^folder", folder());
   });
+  if (jit::kSanitized) return;  // the emulator's fibers are none that a sanitizer knows
+  const char* const gpu = "7. The same on a GPU";
+  house.Write("gelu_bias/gelu_bias.cu", BlockOf(document, gpu, "cpp"));
+  house.Write("gelu_bias/op.json", BlockOf(document, gpu, "json"));
+  compare(gpu, [&](Transcript& t) { t.Type("opwire build --on emu:0 --quick gelu_bias | grep -A3 'gpu  emu'"); });
 }
 
 TEST(Documents, LimitsAreTheTable) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "kernels/jit/gpu_unit.h"
 #include "tests/jit/support.h"
 #include "tests/system/seed.h"
 
@@ -28,7 +29,9 @@ constexpr const char* kManifest = R"({
   "variants": {
     "plain": {"sources": ["scale.cc"], "headers": ["inc/scale.h"], "flags": ["-funroll-loops"],
               "arch_flags": {"x86-64-v4": ["-mprefer-vector-width=512"]}, "libraries": ["m"], "priority": 3, "deterministic": false},
-    "gpu": {"backend": ["cuda", "hip"], "sources": ["scale.cu"], "min_arch": {"cuda": "sm_80"}}
+    "gpu": {"backend": ["cuda", "hip"], "sources": ["scale.cu"], "flags": ["-DBY=2", "--maxrregcount=40"], "min_arch": {"cuda": "sm_80"},
+            "launch": [{"function": "Count<T, 4>", "blocks": ["leading", 2], "threads": 128, "shared": "4 * N"}, {"function": "ns::Scale<T>"}],
+            "workspace": "8 * leading"}
   },
   "tests": [{"...": [2, 3], "N": 5, "attributes": {"k": 3, "by": 0.5}}, {"N": 0}],
   "bench": {"...": [64], "N": 1024},
@@ -91,8 +94,32 @@ TEST_F(Manifest, SaysWhatAnOpIs) {
   ASSERT_OK_AND(const CompileRequest elsewhere, RequestFor(op, plain, "cpu", "x86-64-v3"));
   EXPECT_EQ(elsewhere.flags, std::vector<std::string>{"-funroll-loops"});
   ASSERT_OK_AND(const CompileRequest gpu, RequestFor(op, op.variants[1], "cuda", "sm_90a"));
-  EXPECT_EQ(gpu.text, "int x;\n");
   EXPECT_TRUE(gpu.sources.empty());
+  EXPECT_EQ(gpu.flags, (std::vector<std::string>{"-DBY=2", "--maxrregcount=40"}));
+  ASSERT_OK_AND(const CompileRequest emu, RequestFor(op, op.variants[1], "emu", "emu32"));
+  EXPECT_EQ(emu.flags, std::vector<std::string>{"-DBY=2"});
+  EXPECT_EQ(emu.text, gpu.text);
+}
+
+// The function gets operands, results, extents, attributes, workspace and reporter, with the types by name.
+TEST_F(Manifest, WhatIsLaunchedOnGpus) {
+  ASSERT_OK_AND(const OpManifest op, ReadManifest(folder_.path()));
+  const OpVariantSpec& gpu = op.variants[1];
+  EXPECT_TRUE(gpu.Serves("emu") && !op.variants[0].Serves("emu"));
+  ASSERT_EQ(gpu.launches.size(), 2u);
+  EXPECT_EQ(gpu.launches[0].blocks[0] + " " + gpu.launches[0].blocks[1] + " " + gpu.launches[0].blocks[2], "leading 2 1");
+  EXPECT_EQ(gpu.launches[0].threads, 128);
+  EXPECT_EQ(gpu.launches[0].shared, "4 * N");
+  EXPECT_EQ(gpu.launches[1].threads, 256);
+  EXPECT_EQ(gpu.workspace, "8 * leading");
+  ASSERT_OK_AND(const std::string unit, GpuUnit(op, gpu, "int x;\n"));
+  for (const std::string& expected :
+       {std::string("#line 1 \"scale.cu\"\nint x;\n"), "__launch_bounds__(128) " + GpuKernelName(0, 0) + "(", "__launch_bounds__(256) " + GpuKernelName(1, 1) + "(",
+        std::string("  using T = double;\n  Count<T, 4>(static_cast<const double*>(p.p0), static_cast<const opw::i64*>(p.p1), static_cast<double*>(p.p2), p.p3, p.p4, "
+                    "static_cast<opw::i64>(p.p5), static_cast<double>(p.p6), p.p7, p.p8);\n"),
+        std::string("  using T = float;\n  ns::Scale<T>(static_cast<const float*>(p.p0), ")}) {
+    EXPECT_NE(unit.find(expected), std::string::npos) << expected << "\nin\n" << unit;
+  }
 }
 
 TEST_F(Manifest, ManifestAndReferenceAreJudgedWithTheCode) {
@@ -189,6 +216,22 @@ TEST_F(Manifest, EveryKeyThatIsWrongIsNamed) {
       {R"({"variants": {"gpu": {"min_arch": {"metal": "x"}}}})", {"variants.gpu.min_arch", "metal"}},
       {R"({"variants": {"gpu": {"min_arch": {"cuda": 80}}}})", {"variants.gpu.min_arch.cuda"}},
       {R"({"variants": {"gpu": {"min_arch": {"cuda": "-sm"}}}})", {"variants.gpu.min_arch.cuda"}},
+      {R"({"variants": {"plain": {"launch": {"function": "F"}}}})", {"variants.plain", "for cuda and hip"}},
+      {R"({"variants": {"plain": {"workspace": 64}}})", {"variants.plain", "for cuda and hip"}},
+      {R"({"variants": {"gpu": {"launch": null}}})", {"variants.gpu", "\"launch\" is missing"}},
+      {R"({"variants": {"gpu": {"launch": 3}}})", {"variants.gpu.launch", "an object"}},
+      {R"({"variants": {"gpu": {"launch": []}}})", {"variants.gpu.launch", "one launch"}},
+      {R"({"variants": {"gpu": {"launch": [{"function": "F"}, {}]}}})", {"variants.gpu.launch[1]", "\"function\" is missing"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "block": 1}}}})", {"variants.gpu.launch", "'block'", "blocks"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F(); x"}}}})", {"variants.gpu.launch.function", "F(); x"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "threads": 100}}}})", {"variants.gpu.launch.threads", "multiple of 64", "100"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "blocks": [1, 1, 1, 1]}}}})", {"variants.gpu.launch.blocks", "up to three"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "blocks": -1}}}})", {"variants.gpu.launch.blocks", "at least 0"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "blocks": "N / Q"}}}})", {"variants.gpu.launch.blocks", "'N / Q'", "leading, N, k", "got Q"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "blocks": "by"}}}})", {"variants.gpu.launch.blocks", "got by"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "shared": "N +"}}}})", {"variants.gpu.launch.shared", "formula: column 4", "the end"}},
+      {R"({"variants": {"gpu": {"workspace": "4 4"}}})", {"variants.gpu.workspace", "formula: column 3"}},
+      {R"({"attributes": {"mode": {"type": "string", "default": "", "doc": "How."}}})", {"variants.gpu", "attribute mode", "got string"}},
       {R"({"variants": {"plain": {"priority": 1001}}})", {"variants.plain.priority", "-1000 to 1000"}},
       {R"({"variants": {"plain": {"priority": 1.5}}})", {"variants.plain.priority"}},
       {R"({"variants": {"plain": {"deterministic": "yes"}}})", {"variants.plain.deterministic", "true or false"}},

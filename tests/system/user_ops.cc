@@ -57,9 +57,9 @@ OPW_KERNEL = {{OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run
   return folder;
 }
 
-pid_t UserOpsTest::StartWithOps(const std::string& name, std::vector<std::string> flags) {
+pid_t UserOpsTest::StartWithOps(const std::string& name, std::vector<std::string> flags, const std::string& device) {
   flags.insert(flags.end(), {"--ops", ops(), "--cache", cache()});
-  return StartExecutor(name, std::move(flags));
+  return StartExecutor(name, std::move(flags), device);
 }
 
 Session UserOpsTest::Open(const std::string& executor) {

@@ -28,7 +28,7 @@ class UserOpsTest : public SystemTest {
   std::string cache() const { return directory_ + "/cache"; }
 
   // With --ops and --cache of this test.
-  pid_t StartWithOps(const std::string& name = "e1", std::vector<std::string> flags = {});
+  pid_t StartWithOps(const std::string& name = "e1", std::vector<std::string> flags = {}, const std::string& device = "cpu");
   // A session that begins now.
   Session Open(const std::string& executor = "");
 

@@ -8,36 +8,12 @@
 #include <set>
 #include <vector>
 
-#include "kernels/embedded.h"
+#include "kernels/jit/gpu_text.h"
 
 namespace opwire::gpu {
 namespace {
 
 constexpr std::string_view kPlaceholder = "OPW_KERNEL";
-
-std::string_view TextOf(std::string_view path) {
-  for (const EmbeddedFile& f : GpuSources()) {
-    if (f.path == path) return f.text;
-  }
-  return {};
-}
-
-void AppendUnit(std::string_view file, std::set<std::string, std::less<>>& seen, std::string& out) {
-  if (!seen.emplace(file).second) return;
-  std::string_view text = TextOf(file);
-  constexpr std::string_view kInclude = "#include \"";
-  while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
-    if (line.starts_with(kInclude)) {
-      const std::string_view name = line.substr(kInclude.size());
-      AppendUnit(name.substr(0, name.find('"')), seen, out);
-    } else {
-      out += line;
-      out += '\n';
-    }
-  }
-}
 
 KernelText KernelOf(const CodeInstance& i) {
   const std::string bounds = i.blocks > 0 ? fmt::format("{}, {}", i.threads, i.blocks) : fmt::format("{}", i.threads);
@@ -52,7 +28,7 @@ KernelText KernelOf(const CodeInstance& i) {
 std::string UnitOf(std::span<const KernelText> kernels) {
   std::set<std::string, std::less<>> seen;
   std::string out;
-  AppendUnit(kernels[0].prelude, seen, out);
+  jit::AppendGpuSource(kernels[0].prelude, seen, out);
   for (size_t i = 0; i < kernels.size(); ++i) {
     std::string_view rest = kernels[i].text;
     for (size_t at; (at = rest.find(kPlaceholder)) != rest.npos; rest.remove_prefix(at + kPlaceholder.size())) {

@@ -103,26 +103,24 @@ Status Plan::Run(const opw_call* c) const {
 
 // ---- opw_kernel
 
-namespace {
-
-// What the kernel's context points to.
-struct Bound {
-  std::shared_ptr<Code> code;
-  const OpRow* row;
-  GpuKernel kernel;
-};
-
-const char* SupportsCall(const opw_call* c) {
-  const GpuKernel& kernel = static_cast<const Bound*>(c->context)->kernel;
-  return kernel.supports ? kernel.supports(c) : nullptr;
+opw_kernel Planner::kernel(uint32_t flags) const {
+  const auto supports = [](const opw_call* c) { return static_cast<const Planner*>(c->context)->Supports(c); };
+  const auto release = [](void* state) { delete static_cast<Plan*>(state); };
+  const auto run = [](const opw_call* c) -> int {
+    const Status status = static_cast<const Plan*>(c->state)->Run(c);
+    if (status.ok()) return OPW_OK;
+    NoteFailure(status);
+    return OPW_FAILED;
+  };
+  return {OPW_ABI_VERSION, flags, supports, Prepare, release, run, this};
 }
 
-int PrepareCall(const opw_call* c, void** state, int64_t* workspace_bytes) {
-  const Bound& bound = *static_cast<const Bound*>(c->context);
-  auto plan = std::make_unique<Plan>(bound.code->device(), c->starts[bound.row->operands.size()], static_cast<uint32_t>(bound.row->results.size()));
+int Planner::Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
+  const auto& self = *static_cast<const Planner*>(c->context);
+  auto plan = std::make_unique<Plan>(self.device_, c->starts[self.operands_], static_cast<uint32_t>(self.results_));
   Status status;
-  const std::span<const opw_tensor> results(c->results, bound.row->results.size());
-  if (std::ranges::any_of(results, [](const opw_tensor& r) { return r.elements > 0; })) status = bound.kernel.plan({c, *bound.code, *bound.row}, *plan);
+  const std::span<const opw_tensor> results(c->results, self.results_);
+  if (std::ranges::any_of(results, [](const opw_tensor& r) { return r.elements > 0; })) status = self.MakePlan(c, *plan);
   if (!status.ok()) {
     NoteFailure(status);
     return OPW_FAILED;
@@ -132,23 +130,29 @@ int PrepareCall(const opw_call* c, void** state, int64_t* workspace_bytes) {
   return OPW_OK;
 }
 
-void ReleaseCall(void* state) { delete static_cast<Plan*>(state); }
+namespace {
 
-int RunCall(const opw_call* c) {
-  const Status status = static_cast<const Plan*>(c->state)->Run(c);
-  if (status.ok()) return OPW_OK;
-  NoteFailure(status);
-  return OPW_FAILED;
-}
+class BuiltinPlanner final : public Planner {
+ public:
+  BuiltinPlanner(std::shared_ptr<Code> code, const OpRow& row, const GpuKernel& kernel) : Planner(code->device(), row), code_(std::move(code)), row_(row), kernel_(kernel) {}
+
+  const char* Supports(const opw_call* c) const override { return kernel_.supports ? kernel_.supports(c) : nullptr; }
+  Status MakePlan(const opw_call* c, Plan& plan) const override { return kernel_.plan({c, *code_, row_}, plan); }
+
+ private:
+  const std::shared_ptr<Code> code_;
+  const OpRow& row_;
+  const GpuKernel kernel_;
+};
 
 }  // namespace
 
 void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op, const GpuKernel& kernel) {
   const OpRow* const row = Catalogue().Find(op);
-  auto bound = std::make_shared<const Bound>(Bound{code, row, kernel});
+  auto planner = std::make_shared<const BuiltinPlanner>(code, *row, kernel);
   Variant v{std::string(op), std::string(kernel.name), kernel.tier, kernel.priority, kernel.dtypes.Empty() ? KeyTypesOf(*row) : kernel.dtypes, "", "builtin",
-            {OPW_ABI_VERSION, kernel.flags, SupportsCall, PrepareCall, ReleaseCall, RunCall, bound.get()}};
-  v.holds = std::move(bound);
+            planner->kernel(kernel.flags)};
+  v.holds = std::move(planner);
   table.Add(std::move(v));
 }
 

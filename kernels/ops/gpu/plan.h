@@ -110,6 +110,31 @@ class Plan {
   mutable std::vector<const void*> addresses_;  // of a library's call
 };
 
+// What plans calls, behind an opw_kernel.
+class Planner {
+ public:
+  // The device outlives it. `operands` counts the row's, with a list as one.
+  Planner(GpuDevice& device, const OpRow& row) : device_(device), operands_(row.operands.size()), results_(row.results.size()) {}
+  virtual ~Planner() = default;
+  Planner(const Planner&) = delete;
+
+  // As opw_kernel's.
+  virtual const char* Supports(const opw_call* c) const = 0;
+  // Not called where no result has elements.
+  virtual Status MakePlan(const opw_call* c, Plan& plan) const = 0;
+
+  // Whose context is this object, which outlives every call.
+  opw_kernel kernel(uint32_t flags) const;
+
+ protected:
+  GpuDevice& device_;
+
+ private:
+  static int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes);
+
+  const size_t operands_, results_;
+};
+
 // A call whose sizes are bound, for the function that plans it.
 struct Call {
   const opw_call* c;
