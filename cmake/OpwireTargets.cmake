@@ -2,14 +2,14 @@
 # opwire_program(NAME SOURCES globs... LIBS targets...): a program; all lie in the build's bin/, and beside one another where installed.
 # opwire_flatbuffers(TARGET schema...): C++ headers generated from schemas, beside the target's own includes.
 # opwire_precompile(TARGET): the headers that nearly every file takes, parsed once for this target. Files name all that they use: only
-# release builds do this.
+# builds that take them together do this.
 # opwire_precompiled(NAME headers... OPTIONS options...): those of the protocol, which cost seconds, parsed once for all targets that ask
 # for them by opwire_precompile(TARGET NAME).
 set(opwire_common_headers <algorithm> <functional> <memory> <string> <string_view> <utility> <vector> ${CMAKE_SOURCE_DIR}/ir/base/status.h)
 
 function(opwire_precompiled name)
   cmake_parse_arguments(arg "" "" "OPTIONS" ${ARGN})
-  if(NOT CMAKE_BUILD_TYPE STREQUAL Release)
+  if(NOT OPWIRE_TOGETHER)
     return()
   endif()
   file(WRITE ${CMAKE_BINARY_DIR}/${name}.cc "")
@@ -23,7 +23,7 @@ function(opwire_precompiled name)
 endfunction()
 
 function(opwire_precompile target)
-  if(NOT CMAKE_BUILD_TYPE STREQUAL Release)
+  if(NOT OPWIRE_TOGETHER)
     return()
   endif()
   if(ARGN)
