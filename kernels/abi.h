@@ -36,7 +36,7 @@ enum { OPW_OK = 0, OPW_FAILED = 1 };
 enum {
   OPW_DETERMINISTIC = 1, /* equal bits for equal inputs, whatever the number of threads */
   OPW_CONTIGUOUS = 2,    /* all operands and results must be dense row-major; the planner copies what is not */
-  OPW_INPLACE = 4        /* result 0 may share storage with an operand of equal type and shape */
+  OPW_INPLACE = 4        /* a result may share storage with an operand of equal type and shape; one of a list, with those of its place in lists */
 };
 
 /* opw_runtime::raise */

@@ -1,6 +1,7 @@
 // Binding a function's dimensions.
 #include "executor/plan/instance.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/container/flat_hash_map.h"
@@ -370,7 +371,7 @@ class Instance::Builder {
     // Results, then operands that end here give their memory back: a kernel's results never overlap what it reads.
     for (size_t r = 0; r < node.results.size(); ++r) {
       const ValueId v = first + static_cast<ValueId>(r);
-      OPWIRE_ASSIGN_OR_RETURN(place_[v], PlaceResult(n, v, (kernel.flags & OPW_INPLACE) && row.aliasing == Aliasing::kElementwise));
+      OPWIRE_ASSIGN_OR_RETURN(place_[v], PlaceResult(n, static_cast<uint32_t>(r), (kernel.flags & OPW_INPLACE) && row.aliasing == Aliasing::kElementwise));
       Patch(&results[r], place_[v]);
     }
     for (size_t i = 0; i < node.operands.size(); ++i) {
@@ -397,7 +398,20 @@ class Instance::Builder {
     GiveScratch(place.at, layout_[root].bytes);
   }
 
-  StatusOr<Place> PlaceResult(uint32_t n, ValueId v, bool in_place) {
+  // Whether a kernel that works element by element is done with operand `i` of a node once it writes the same elements of its result `r`. Lists
+  // are worked through place by place, in any order, so that what is read for several places is never done with.
+  bool DoneWith(uint32_t n, size_t i, uint32_t r) const {
+    const Node& node = f_.nodes[n];
+    const OpRow& row = *typing_.nodes[n].row;
+    const std::vector<uint32_t> operands = row.OperandStarts(node.segments), results = row.ResultStarts(operands);
+    if (std::ranges::none_of(row.results, &ResultSpec::variadic)) return true;
+    const size_t operand = static_cast<size_t>(std::ranges::upper_bound(operands, i) - operands.begin()) - 1;
+    const size_t result = static_cast<size_t>(std::ranges::upper_bound(results, r) - results.begin()) - 1;
+    return row.operands[operand].variadic && row.results[result].variadic && i - operands[operand] == r - results[result];
+  }
+
+  StatusOr<Place> PlaceResult(uint32_t n, uint32_t r, bool in_place) {
+    const ValueId v = static_cast<ValueId>(types_.first_result[n] + r);
     const int32_t result = plan_.result_of[v];
     if (result < 0) {
       OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(layout_[v].bytes));
@@ -407,10 +421,11 @@ class Instance::Builder {
     if (inout < 0) return Place{Place::kResult, result};
     // The node may read the old value only where it can replace it element by element.
     bool reads = false, safe = in_place;
-    for (ValueId o : f_.nodes[n].operands) {
+    for (size_t i = 0; i < f_.nodes[n].operands.size(); ++i) {
+      const ValueId o = f_.nodes[n].operands[i];
       if (o == kAbsent || plan_.root[o] != inout) continue;
       reads = true;
-      safe = safe && types_.types[o]->dtype == types_.types[v]->dtype && layout_[o].shape == layout_[v].shape;
+      safe = safe && DoneWith(n, i, r) && types_.types[o]->dtype == types_.types[v]->dtype && layout_[o].shape == layout_[v].shape;
     }
     if (!reads || safe) {
       out_->first_write_[inout] = static_cast<uint32_t>(out_->steps_.size());

@@ -74,8 +74,9 @@ DType KeyDType(const OpRow& row, const Node& node, const std::vector<const Tenso
     if (row.operands[i].type == variable && width > 0 && node.operands[at] != kAbsent) return values[node.operands[at]]->dtype;
     at += width;
   }
+  const std::vector<uint32_t> results = row.ResultStarts(row.OperandStarts(node.segments));
   for (size_t i = 0; i < row.results.size(); ++i) {
-    if (row.results[i].type == variable) return node.results[i].dtype;
+    if (row.results[i].type == variable && results[i] < results[i + 1]) return node.results[results[i]].dtype;
   }
   return DType::kInvalid;
 }

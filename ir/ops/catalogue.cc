@@ -36,7 +36,11 @@ void CheckRow(const OpRow& row) {
     check(!a.doc.empty(), "documented attributes");
   }
   for (const OperandSpec& o : row.operands) check(!row.TypesOf(o.type).Empty(), "operands of known types");
-  for (const ResultSpec& r : row.results) check(!row.TypesOf(r.type).Empty(), "results of known types");
+  for (const ResultSpec& r : row.results) {
+    check(!row.TypesOf(r.type).Empty(), "results of known types");
+    check(!r.variadic || row.HasLists(), "a list among the operands for a list of results");
+    check(!r.variadic || row.body.Empty(), "one result of a body");
+  }
   size_t depth = 0;
   for (const ExprNode& n : row.body.nodes()) {
     const size_t arity = InfoOf(n.prim).arity;
@@ -74,6 +78,35 @@ int OpRow::FindAttr(std::string_view attr) const {
   return -1;
 }
 
+bool OpRow::HasLists() const {
+  return std::any_of(operands.begin(), operands.end(), [](const OperandSpec& o) { return o.variadic; });
+}
+
+int OpRow::LengthOf(int result) const {
+  if (const int same = FindOperand(results[result].name); same >= 0 && operands[same].variadic) return same;
+  const auto first = std::find_if(operands.begin(), operands.end(), [](const OperandSpec& o) { return o.variadic; });
+  return static_cast<int>(first - operands.begin());
+}
+
+std::vector<uint32_t> OpRow::OperandStarts(std::span<const uint32_t> segments) const {
+  std::vector<uint32_t> starts(operands.size() + 1, 0);
+  for (size_t i = 0; i < operands.size(); ++i) starts[i + 1] = starts[i] + (segments.empty() ? 1 : segments[i]);
+  return starts;
+}
+
+std::vector<uint32_t> OpRow::ResultStarts(std::span<const uint32_t> starts) const {
+  std::vector<uint32_t> out(results.size() + 1, 0);
+  for (size_t i = 0; i < results.size(); ++i) {
+    uint32_t count = 1;
+    if (results[i].variadic) {
+      const int list = LengthOf(static_cast<int>(i));
+      count = starts[list + 1] - starts[list];
+    }
+    out[i + 1] = out[i] + count;
+  }
+  return out;
+}
+
 const DTypeSet* OpRow::Variable(std::string_view variable) const {
   for (const TypeVariable& v : variables) {
     if (v.name == variable) return &v.types;
@@ -97,7 +130,7 @@ std::string OpRow::Signature() const {
   if (results.size() != 1) out += "(";
   for (const ResultSpec& r : results) {
     if (&r != &results.front()) out += ", ";
-    out += r.name + ": " + r.type;
+    out += r.name + (r.variadic ? "..." : "") + ": " + r.type;
   }
   if (results.size() != 1) out += ")";
   return out;

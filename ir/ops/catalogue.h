@@ -7,6 +7,7 @@
 //   "x: T, y: T -> z: T"            two operands of one type
 //   "x: F, weight?: F -> y: F"      an absent operand is allowed
 //   "xs...: T -> y: T"              a list, one segment of the node
+//   "xs...: T -> ys...: T"          a list of results, as long as the list operand of its name, else as the first list operand
 //   "i: I -> y: f32"                a result of a fixed type
 //   "x: T -> y: U"                  U is set by the shape rule (from an attribute)
 #ifndef OPWIRE_IR_OPS_CATALOGUE_H_
@@ -50,6 +51,7 @@ struct OperandSpec {
 struct ResultSpec {
   std::string name;
   std::string type;
+  bool variadic = false;  // a list
 };
 
 // The letters of signatures: A arithmetic, F floats, S floats and signed integers, N integers, B integers and bool,
@@ -81,7 +83,7 @@ struct CostArgs {
 // What of a result's layout is already held by an operand, for planners.
 enum class Aliasing : uint8_t {
   kNone,
-  kElementwise,  // result i may share storage with an operand of equal type that is used no more
+  kElementwise,  // a result may share storage with an operand of equal type that is used no more; one of a list, with one of its place in a list
   kReshape,      // the result is the first operand's bytes under another shape
 };
 
@@ -103,6 +105,15 @@ struct OpRow {
 
   int FindOperand(std::string_view operand) const;  // -1: none
   int FindAttr(std::string_view attr) const;        // -1: none
+  bool HasLists() const;                            // among its operands
+  // The operand that is as long as list result i: the list of its name, else the first list. REQUIRES: the result is a list.
+  int LengthOf(int result) const;
+  // Where each operand begins among a node's values, and one past the last, as opw_call::starts. REQUIRES: a segment an operand, or none.
+  std::vector<uint32_t> OperandStarts(std::span<const uint32_t> segments) const;
+  // The same for its results, from the starts of its operands.
+  std::vector<uint32_t> ResultStarts(std::span<const uint32_t> starts) const;
+  // How many results a call has.
+  size_t CountResults(const uint32_t* starts) const { return ResultStarts({starts, operands.size() + 1}).back(); }
   const DTypeSet* Variable(std::string_view name) const;
   // The element types of operand or result `type`: the variable's set, or the one named.
   DTypeSet TypesOf(std::string_view type) const;
@@ -157,7 +168,10 @@ class InferContext {
   template <typename T>
   const T& Attr(int i) const { return std::get<T>(attrs_[i]); }
 
-  TensorType& Result(int i) { return results_[i]; }
+  // Result by the row's index. REQUIRES: not a list.
+  TensorType& Result(int i) { return results_[result_starts_[i]]; }
+  // The elements of list result i.
+  std::span<TensorType> ResultList(int i) { return std::span(results_).subspan(result_starts_[i], result_starts_[i + 1] - result_starts_[i]); }
   std::vector<TensorType>& results() { return results_; }
 
   // Equal: fine. Provably different: an error that names both. Otherwise a constraint, checked when dimensions are bound.
@@ -188,7 +202,7 @@ class InferContext {
   DimTable& dims_;
   std::span<const TensorType* const> operands_;
   std::span<const AttrValue> attrs_;
-  std::vector<uint32_t> starts_;  // where operand i of the row begins among operands_; one past the end last
+  std::vector<uint32_t> starts_, result_starts_;  // where operand i of the row begins among operands_; one past the end last
   std::vector<TensorType> results_;
   std::vector<Constraint> constraints_;
   std::unordered_set<uint64_t> constrained_;  // the pairs in constraints_

@@ -11,19 +11,8 @@ namespace {
 
 constexpr size_t kMaxOperandsInMessages = 4;
 
-// Where each operand of the row begins among a node's values; one past the end last.
-std::vector<uint32_t> Starts(const OpRow& row, std::span<const uint32_t> segments) {
-  std::vector<uint32_t> starts(row.operands.size() + 1, 0);
-  for (size_t i = 0; i < row.operands.size(); ++i) starts[i + 1] = starts[i] + (segments.empty() ? 1 : segments[i]);
-  return starts;
-}
-
-bool HasList(const OpRow& row) {
-  return std::any_of(row.operands.begin(), row.operands.end(), [](const OperandSpec& o) { return o.variadic; });
-}
-
 Status CheckArity(const OpRow& row, size_t operands, std::span<const uint32_t> segments) {
-  if (!HasList(row)) {
+  if (!row.HasLists()) {
     if (!segments.empty())
       return InvalidArgument("{}: expected no segments, for no operand is a list, got {}", row.name, segments.size());
     if (operands != row.operands.size()) {
@@ -91,11 +80,26 @@ class Bindings {
   std::vector<Bound> bound_;
 };
 
+Status CheckResult(const OpRow& row, const ResultSpec& spec, const TensorType& t, const DimTable& dims) {
+  if (!row.TypesOf(spec.type).Has(t.dtype)) {
+    return InvalidArgument("{}: result {}: expected {}, got {}", row.name, spec.name, row.TypesOf(spec.type).ToString(), DTypeName(t.dtype));
+  }
+  if (t.rank() > kMaxRank) {
+    return ResourceExhausted("{}: result {}: expected at most rank {}, got {}", row.name, spec.name, kMaxRank, t.rank());
+  }
+  for (Dim d : t.shape) {
+    if (dims.TreeSize(d) <= kMaxTreeSize) continue;
+    return InvalidArgument("{}: result {}: an extent is an expression of more than {} terms", row.name, spec.name, kMaxTreeSize);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 InferContext::InferContext(const OpRow& row, DimTable& dims, std::span<const TensorType* const> operands,
                            std::span<const uint32_t> segments, std::span<const AttrValue> attrs)
-    : row_(row), dims_(dims), operands_(operands), attrs_(attrs), starts_(Starts(row, segments)), results_(row.results.size()) {}
+    : row_(row), dims_(dims), operands_(operands), attrs_(attrs), starts_(row.OperandStarts(segments)), result_starts_(row.ResultStarts(starts_)),
+      results_(result_starts_.back()) {}
 
 const TensorType* InferContext::Operand(int i) const { return operands_[starts_[i]]; }
 
@@ -201,7 +205,11 @@ StatusOr<Inferred> InferTypes(const OpRow& row, DimTable& dims, std::span<const 
     }
   }
   Bindings bindings(row, dims);
-  const std::vector<uint32_t> starts = Starts(row, segments);
+  const std::vector<uint32_t> starts = row.OperandStarts(segments), result_starts = row.ResultStarts(starts);
+  if (result_starts.back() == 0 && !row.results.empty()) {
+    return InvalidArgument("{}: operand {}: expected a value at least, for there is a result for each; it is {}", row.name,
+                           row.operands[row.LengthOf(0)].name, row.Signature());
+  }
   for (size_t i = 0; i < row.operands.size(); ++i) {
     const OperandSpec& spec = row.operands[i];
     for (uint32_t k = starts[i]; k < starts[i + 1]; ++k) {
@@ -213,23 +221,12 @@ StatusOr<Inferred> InferTypes(const OpRow& row, DimTable& dims, std::span<const 
     }
   }
   InferContext context(row, dims, operands, segments, attrs);
-  for (size_t i = 0; i < row.results.size(); ++i) context.Result(i).dtype = bindings.Of(row.results[i].type);
+  for (size_t i = 0; i < row.results.size(); ++i) {
+    for (TensorType& t : context.ResultList(static_cast<int>(i))) t.dtype = bindings.Of(row.results[i].type);
+  }
   OPWIRE_RETURN_IF_ERROR(row.infer(context));
   for (size_t i = 0; i < row.results.size(); ++i) {
-    const TensorType& t = context.Result(i);
-    if (!row.TypesOf(row.results[i].type).Has(t.dtype)) {
-      return InvalidArgument("{}: result {}: expected {}, got {}", row.name, row.results[i].name,
-                             row.TypesOf(row.results[i].type).ToString(), DTypeName(t.dtype));
-    }
-    if (t.rank() > kMaxRank) {
-      return ResourceExhausted("{}: result {}: expected at most rank {}, got {}", row.name, row.results[i].name, kMaxRank,
-                               t.rank());
-    }
-    for (Dim d : t.shape) {
-      if (dims.TreeSize(d) <= kMaxTreeSize) continue;
-      return InvalidArgument("{}: result {}: an extent is an expression of more than {} terms", row.name, row.results[i].name,
-                             kMaxTreeSize);
-    }
+    for (const TensorType& t : context.ResultList(static_cast<int>(i))) OPWIRE_RETURN_IF_ERROR(CheckResult(row, row.results[i], t, dims));
   }
   return Inferred{std::move(context.results()), context.constraints()};
 }

@@ -86,7 +86,10 @@ OpRow Make(const Spec& spec) {
   for (std::string_view part : Split(spec.signature.substr(arrow + 2))) {
     const size_t colon = part.find(':');
     if (colon == part.npos) Fail(spec, "result without a type");
-    row.results.push_back({std::string(Trim(part.substr(0, colon))), std::string(Trim(part.substr(colon + 1)))});
+    std::string_view name = Trim(part.substr(0, colon));
+    const bool variadic = name.ends_with("...");
+    if (variadic) name.remove_suffix(3);
+    row.results.push_back({std::string(name), std::string(Trim(part.substr(colon + 1))), variadic});
     NoteType(spec, row.results.back().type, &row);
   }
   for (const auto& [operand, domain] : spec.domains) {

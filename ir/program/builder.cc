@@ -99,7 +99,7 @@ std::vector<Value> FunctionBuilder::Append(std::string_view op, std::vector<Valu
     return {};
   }
   // On an error the op still has as many results, which carry it.
-  const std::vector<Value> failed(row->results.size());
+  const std::vector<Value> failed(segments.size() == row->operands.size() ? row->CountResults(row->OperandStarts(segments).data()) : row->results.size());
   if (!s_->status->ok()) return failed;
   const size_t first = s_->types.size();
   const auto append = [&]() -> Status {
@@ -143,22 +143,33 @@ std::vector<Value> FunctionBuilder::Ops(std::string_view op, const std::vector<V
 }
 
 Value FunctionBuilder::Op(std::string_view op, const std::vector<Value>& operands, const std::vector<AttrArg>& attrs) {
-  const std::vector<Value> results = Ops(op, operands, attrs);
+  return One(op, Ops(op, operands, attrs));
+}
+
+Value FunctionBuilder::One(std::string_view op, const std::vector<Value>& results) {
   if (results.size() == 1) return results[0];
   s_->Fail(InvalidArgument("{}: expected an op of one result, it has {}", Clip(op), results.size()));
   return {};
 }
 
-Value FunctionBuilder::OpWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands,
-                                   const std::vector<AttrArg>& attrs) {
+std::vector<Value> FunctionBuilder::OpsWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands,
+                                                 const std::vector<AttrArg>& attrs) {
   std::vector<ValueId> ids;
   std::vector<uint32_t> segments;
   for (const std::vector<Value>& list : operands) {
     segments.push_back(static_cast<uint32_t>(list.size()));
     for (Value v : list) ids.push_back(v.id);
   }
-  const std::vector<Value> results = Append(op, std::move(ids), std::move(segments), attrs);
-  return results.size() == 1 ? results[0] : Value{};
+  // Optional operands at the end may be left out.
+  if (const OpRow* row = s_->ops->Find(op)) {
+    for (; segments.size() < row->operands.size() && row->operands[segments.size()].optional; segments.push_back(1)) ids.push_back(kAbsent);
+  }
+  return Append(op, std::move(ids), std::move(segments), attrs);
+}
+
+Value FunctionBuilder::OpWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands,
+                                   const std::vector<AttrArg>& attrs) {
+  return One(op, OpsWithLists(op, operands, attrs));
 }
 
 Value FunctionBuilder::Scalar(DType dtype, double value) {

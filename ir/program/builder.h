@@ -63,7 +63,8 @@ class FunctionBuilder {
   Value Op(std::string_view op, const std::vector<Value>& operands, const std::vector<AttrArg>& attrs = {});
   // All results of an op that has more than one.
   std::vector<Value> Ops(std::string_view op, const std::vector<Value>& operands, const std::vector<AttrArg>& attrs = {});
-  // For rows with list operands: the values of each operand of the row.
+  // For rows with list operands: the values of each operand of the row; those of one value are lists of one.
+  std::vector<Value> OpsWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands, const std::vector<AttrArg>& attrs = {});
   Value OpWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands, const std::vector<AttrArg>& attrs = {});
   // A 0-d constant.
   Value Scalar(DType dtype, double value);
@@ -85,6 +86,7 @@ class FunctionBuilder {
   Value Param(std::string_view name, ParamMode mode, DType dtype, const std::vector<Extent>& shape);
   std::vector<Value> Append(std::string_view op, std::vector<ValueId> operands, std::vector<uint32_t> segments,
                             const std::vector<AttrArg>& attrs);
+  Value One(std::string_view op, const std::vector<Value>& results);
   State* s_;  // owned by the ModuleBuilder
 };
 

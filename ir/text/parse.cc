@@ -239,7 +239,7 @@ StatusOr<const OpRow*> Parser::FindOp(const Token& name, bool* swap) const {
 
 StatusOr<Parser::Operands> Parser::ParseOperands(const OpRow& row) {
   Operands out;
-  const bool lists = std::any_of(row.operands.begin(), row.operands.end(), [](const OperandSpec& o) { return o.variadic; });
+  const bool lists = row.HasLists();
   OPWIRE_RETURN_IF_ERROR(Expect("("));
   size_t count = 0;
   for (; !TakeIf(")"); ++count) {

@@ -123,7 +123,7 @@ std::optional<double> MeasureCall(const opw_kernel& kernel, const opw_call& size
     }
     return out;
   };
-  const std::vector<opw_tensor> operands = filled(sizes.operands, sizes.starts[row.operands.size()]), results = filled(sizes.results, row.results.size());
+  const std::vector<opw_tensor> operands = filled(sizes.operands, sizes.starts[row.operands.size()]), results = filled(sizes.results, row.CountResults(sizes.starts));
   opw_call call = sizes;
   call.context = kernel.context;
   call.state = nullptr;

@@ -113,30 +113,34 @@ class Generator {
     return true;
   }
 
-  // A value whose element type the operand takes; kAbsent when there is none.
-  ValueId RandomOperand(const OpRow& row, const OperandSpec& spec, DType bound) {
+  // A value whose element type the operand takes, of the shape `like` where one is given; kAbsent when there is none.
+  ValueId RandomOperand(const OpRow& row, const OperandSpec& spec, DType bound, const std::vector<Dim>* like) {
     const DTypeSet allowed = bound == DType::kInvalid ? row.TypesOf(spec.type) : DTypeSet{bound};
     std::vector<ValueId> fit;
     for (size_t v = 0; v < types_.size(); ++v) {
-      if (IsValid(types_[v].dtype) && allowed.Has(types_[v].dtype)) fit.push_back(static_cast<ValueId>(v));
+      if (IsValid(types_[v].dtype) && allowed.Has(types_[v].dtype) && (!like || types_[v].shape == *like)) fit.push_back(static_cast<ValueId>(v));
     }
     return fit.empty() ? kAbsent : Pick(fit);
   }
 
   bool RandomOperands(const OpRow& row, Node* node) {
-    const bool lists = std::any_of(row.operands.begin(), row.operands.end(), [](const OperandSpec& s) { return s.variadic; });
+    // Lists of one node are of one length, and their values at one place of one shape: rules that ask for it are met.
+    const uint32_t places = 1 + static_cast<uint32_t>(Below(3));
+    std::vector<ValueId> first;
     std::vector<std::pair<std::string, DType>> bound;
     for (const OperandSpec& spec : row.operands) {
-      const uint32_t count = spec.variadic ? 1 + static_cast<uint32_t>(Below(3)) : 1;
+      const uint32_t count = spec.variadic ? places : 1;
       for (uint32_t i = 0; i < count; ++i) {
         const auto it = std::find_if(bound.begin(), bound.end(), [&](const auto& b) { return b.first == spec.type; });
+        const std::vector<Dim>* const like = spec.variadic && first.size() == places ? &types_[first[i]].shape : nullptr;
         ValueId v =
-            spec.optional && Chance(40) ? kAbsent : RandomOperand(row, spec, it == bound.end() ? DType::kInvalid : it->second);
+            spec.optional && Chance(40) ? kAbsent : RandomOperand(row, spec, it == bound.end() ? DType::kInvalid : it->second, like);
         if (v == kAbsent && !spec.optional) return false;
         if (v != kAbsent && it == bound.end()) bound.emplace_back(spec.type, types_[v].dtype);
         node->operands.push_back(v);
+        if (spec.variadic && first.size() < places) first.push_back(v);
       }
-      if (lists) node->segments.push_back(count);
+      if (row.HasLists()) node->segments.push_back(count);
     }
     return true;
   }

@@ -117,9 +117,9 @@ opw_kernel Planner::kernel(uint32_t flags) const {
 
 int Planner::Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   const auto& self = *static_cast<const Planner*>(c->context);
-  auto plan = std::make_unique<Plan>(self.device_, c->starts[self.operands_], static_cast<uint32_t>(self.results_));
+  const std::span<const opw_tensor> results(c->results, self.row_.CountResults(c->starts));
+  auto plan = std::make_unique<Plan>(self.device_, c->starts[self.row_.operands.size()], static_cast<uint32_t>(results.size()));
   Status status;
-  const std::span<const opw_tensor> results(c->results, self.results_);
   if (std::ranges::any_of(results, [](const opw_tensor& r) { return r.elements > 0; })) status = self.MakePlan(c, *plan);
   if (!status.ok()) {
     NoteFailure(status);
@@ -134,14 +134,13 @@ namespace {
 
 class BuiltinPlanner final : public Planner {
  public:
-  BuiltinPlanner(std::shared_ptr<Code> code, const OpRow& row, const GpuKernel& kernel) : Planner(code->device(), row), code_(std::move(code)), row_(row), kernel_(kernel) {}
+  BuiltinPlanner(std::shared_ptr<Code> code, const OpRow& row, const GpuKernel& kernel) : Planner(code->device(), row), code_(std::move(code)), kernel_(kernel) {}
 
   const char* Supports(const opw_call* c) const override { return kernel_.supports ? kernel_.supports(c) : nullptr; }
   Status MakePlan(const opw_call* c, Plan& plan) const override { return kernel_.plan({c, *code_, row_}, plan); }
 
  private:
   const std::shared_ptr<Code> code_;
-  const OpRow& row_;
   const GpuKernel kernel_;
 };
 

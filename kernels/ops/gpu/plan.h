@@ -113,8 +113,8 @@ class Plan {
 // What plans calls, behind an opw_kernel.
 class Planner {
  public:
-  // The device outlives it. `operands` counts the row's, with a list as one.
-  Planner(GpuDevice& device, const OpRow& row) : device_(device), operands_(row.operands.size()), results_(row.results.size()) {}
+  // Device and row outlive it.
+  Planner(GpuDevice& device, const OpRow& row) : device_(device), row_(row) {}
   virtual ~Planner() = default;
   Planner(const Planner&) = delete;
 
@@ -128,11 +128,10 @@ class Planner {
 
  protected:
   GpuDevice& device_;
+  const OpRow& row_;
 
  private:
   static int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes);
-
-  const size_t operands_, results_;
 };
 
 // A call whose sizes are bound, for the function that plans it.

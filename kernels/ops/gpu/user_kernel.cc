@@ -20,7 +20,8 @@ constexpr int64_t kMostBlocks[] = {INT32_MAX, 65535, 65535};
 
 class LoadedKernel final : public Planner, public UserKernel {
  public:
-  LoadedKernel(const jit::OpManifest& op, const jit::OpVariantSpec& variant, GpuDevice& device) : Planner(device, op.row), op_(op), variant_(variant) {}
+  LoadedKernel(std::shared_ptr<const jit::OpManifest> op, const jit::OpVariantSpec& variant, GpuDevice& device)
+      : Planner(device, op->row), manifest_(std::move(op)), op_(*manifest_), variant_(variant) {}
   ~LoadedKernel() override {
     if (module_) device_.UnloadModule(module_);
   }
@@ -115,7 +116,8 @@ class LoadedKernel final : public Planner, public UserKernel {
     return values;
   }
 
-  const jit::OpManifest op_;
+  const std::shared_ptr<const jit::OpManifest> manifest_;
+  const jit::OpManifest& op_;
   const jit::OpVariantSpec variant_;
   std::vector<TypeBinding> bindings_;
   std::vector<jit::GpuField> fields_;
@@ -126,7 +128,7 @@ class LoadedKernel final : public Planner, public UserKernel {
 }  // namespace
 
 StatusOr<std::shared_ptr<const UserKernel>> UserKernel::Load(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const std::string& object, Device& device) {
-  auto kernel = std::make_shared<LoadedKernel>(op, variant, static_cast<GpuDevice&>(device));
+  auto kernel = std::make_shared<LoadedKernel>(std::make_shared<const jit::OpManifest>(op), variant, static_cast<GpuDevice&>(device));
   OPWIRE_RETURN_IF_ERROR(kernel->Load(object));
   return std::shared_ptr<const UserKernel>(std::move(kernel));
 }
