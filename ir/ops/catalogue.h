@@ -54,7 +54,7 @@ struct ResultSpec {
   bool variadic = false;  // a list
 };
 
-// The letters of signatures: A arithmetic, F floats, S floats and signed integers, N integers, B integers and bool,
+// The letters of signatures: A arithmetic, F and G floats, S floats and signed integers, N integers, B integers and bool,
 // C arithmetic and bool, I index types, M masks (floats and bool), W the floats that sums are kept in, T and U all.
 struct TypeVariable {
   std::string name;

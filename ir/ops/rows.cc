@@ -18,7 +18,7 @@ struct Letter {
   DTypeSet types;
 };
 constexpr Letter kLetters[] = {
-    {'A', kArithmetic},          {'F', kFloats},
+    {'A', kArithmetic},          {'F', kFloats}, {'G', kFloats},
     {'S', kFloats | kSigned},    {'N', kIntegers},
     {'B', kIntegers | kBoolean}, {'C', kArithmetic | kBoolean},
     {'I', kIndex},               {'T', kAll},

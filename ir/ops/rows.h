@@ -18,6 +18,7 @@ std::vector<OpRow> IndexingRows();
 std::vector<OpRow> CreateRows();
 std::vector<OpRow> ReduceRows();
 std::vector<OpRow> NnRows();
+std::vector<OpRow> OptimRows();
 std::vector<OpAlias> Aliases();
 
 using InferRule = std::function<Status(InferContext&)>;

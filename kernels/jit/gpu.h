@@ -257,6 +257,7 @@ OPW_DEVICE T* InBlock(T* shared, int rank) {
   OPW_DEVICE float NAME(float x) { return FLOAT(x); }   \
   OPW_DEVICE double NAME(double x) { return DOUBLE(x); }
 OPW_UNARY(Exp, expf, exp)
+OPW_UNARY(Expm1, expm1f, expm1)
 OPW_UNARY(Log, logf, log)
 OPW_UNARY(Log1p, log1pf, log1p)
 OPW_UNARY(Sqrt, sqrtf, sqrt)

@@ -45,6 +45,7 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   ops::AddMatmul(table, isa);
   ops::AddAttention(table, isa);
   ops::AddLoss(table, isa);
+  ops::AddOptim(table, isa);
   return table;
 }
 

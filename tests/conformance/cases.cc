@@ -49,6 +49,7 @@ class Builder {
   void Nn();
   void Long();
   void Attention();
+  void Optim();
 
  private:
   // `mask`: 1 with a weight, 2 with a bias.
@@ -376,6 +377,82 @@ void Builder::Attention() {
   Add({std::move(q), std::move(k), Of(steep.v), absent});
 }
 
+// Lists of odd sizes, of more tensors than a launch takes, of several chunks, of one.
+void Builder::Optim() {
+  const std::vector<std::vector<Extents>> all = {{{7}, {0}, {}, {33, 40}, {1}, {2, 0, 3}, {4099}}, {{20483}, {8192}}, {{16}}, std::vector<Extents>(100, {3, 5})};
+  const std::string& op = row_.name;
+  const auto add = [&](std::vector<std::vector<Tensor>> lists, const std::vector<Tensor>& others, const Attrs& attrs) {
+    std::vector<Tensor> operands;
+    std::vector<uint32_t> segments;
+    for (std::vector<Tensor>& list : lists) {
+      segments.push_back(static_cast<uint32_t>(list.size()));
+      for (Tensor& t : list) operands.push_back(std::move(t));
+    }
+    for (const Tensor& t : others) {
+      operands.push_back(t);
+      segments.push_back(1);
+    }
+    Case& c = Add(std::move(operands), attrs);
+    c.segments = std::move(segments);
+    c.name = fmt::format(" {} tensors of {}{}, {} others", c.segments[0], DTypeName(type_), ShapeToString(c.operands[0].shape), others.size());
+    for (const NamedAttr& a : attrs) c.name += " " + a.name;
+  };
+  const auto list = [&](const std::vector<Extents>& shapes, DType type, bool positive = false) {
+    std::vector<Tensor> out;
+    for (const Extents& shape : shapes) {
+      out.push_back(Of(type, shape));
+      for (Real& v : out.back().values) v = positive ? std::fabs(v) : v;
+    }
+    return out;
+  };
+  if (op == "l2_norm" || op == "scale") {
+    for (const std::vector<Extents>& shapes : all) {
+      for (const bool special : {false, true}) {
+        std::vector<Tensor> xs = list(shapes, type_);
+        const Real bad = op == "scale" ? Largest(type_) : NAN;  // times 3 it is no longer finite
+        if (special) xs.back().values.back() = bad;
+        std::vector<Tensor> others;
+        if (op == "scale") others.push_back(Scalar(DType::kF32, special ? 3 : 0.3L));
+        add({std::move(xs)}, others, {});
+      }
+    }
+    for (const Real x : {INFINITY, -INFINITY}) add({{{type_, {}, {x}}}}, op == "scale" ? std::vector{Scalar(DType::kF32, 1)} : std::vector<Tensor>{}, {});
+    return;
+  }
+  const bool adamw = op == "adamw", sgd = op == "sgd", stepped = adamw || sgd;
+  const Tensor absent, no = Scalar(DType::kBool, 0), yes = Scalar(DType::kBool, 1), lr = Scalar(DType::kF32, 0.01L);
+  const auto step = [&](const std::vector<Extents>& shapes, DType state, int64_t number, const Tensor& scale, const Tensor& skip, const Attrs& attrs, Real bad = 0) {
+    const bool stateless = sgd && (attrs.empty() || attrs[0].name != "momentum");
+    std::vector<Tensor> grads = list(shapes, type_);
+    if (bad != 0) grads[0].values[0] = bad;
+    std::vector<std::vector<Tensor>> lists = {list(shapes, type_), std::move(grads), stateless ? std::vector<Tensor>() : list(shapes, state, op == "adagrad")};
+    if (adamw) lists.push_back(list(shapes, state, true));
+    std::vector<Tensor> others = {lr};
+    if (stepped) others.push_back(Scalar(DType::kI64, number));
+    others.insert(others.end(), {scale, skip});
+    add(std::move(lists), others, attrs);
+  };
+  std::vector<Attrs> ways = {{}, {{"weight_decay", 0.1}}, {{"weight_decay", 0.1}, {"maximize", true}}};
+  if (adamw) {
+    ways = {{}, {{"weight_decay", 0.0}}, {{"weight_decay", 0.1}, {"decoupled", false}}, {{"beta1", 0.0}, {"bias_correction", false}, {"maximize", true}}};
+  } else if (sgd) {
+    ways.push_back({{"momentum", 0.9}, {"dampening", 0.1}});
+    ways.push_back({{"momentum", 0.9}, {"nesterov", true}, {"weight_decay", 0.1}, {"maximize", true}});
+  }
+  std::vector<DType> states = {type_};
+  if (type_ == DType::kF16 || type_ == DType::kBF16) states.push_back(DType::kF32);
+  for (const DType state : states) {
+    for (const std::vector<Extents>& shapes : all) step(shapes, state, 3, absent, no, ways.back());
+    for (const Attrs& attrs : ways) {
+      for (const int64_t number : {1, 2, 100000}) {
+        if (number == 1 || stepped) step({{70}, {2048}}, state, number, Scalar(DType::kF32, 4), absent, attrs);
+      }
+      step(all[0], state, 5, Scalar(DType::kF32, 3), yes, attrs);
+      for (const Real bad : {static_cast<Real>(NAN), static_cast<Real>(INFINITY)}) step({{40}, {9}}, state, 1, absent, absent, attrs, bad);
+    }
+  }
+}
+
 }  // namespace
 
 Tensor Make(DType type, Extents shape, Values values, Random& random) {
@@ -435,6 +512,8 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.Reduce();
   else if (row.family == "attention")
     b.Attention();
+  else if (row.family == "optim")
+    b.Optim();
   else
     b.Nn();
   return b.Take();

@@ -182,6 +182,16 @@ std::vector<opw_attr> AbiAttrs(const BoundCase& b, std::deque<std::vector<int64_
   return attrs;
 }
 
+// The operand whose memory result `result` has in place; -1: it has its own.
+int SharedBy(const BoundCase& b, size_t result) {
+  const std::vector<uint32_t> starts = b.row->ResultStarts(b.starts);
+  const bool lists = std::ranges::any_of(b.row->results, &ResultSpec::variadic);
+  if (!lists) return result == 0 ? 0 : -1;
+  const auto r = std::ranges::upper_bound(starts, result) - starts.begin() - 1;
+  if (!b.row->results[r].variadic) return -1;
+  return static_cast<int>(b.starts[b.row->LengthOf(static_cast<int>(r))] + result - starts[r]);
+}
+
 opw_call CallOf(const Variant& v, const BoundCase& b, const std::vector<opw_tensor>& operands, const std::vector<opw_tensor>& results, const std::vector<opw_attr>& attrs) {
   opw_call call{};
   call.context = v.kernel.context;
@@ -275,19 +285,21 @@ Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_pla
   Outcome out;
   std::deque<Placed> placed;
   std::vector<opw_tensor> operands, results;
-  std::vector<const Placed*> result_places;
+  std::vector<const Placed*> operand_places, result_places;
   for (const Tensor& t : b.c->operands) {
     if (t.dtype == DType::kInvalid) {
       operands.push_back({});
+      operand_places.push_back(nullptr);
       continue;
     }
     Placed& p = placed.emplace_back(device, t.shape, t.dtype, layout);
     p.ForEach([&](int64_t i, char* element) { Encode(t.dtype, t.values[i], element); });
     operands.push_back(p.tensor);
+    operand_places.push_back(&p);
   }
   for (const Tensor& t : b.results) {
-    const bool shares = in_place && results.empty();
-    result_places.push_back(shares ? &placed.front() : &placed.emplace_back(device, t.shape, t.dtype, Layout::kDense));
+    const int operand = in_place ? SharedBy(b, results.size()) : -1;
+    result_places.push_back(operand >= 0 ? operand_places[static_cast<size_t>(operand)] : &placed.emplace_back(device, t.shape, t.dtype, Layout::kDense));
     results.push_back(result_places.back()->tensor);
   }
   std::deque<std::vector<int64_t>> ints;

@@ -57,7 +57,8 @@ struct Outcome {
   RunFlags flags;
   std::string bytes;  // of the results
 };
-// `in_place`: result 0 is operand 0's memory. REQUIRES then: equal types and shapes.
+// `in_place`: result 0 is operand 0's memory; where results are lists, those have that of the list that they are as long as. REQUIRES then:
+// equal types and shapes.
 Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_place, Device& device);
 
 }  // namespace opwire::conformance

@@ -6,7 +6,9 @@
 // by (8 + n/32) eps of the sum of magnitudes: eight steps for the tree and the rest in 32 or more partial sums; a matrix product of depth k by (k + 2) eps, as its order is the library's. A score of attention is off as a
 // product of its depth that is scaled and masked, and each weight, exp(score - maximum), relatively by that, by 2 |score - maximum| + 16 eps for the
 // exponential and the maxima that came before the last, and by eps / 4 for each key, as sums are scaled anew for blocks of 16 keys or more; both
-// sums over n keys by n + 4 eps more. eps is of the computing type.
+// sums over n keys by n + 4 eps more. An optimiser's step is off by eps of each of its terms, propagated to first order through the root and the
+// quotient; Lion's, where the sign of its direction is open, by twice the learning rate; a norm as the root of its sum, of which squares below 2^-126 may be
+// lost. eps is of the computing type.
 #ifndef OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
 #define OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
 
@@ -61,6 +63,7 @@ bool ComputeReduce(const OracleCall& call, Expected* e);
 bool ComputeNn(const OracleCall& call, Expected* e);
 bool ComputeAttention(const OracleCall& call, Expected* e);
 bool ComputeCreate(const OracleCall& call, Expected* e);
+bool ComputeOptim(const OracleCall& call, Expected* e);
 
 // Helpers.
 inline int Axis(int64_t axis, int rank) { return static_cast<int>(axis < 0 ? axis + rank : axis); }

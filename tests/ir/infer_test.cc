@@ -15,7 +15,7 @@ constexpr std::string_view kParams =
     "%i: i64[3], %j: i32[4, 2], %n: i64[], %t: bool[4, 8], %k: u64[2], %k3: u64[3], %h: f16[4, 8], %e: f8e4m3[4], %r4: f32[2, 1, "
     "4, 8], "
     "%q: i8:q8_0[4, 32], %q4: f32[2, 6, 5, 8], %k4: f32[2, 3, 7, 8], %v4: f32[2, 3, 7, 4], %q0: f32[2, 0, 5, 8], %k0: f32[2, 0, 7, 8], %v0: f32[2, 0, 7, 4], "
-    "%qs: f32[?b, ?c, 5, 8], %ks: f32[?b, ?a, ?k, 8], %m: bool[6, 5, 7], %ms: bool[?a, 1, 5, 7], %r5: f32[2, 2, 6, 5, 7], %d4: f64[2, 3, 7, 8]";
+    "%qs: f32[?b, ?c, 5, 8], %ks: f32[?b, ?a, ?k, 8], %m: bool[6, 5, 7], %ms: bool[?a, 1, 5, 7], %r5: f32[2, 2, 6, 5, 7], %d4: f64[2, 3, 7, 8], %d2: f64[4, 8], %nb: bool[]";
 
 // The type of %0, or the error without its position.
 std::string Infer(std::string_view node) {
@@ -253,6 +253,63 @@ TEST(Infer, Attention) {
   }
   EXPECT_EQ(Constraints("scaled_dot_product_attention(%q4, %k4, %v4, %ms)", "%0, %1"), "?a == 2: extents of mask and the scores");
   EXPECT_EQ(Constraints("scaled_dot_product_attention(%qs, %ks, %ks)", "%0, %1"), "?c%?a == 0: remainder of query's heads by key's and 0");
+}
+
+// The types of a node of any number of results, or the error without its position.
+std::string InferAll(std::string_view names, std::string_view node) {
+  const auto m = Parse("program @f(" + std::string(kParams) + ") -> (a) {\n" + std::string(names) + " = " + std::string(node) + "\nreturn %0\n}", "t");
+  if (!m.ok()) return MessageOf(m.status()).substr(MessageOf(m.status()).find(": ") + 2);
+  std::string out;
+  for (const TensorType& t : m->functions[0].nodes[0].results) out += (out.empty() ? "" : " ") + ToString(t, m->dims);
+  return out;
+}
+
+TEST(Infer, Optimisers) {
+  struct Node {
+    std::string_view names, node, want;
+  };
+  constexpr std::string_view kThree = "%0, %1, %2";
+  const Node nodes[] = {
+      {kThree, "adamw([%x], [%x], [%x], [%x], %s, %n)", "f32[4, 8] f32[4, 8] f32[4, 8]"},
+      {kThree, "adamw([%h], [%h], [%x], [%x], %s, %n, %s, %nb)", "f16[4, 8] f32[4, 8] f32[4, 8]"},
+      {"%0, %1, %2, %3, %4, %5", "adamw([%x, %v], [%x, %v], [%x, %v], [%x, %v], %s, %n)", "f32[4, 8] f32[8] f32[4, 8] f32[8] f32[4, 8] f32[8]"},
+      {kThree, "adamw([], [], [], [], %s, %n)",
+       "adamw: operand params: expected a value at least, for there is a result for each; it is adamw(params...: F, grads...: F, exp_avgs...: G, exp_avg_sqs...: G, lr: "
+       "f32, step: i64, grad_scale?: f32, skip?: bool) -> (params...: F, exp_avgs...: G, exp_avg_sqs...: G)"},
+      {kThree, "adamw([%x], [%x, %x], [%x], [%x], %s, %n)", "adamw: lists: expected 1 tensors in each, as in params, got 2 in grads"},
+      {kThree, "adamw([%x], [%x], [%x], [], %s, %n)", "adamw: lists: expected 1 tensors in each, as in params, got 0 in exp_avg_sqs"},
+      {kThree, "adamw([%x], [%x], [%x], [%y], %s, %n)",
+       "adamw: shapes of params and exp_avg_sqs, place 0, differ: [4, 8] x [4, 8] x [4, 8] x [8, 3] x ... (4 and 8)"},
+      {kThree, "adamw([%x], [%h], [%x], [%x], %s, %n)", "adamw: operand grads: expected f32 as in params, got f16[4, 8]"},
+      {kThree, "adamw([%x], [%x], [%h], [%h], %s, %n)", "adamw: operand exp_avgs: expected f32 for params of f32, got f16[4, 8]"},
+      {kThree, "adamw([%h], [%h], [%d2], [%d2], %s, %n)", "adamw: operand exp_avgs: expected f16 or f32 for params of f16, got f64[4, 8]"},
+      {kThree, "adamw([%x], [%x], [%x], [%x], %v, %n)", "adamw: operand lr: expected rank 0, got f32[8]"},
+      {kThree, "adamw([%x], [%x], [%x], [%x], %s, %i)", "adamw: operand step: expected rank 0, got i64[3]"},
+      {kThree, "adamw([%x], [%x], [%x], [%x], %s, %n, _, %t)", "adamw: operand skip: expected rank 0, got bool[4, 8]"},
+      {kThree, "adamw([%x], [%x], [%x], [%x], %s, %n) {beta1 = 1.0}", "adamw: beta1: expected 0 or more and less than 1, got 1"},
+      {kThree, "adamw([%x], [%x], [%x], [%x], %s, %n) {beta2 = nan}", "adamw: beta2: expected 0 or more and less than 1, got nan"},
+      {kThree, "adamw([%x], [%x], [%x], [%x], %s, %n) {eps = -1.0}", "adamw: eps: expected a finite number, 0 or more, got -1"},
+      {kThree, "adamw([%x], [%x], [%x], [%x], %s, %n) {weight_decay = inf}", "adamw: weight_decay: expected a finite number, 0 or more, got inf"},
+      {"%0", "sgd([%x], [%x], [], %s, %n)", "f32[4, 8]"},
+      {"%0, %1", "sgd([%h], [%h], [%x], %s, %n) {momentum = 0.9}", "f16[4, 8] f32[4, 8]"},
+      {"%0, %1", "sgd([%x], [%x], [], %s, %n) {momentum = 0.9}", "sgd: lists: expected 1 tensors in each, as in params, got 0 in momentum_buffers"},
+      {"%0, %1", "sgd([%x], [%x], [%x], %s, %n)", "sgd: momentum_buffers: expected none for a momentum of 0, got 1"},
+      {"%0", "sgd([%x], [%x], [], %s, %n) {nesterov = true}", "sgd: nesterov: expected a momentum and no dampening"},
+      {"%0", "sgd([%x], [%x], [%x], %s, %n) {momentum = 0.9, dampening = 0.1, nesterov = true}", "sgd: nesterov: expected a momentum and no dampening"},
+      {"%0", "sgd([%x], [%x], [], %s, %n) {momentum = -1.0}", "sgd: momentum: expected a finite number, 0 or more, got -1"},
+      {"%0", "sgd([%x], [%x], [], %s, %n) {dampening = nan}", "sgd: dampening: expected a finite number, got nan"},
+      {"%0, %1", "lion([%x], [%x], [%x], %s)", "f32[4, 8] f32[4, 8]"},
+      {"%0, %1", "lion([%x], [%x], [%x], %s) {beta2 = 2.0}", "lion: beta2: expected 0 or more and less than 1, got 2"},
+      {"%0, %1", "adagrad([%x], [%x], [%x], %s)", "f32[4, 8] f32[4, 8]"},
+      {"%0, %1", "adagrad([%x], [%x], [%x], %s) {eps = nan}", "adagrad: eps: expected a finite number, 0 or more, got nan"},
+      {"%0, %1", "l2_norm([%h, %h])", "f32[] f32[2]"},
+      {"%0, %1", "l2_norm([%d2])", "f64[] f64[1]"},
+      {"%0, %1", "l2_norm([])", "l2_norm: xs: expected a tensor at least"},
+      {kThree, "scale([%x, %v], %s)", "f32[4, 8] f32[8] bool[]"},
+      {kThree, "scale([%x, %v], %v)", "scale: operand factor: expected rank 0, got f32[8]"},
+  };
+  for (const Node& n : nodes) EXPECT_EQ(InferAll(n.names, n.node), n.want) << n.node;
+  EXPECT_EQ(Constraints("lion([%a], [%b], [%a], %s)", "%0, %1"), "?a == ?b: shapes of params and grads, place 0,");
 }
 
 TEST(Infer, ArityAndSegmentsOfTheInterface) {

@@ -25,7 +25,8 @@ constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {{"element
                                                                        {"norm", "Normalisation"},
                                                                        {"matmul", "Matrix products"},
                                                                        {"attention", "Attention"},
-                                                                       {"loss", "Losses"}};
+                                                                       {"loss", "Losses"},
+                                                                       {"optim", "Optimisers"}};
 
 std::string Default(const AttrValue& v) {
   if (const auto* i = std::get_if<int64_t>(&v)) return fmt::to_string(*i);

@@ -22,6 +22,7 @@ void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddScanGpu(table, code);
   AddNormGpu(table, code);
   AddLossGpu(table, code);
+  AddOptimGpu(table, code);
 }
 
 }  // namespace opwire::gpu

@@ -25,6 +25,7 @@ void AddReduceGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddScanGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddNormGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddLossGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddOptimGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 
 }  // namespace opwire::gpu
 

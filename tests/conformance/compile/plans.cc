@@ -40,6 +40,8 @@ class LargeCases {
       }
     } else if (row_.family == "attention") {
       for (const int64_t queries : {1, 4096}) Add({Of({2, 32, queries, 128}), Of({2, 8, 4096, 128}), Of({2, 8, 4096, 128}), {}}, {{"causal", true}});
+    } else if (row_.family == "optim") {
+      Optim();
     } else if (row_.name == "embedding") {
       Add({Of({50257, 4096}), {DType::kI64, {8192}, {}}}, {});
     } else if (row_.name == "add") {
@@ -87,6 +89,20 @@ class LargeCases {
         Add(std::move(operands), {{"reduction", std::string(reduction)}});
       }
     }
+  }
+
+  // A hundred large tensors.
+  void Optim() {
+    std::vector<Tensor> operands;
+    std::vector<uint32_t> segments;
+    for (const OperandSpec& o : row_.operands) {
+      const DType type = o.type == "F" || o.type == "G" ? type_ : *ParseDType(o.type);
+      segments.push_back(o.variadic ? 100 : 1);
+      for (uint32_t i = 0; i < segments.back(); ++i) operands.push_back(o.optional ? Tensor{} : Tensor{type, o.variadic ? Extents{4096, 4096} : Extents{}, {}});
+    }
+    Add(std::move(operands), row_.name == "sgd" ? std::vector<NamedAttr>{{"momentum", 0.9}} : std::vector<NamedAttr>{});
+    cases_.back().segments = std::move(segments);
+    cases_.back().name = " of large tensors";
   }
 
   const OpRow& row_;

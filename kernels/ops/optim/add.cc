@@ -1,0 +1,12 @@
+// The optim family's variants.
+#include "kernels/ops/families.h"
+#include "kernels/ops/optim/optim.h"
+
+namespace opwire::ops {
+
+void AddOptim(VariantTable& table, const Isa& isa) {
+  AddOptimReference(table);
+  AddOptimFast(table, isa);
+}
+
+}  // namespace opwire::ops

@@ -1,0 +1,154 @@
+// Steps, norms and scaling of lists of dense tensors: chunks of all tensors over all threads.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/ops/families.h"
+#include "kernels/ops/optim/fast.h"
+#include "kernels/ops/optim/optim.h"
+#include "kernels/ops/rows.h"
+
+namespace opwire::ops {
+namespace {
+
+// Chunks of a call's first list, and how many make a range of some 10 us.
+struct Prepared {
+  Chunks chunks;
+  int64_t grain;
+};
+
+int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
+  const opw_tensor* const tensors = &c->operands[c->starts[0]];
+  int64_t elements = 0;
+  for (int64_t t = 0; t < ListSize(c, 0); ++t) elements += tensors[t].elements;
+  auto* const prepared = new Prepared{Chunks(tensors, ListSize(c, 0), kRowGrain), 1};
+  prepared->grain = std::max<int64_t>(1, prepared->chunks.count() * kRowGrain / std::max<int64_t>(1, elements));
+  *state = prepared;
+  *workspace_bytes = prepared->chunks.count() * static_cast<int64_t>(sizeof(double));
+  return OPW_OK;
+}
+int PrepareWithout(const opw_call* c, void** state, int64_t* workspace_bytes) {
+  const int rc = Prepare(c, state, workspace_bytes);
+  *workspace_bytes = 0;
+  return rc;
+}
+void Release(void* state) { delete static_cast<Prepared*>(state); }
+
+// Calls body(tensor, first element, elements, chunk).
+template <typename F>
+void ForChunks(const opw_call* c, const F& body) {
+  const auto& [chunks, grain] = *static_cast<const Prepared*>(c->state);
+  const opw_tensor* const tensors = &c->operands[c->starts[0]];
+  ParallelFor(c, chunks.count(), grain, [&](int64_t begin, int64_t end) {
+    int64_t t = chunks.TensorOf(begin);
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      while (chunk >= chunks.first[static_cast<size_t>(t) + 1]) ++t;
+      const int64_t at = (chunk - chunks.first[static_cast<size_t>(t)]) * chunks.size;
+      body(t, at, std::min(chunks.size, tensors[t].elements - at), chunk);
+    }
+  });
+}
+
+const char* Supports(const opw_call* c, int lists, int64_t results) {
+  bool dense = true;
+  for (uint32_t i = 0; i < c->starts[lists]; ++i) dense = dense && c->operands[i].contiguous != 0;
+  for (int64_t r = 0; r < results; ++r) dense = dense && c->results[r].contiguous != 0;
+  return dense ? nullptr : "needs dense tensors";
+}
+
+void CopyPart(const opw_tensor& to, const opw_tensor& from, int64_t at, int64_t n) {
+  if (to.data != from.data) std::memcpy(At(to, at), At(from, at), static_cast<size_t>(n * DTypeBytes(TypeOf(to))));
+}
+
+template <const OptimLoops& (*kLoops)(), int kRow>
+struct StepKernel {
+  static constexpr const StepRow& kStep = kStepRows[kRow];
+
+  static const char* Supported(const opw_call* c) { return Supports(c, 2 + kStep.states, ListSize(c, 0) * (1 + StatesOf(kStep, c))); }
+  static int Run(const opw_call* c) {
+    const int states = StatesOf(kStep, c);
+    const StepPlace first = PlaceOf(c, states, 0);
+    const bool wider = states > 0 && first.in[2]->dtype != first.in[0]->dtype;
+    const StepLoop loop = kLoops().step[static_cast<int>(kStep.rule)][first.in[0]->dtype][wider];
+    const StepNumbers numbers = NumbersOf(kStep, c);
+    const bool skips = Skips(kStep, c);
+    ForChunks(c, [&](int64_t t, int64_t at, int64_t n, int64_t) {
+      const StepPlace place = PlaceOf(c, states, t);
+      if (skips) {
+        CopyPart(*place.out[0], *place.in[0], at, n);
+        for (int s = 0; s < states; ++s) CopyPart(*place.out[1 + s], *place.in[2 + s], at, n);
+        return;
+      }
+      StepPart part{.params = At(*place.out[0], at), .from_params = At(*place.in[0], at), .grads = At(*place.in[1], at), .n = n};
+      for (int s = 0; s < states; ++s) {
+        part.states[s] = At(*place.out[1 + s], at);
+        part.from_states[s] = At(*place.in[2 + s], at);
+      }
+      loop(part, numbers);
+    });
+    return OPW_OK;
+  }
+};
+
+const char* SupportsList(const opw_call* c) { return Supports(c, 1, 0); }
+const char* SupportsScale(const opw_call* c) { return Supports(c, 1, ListSize(c, 0)); }
+
+// Squares of chunks first, whose sums are then added in order.
+template <const OptimLoops& (*kLoops)()>
+int L2Norm(const opw_call* c) {
+  const Chunks& chunks = static_cast<const Prepared*>(c->state)->chunks;
+  auto* const sums = static_cast<double*>(c->workspace);
+  const SquareLoop loop = kLoops().square[Operand(c, 0).dtype];
+  ForChunks(c, [&](int64_t t, int64_t at, int64_t n, int64_t chunk) { sums[chunk] = loop(At(c->operands[c->starts[0] + t], at), n); });
+  const auto set = [](const opw_tensor& to, int64_t i, double square) {
+    if (TypeOf(to) == DType::kF64) static_cast<double*>(to.data)[i] = std::sqrt(square);
+    else static_cast<float*>(to.data)[i] = static_cast<float>(std::sqrt(square));
+  };
+  double all = 0;
+  for (int64_t t = 0; t < ListSize(c, 0); ++t) {
+    double own = 0;
+    for (int64_t k = chunks.first[static_cast<size_t>(t)]; k < chunks.first[static_cast<size_t>(t) + 1]; ++k) own += sums[k];
+    set(c->results[1], t, own);
+    all += own;
+  }
+  set(c->results[0], 0, all);
+  return OPW_OK;
+}
+
+template <const OptimLoops& (*kLoops)()>
+int Scale(const opw_call* c) {
+  const float factor = *static_cast<const float*>(Operand(c, 1).data);
+  const ScaleLoop loop = kLoops().scale[Operand(c, 0).dtype];
+  uint8_t* const overflow = static_cast<uint8_t*>(c->results[ListSize(c, 0)].data);
+  *overflow = 0;
+  ForChunks(c, [&](int64_t t, int64_t at, int64_t n, int64_t) {
+    if (loop(At(c->results[t], at), At(c->operands[c->starts[0] + t], at), n, factor)) __atomic_store_n(overflow, uint8_t{1}, __ATOMIC_RELAXED);
+  });
+  return OPW_OK;
+}
+
+template <const OptimLoops& (*kLoops)(), int kRow>
+void AddStep(VariantTable& table, const Isa& isa, const char* set, int priority) {
+  using Kernel = StepKernel<kLoops, kRow>;
+  AddProduction(table, isa, kStepRows[kRow].name, set, set, priority, kFloats,
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Kernel::Supported, PrepareWithout, Release, Kernel::Run});
+}
+
+template <const OptimLoops& (*kLoops)()>
+void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
+  AddStep<kLoops, 0>(table, isa, set, priority);
+  AddStep<kLoops, 1>(table, isa, set, priority);
+  AddStep<kLoops, 2>(table, isa, set, priority);
+  AddStep<kLoops, 3>(table, isa, set, priority);
+  AddProduction(table, isa, "l2_norm", set, set, priority, kFloats, {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsList, Prepare, Release, L2Norm<kLoops>});
+  AddProduction(table, isa, "scale", set, set, priority, kFloats,
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, SupportsScale, PrepareWithout, Release, Scale<kLoops>});
+}
+
+}  // namespace
+
+void AddOptimFast(VariantTable& table, const Isa& isa) {
+  Add<OptimLoopsAvx512>(table, isa, "avx512", 2);
+  Add<OptimLoopsAvx2>(table, isa, "avx2", 1);
+}
+
+}  // namespace opwire::ops

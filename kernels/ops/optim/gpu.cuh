@@ -1,0 +1,304 @@
+// Steps of optimisers, scaling and norms of lists of tensors: blocks take chunks of all of a launch's tensors in turn.
+#include "kernels/ops/gpu/rows.cuh"
+#include "kernels/ops/optim/gpu_params.h"
+
+namespace opw::optim {
+
+// Elements of a chunk of tensors of T.
+template <typename T>
+inline constexpr int kChunk = kChunkVectors * kPerVector<T>;
+
+// Calls body(tensor, first element, elements, chunk) for the block's chunks.
+template <typename T, typename F>
+OPW_DEVICE void ForChunks(const Tensors& t, const F& body) {
+  const u32 chunks = t.first[t.count];
+  for (u32 chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+    int low = 0, high = t.count;  // the last tensor that begins at or before it
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (t.first[middle] <= chunk ? low : high) = middle;
+    }
+    const i64 begin = static_cast<i64>(chunk - t.first[low]) * kChunk<T>, rest = t.elements[low] - begin;
+    body(low, begin, rest < kChunk<T> ? static_cast<int>(rest) : kChunk<T>, chunk);
+  }
+}
+
+// A vector of T's elements, and those of a wider G beside them: one access or several of 16 bytes.
+template <typename T, typename G>
+struct Beside {
+  static constexpr int kQuads = static_cast<int>(sizeof(G) / sizeof(T));
+  Wide<G> parts[kQuads];
+  OPW_DEVICE void Load(const G* p) {
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) parts[i] = LoadAligned(p + i * kPerVector<G>);
+  }
+  OPW_DEVICE ComputeOf<G> Get(int k) const { return opw::Load(parts[k / kPerVector<G>].Get(k % kPerVector<G>)); }
+};
+template <typename T, typename G>
+OPW_DEVICE void StoreBeside(G* p, const ComputeOf<G> (&v)[kPerVector<T>]) {
+#pragma unroll
+  for (int i = 0; i < Beside<T, G>::kQuads; ++i) {
+    ComputeOf<G> part[kPerVector<G>];
+#pragma unroll
+    for (int k = 0; k < kPerVector<G>; ++k) part[k] = v[i * kPerVector<G> + k];
+    StoreWide(p + i * kPerVector<G>, RoundAll<G>(part), true);
+  }
+}
+
+// ---- Rules: the numbers of a step, each thread's own, and what it makes of an element, its gradient and its states
+
+template <typename C>
+OPW_DEVICE C CorrectionOf(double log_beta, i64 step) {
+  // 1 - beta^step; relative errors of the exponent are the result's at the most.
+  return -Expm1(static_cast<C>(step) * static_cast<C>(log_beta));
+}
+
+template <typename C, bool kCorrect>
+struct Adamw {
+  static constexpr int kStates = 2;
+  C beta1, rest1, beta2, rest2, rate, root, eps;
+  template <typename P>
+  OPW_DEVICE explicit Adamw(const P& p)
+      : beta1(static_cast<C>(p.beta1)), rest1(static_cast<C>(p.rest1)), beta2(static_cast<C>(p.beta2)), rest2(static_cast<C>(p.rest2)),
+        rate(static_cast<C>(*p.lr)), root(1), eps(static_cast<C>(p.eps)) {
+    if constexpr (kCorrect) {
+      const i64 step = *p.step;
+      rate /= CorrectionOf<C>(p.log_beta1, step);
+      root = 1 / Sqrt(CorrectionOf<C>(p.log_beta2, step));
+    }
+  }
+  OPW_DEVICE C operator()(C p, C g, C (&s)[2]) const {
+    s[0] = Fma(beta1, s[0], rest1 * g);
+    s[1] = Fma(beta2, s[1], rest2 * g * g);
+    return p - rate * s[0] / Fma(Sqrt(s[1]), root, eps);
+  }
+};
+
+template <typename C, int kMomentum>  // 0: none; 2: Nesterov's
+struct Sgd {
+  static constexpr int kStates = kMomentum > 0 ? 1 : 0;
+  C momentum, rest, rate;
+  bool first;
+  template <typename P>
+  OPW_DEVICE explicit Sgd(const P& p)
+      : momentum(static_cast<C>(p.beta1)), rest(static_cast<C>(p.rest1)), rate(-static_cast<C>(*p.lr)), first(kMomentum > 0 && *p.step == 1) {}
+  OPW_DEVICE C operator()(C p, C g, C (&s)[kStates + (kStates == 0)]) const {
+    if constexpr (kMomentum > 0) {
+      s[0] = first ? g : Fma(momentum, s[0], rest * g);
+      g = kMomentum == 2 ? Fma(momentum, s[0], g) : s[0];
+    }
+    return Fma(rate, g, p);
+  }
+};
+
+template <typename C>
+struct Lion {
+  static constexpr int kStates = 1;
+  C beta1, rest1, beta2, rest2, rate;
+  template <typename P>
+  OPW_DEVICE explicit Lion(const P& p)
+      : beta1(static_cast<C>(p.beta1)), rest1(static_cast<C>(p.rest1)), beta2(static_cast<C>(p.beta2)), rest2(static_cast<C>(p.rest2)),
+        rate(static_cast<C>(*p.lr)) {}
+  OPW_DEVICE C operator()(C p, C g, C (&s)[1]) const {
+    const C c = Fma(beta1, s[0], rest1 * g);
+    s[0] = Fma(beta2, s[0], rest2 * g);
+    return p - (c > 0 ? rate : c < 0 ? -rate : c * 0);  // of a NaN c * 0 is NaN
+  }
+};
+
+template <typename C>
+struct Adagrad {
+  static constexpr int kStates = 1;
+  C rate, eps;
+  template <typename P>
+  OPW_DEVICE explicit Adagrad(const P& p) : rate(static_cast<C>(*p.lr)), eps(static_cast<C>(p.eps)) {}
+  OPW_DEVICE C operator()(C p, C g, C (&s)[1]) const {
+    s[0] = Fma(g, g, s[0]);
+    return p - rate * g / (Sqrt(s[0]) + eps);
+  }
+};
+
+enum Decay { kNoDecay, kDecoupled, kL2 };
+
+// What a chunk's tensors are: parameters and gradients of T, states of G.
+template <typename T, typename G, typename Rule>
+struct Place {
+  static constexpr int kStates = Rule::kStates, kSome = kStates + (kStates == 0);
+  const T *param, *grad;
+  T* to;
+  const G* state[kSome];
+  G* state_to[kSome];
+  template <typename P>
+  OPW_DEVICE Place(const P& p, int t, i64 begin)
+      : param(static_cast<const T*>(p.in[0][t]) + begin), grad(static_cast<const T*>(p.in[1][t]) + begin), to(static_cast<T*>(p.out[0][t]) + begin) {
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) {
+      state[s] = static_cast<const G*>(p.in[2 + s][t]) + begin;
+      state_to[s] = static_cast<G*>(p.out[1 + s][t]) + begin;
+    }
+  }
+  OPW_DEVICE bool Aligned() const {
+    u64 addresses = reinterpret_cast<u64>(param) | reinterpret_cast<u64>(grad) | reinterpret_cast<u64>(to);
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) addresses |= reinterpret_cast<u64>(state[s]) | reinterpret_cast<u64>(state_to[s]);
+    return (addresses & 15) == 0;
+  }
+  OPW_DEVICE void CopyAll(int n) const {
+    for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) {
+      if (to != param) to[i] = param[i];
+#pragma unroll
+      for (int s = 0; s < kStates; ++s) {
+        if (state_to[s] != state[s]) state_to[s][i] = state[s][i];
+      }
+    }
+  }
+};
+
+template <typename T, typename G, typename Rule, int kDecay>
+OPW_DEVICE void Step(const StepParams<2 + Rule::kStates>& p) {
+  using C = ComputeOf<T>;
+  constexpr int kStates = Rule::kStates, kSome = kStates + (kStates == 0), kWidth = kPerVector<T>;
+  constexpr int kBatch = kStates == 2 ? 1 : 2;  // vectors of each list that a thread has under way
+  const bool skips = p.skip != nullptr && *p.skip != 0;
+  const Rule rule(p);
+  const C gradient = static_cast<C>(p.sign) / (p.grad_scale == nullptr ? C(1) : static_cast<C>(*p.grad_scale));
+  const C l2 = static_cast<C>(p.weight_decay), decay = kDecay == kDecoupled ? static_cast<C>(1 - static_cast<double>(*p.lr) * p.weight_decay) : C(1);
+  const auto move = [&](C param, C grad, C(&states)[kSome]) -> C {
+    C g = grad * gradient;
+    if constexpr (kDecay == kL2) g = Fma(l2, param, g);
+    if constexpr (kDecay == kDecoupled) param *= decay;
+    return rule(param, g, states);
+  };
+  ForChunks<T>(p.tensors, [&](int t, i64 begin, int n, u32) {
+    const Place<T, G, Rule> place(p, t, begin);
+    if (skips) return place.CopyAll(n);
+    const int size = static_cast<int>(blockDim.x), vectors = place.Aligned() ? n / kWidth : 0;
+#pragma unroll 1
+    for (int first = static_cast<int>(threadIdx.x); first < vectors; first += size * kBatch) {
+      Wide<T> params[kBatch], grads[kBatch];
+      Beside<T, G> states[kBatch][kSome];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int at = (first + b * size) * kWidth;
+        if (first + b * size < vectors) {
+          params[b] = LoadAligned(place.param + at);
+          grads[b] = LoadAligned(place.grad + at);
+#pragma unroll
+          for (int s = 0; s < kStates; ++s) states[b][s].Load(place.state[s] + at);
+        }
+      }
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int at = (first + b * size) * kWidth;
+        if (first + b * size < vectors) {
+          C out[kWidth], out_states[kSome][kWidth];
+#pragma unroll
+          for (int k = 0; k < kWidth; ++k) {
+            C s[kSome];
+#pragma unroll
+            for (int i = 0; i < kStates; ++i) s[i] = states[b][i].Get(k);
+            out[k] = move(Load(params[b].Get(k)), Load(grads[b].Get(k)), s);
+#pragma unroll
+            for (int i = 0; i < kStates; ++i) out_states[i][k] = s[i];
+          }
+          StoreWide(place.to + at, RoundAll<T>(out), true);
+#pragma unroll
+          for (int i = 0; i < kStates; ++i) StoreBeside<T>(place.state_to[i] + at, out_states[i]);
+        }
+      }
+    }
+#pragma unroll 1
+    for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += size) {
+      C s[kSome];
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) s[k] = Load(place.state[k][i]);
+      place.to[i] = Store<T>(move(Load(place.param[i]), Load(place.grad[i]), s));
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) place.state_to[k][i] = Store<G>(s[k]);
+    }
+  });
+}
+
+// ---- Scaling
+
+template <typename T>
+OPW_DEVICE void Scale(const ScaleParams& p) {
+  using C = ComputeOf<T>;
+  const C factor = static_cast<C>(*p.factor);
+  C bad = 0;  // what is finite times 0 is 0
+  const auto scaled = [&](T v) -> T {
+    const T out = Store<T>(Load(v) * factor);
+    bad += Load(out) * 0;  // as it is stored: narrower types overflow sooner
+    return out;
+  };
+  ForChunks<T>(p.tensors, [&](int t, i64 begin, int n, u32) {
+    const T* const x = static_cast<const T*>(p.in[t]) + begin;
+    T* const y = static_cast<T*>(p.out[t]) + begin;
+    constexpr int kWidth = kPerVector<T>, kBatch = 4;
+    const int size = static_cast<int>(blockDim.x), vectors = Phase(x) == 0 && Phase(y) == 0 ? n / kWidth : 0;
+#pragma unroll 1
+    for (int first = static_cast<int>(threadIdx.x); first < vectors; first += size * kBatch) {
+      Wide<T> v[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        if (first + b * size < vectors) v[b] = LoadAligned(x + (first + b * size) * kWidth);
+      }
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        if (first + b * size < vectors) {
+          C out[kWidth];
+#pragma unroll
+          for (int k = 0; k < kWidth; ++k) out[k] = Load(v[b].Get(k)) * factor;
+          const Wide<T> stored = RoundAll<T>(out);
+#pragma unroll
+          for (int k = 0; k < kWidth; ++k) bad += Load(stored.Get(k)) * 0;
+          StoreWide(y + (first + b * size) * kWidth, stored, true);
+        }
+      }
+    }
+#pragma unroll 1
+    for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += size) y[i] = scaled(x[i]);
+  });
+  if (bad != bad) *p.overflow = 1;
+}
+
+// ---- Norms: sums of chunks, then of each tensor's chunks and of all
+
+template <typename T>
+OPW_DEVICE void Squares(const SquareParams& p) {
+  using C = ComputeOf<T>;
+  ForChunks<T>(p.tensors, [&](int t, i64 begin, int n, u32 chunk) {
+    C sum = 0;
+    ForSpan<0, 4, false>(
+        static_cast<const T*>(p.in[t]) + begin, n,
+        [&](i64 at) {
+          const C v = Load(static_cast<const T*>(p.in[t])[begin + at]);
+          sum = Fma(v, v, sum);
+        },
+        [&](const Wide<T>* v, int count, i64, i64) {
+#pragma unroll
+          for (int b = 0; b < count; ++b) {
+#pragma unroll
+            for (int k = 0; k < kPerVector<T>; ++k) sum = Fma(Load(v[b].Get(k)), Load(v[b].Get(k)), sum);
+          }
+        });
+    sum = GroupReduce<0>(sum, Sum(), C(0));
+    if (threadIdx.x == 0) static_cast<C*>(p.sums)[chunk] = sum;
+  });
+}
+
+// A block a tensor, and one for all.
+template <typename T>
+OPW_DEVICE void Norms(const NormParams& p) {
+  using C = ComputeOf<T>;
+  for (i64 t = blockIdx.x; t <= p.tensors; t += gridDim.x) {
+    const bool all = t == p.tensors;
+    const i64 begin = all ? 0 : p.first[t], end = p.first[all ? t : t + 1];
+    double sum = 0;
+    for (i64 i = begin + threadIdx.x; i < end; i += blockDim.x) sum += static_cast<double>(static_cast<const C*>(p.sums)[i]);
+    sum = GroupReduce<0>(sum, Sum(), 0.0);
+    if (threadIdx.x == 0) *(all ? static_cast<C*>(p.norm) : static_cast<C*>(p.norms) + t) = static_cast<C>(Sqrt(sum));
+  }
+}
+
+}  // namespace opw::optim

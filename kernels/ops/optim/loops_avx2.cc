@@ -1,0 +1,9 @@
+// The optim loops for avx2.
+#define OPWIRE_ISA avx2
+#include "kernels/ops/optim/loops.inc.h"
+
+namespace opwire::ops {
+
+const OptimLoops& OptimLoopsAvx2() { return avx2::kOptimLoops; }
+
+}  // namespace opwire::ops

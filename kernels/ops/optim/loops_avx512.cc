@@ -1,0 +1,9 @@
+// The optim loops for avx512.
+#define OPWIRE_ISA avx512
+#include "kernels/ops/optim/loops.inc.h"
+
+namespace opwire::ops {
+
+const OptimLoops& OptimLoopsAvx512() { return avx512::kOptimLoops; }
+
+}  // namespace opwire::ops

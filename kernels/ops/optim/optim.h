@@ -1,0 +1,63 @@
+// The parts of the optim family, and how its rows are read from a call.
+#ifndef OPWIRE_KERNELS_OPS_OPTIM_OPTIM_H_
+#define OPWIRE_KERNELS_OPS_OPTIM_OPTIM_H_
+
+#include <vector>
+
+#include "kernels/ops/call.h"
+#include "kernels/ops/optim/steps.h"
+#include "kernels/select/isa.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::ops {
+
+inline constexpr int kMostStates = 2;
+
+// A row that makes a step: lists of parameters, gradients and states, then 0-d operands. Results are the lists without the gradients.
+struct StepRow {
+  const char* name;
+  OptimRule rule;
+  int states;
+  int lr, step, grad_scale, skip;  // operands; -1: it has none
+};
+inline constexpr StepRow kStepRows[] = {{"adamw", OptimRule::kAdamw, 2, 4, 5, 6, 7},
+                                        {"sgd", OptimRule::kSgd, 1, 3, 4, 5, 6},
+                                        {"lion", OptimRule::kLion, 1, 3, -1, 4, 5},
+                                        {"adagrad", OptimRule::kAdagrad, 1, 3, -1, 4, 5}};
+
+// How many lists of states a call has: sgd without momentum has none.
+inline int StatesOf(const StepRow& row, const opw_call* c) { return ListSize(c, 2) > 0 ? row.states : 0; }
+// Tensors of one place: parameter, gradient and states, and what becomes of the first and the last.
+struct StepPlace {
+  const opw_tensor* in[2 + kMostStates];
+  const opw_tensor* out[1 + kMostStates];
+};
+StepPlace PlaceOf(const opw_call* c, int states, int64_t place);
+
+// What a row's attributes say; its operands' share stays open.
+struct StepAttrs {
+  double beta1 = 0, beta2 = 0, rest1 = 0, eps = 0, weight_decay = 0;  // rest1: sgd's 1 - dampening
+  bool decoupled = false, bias_correction = false, maximize = false, nesterov = false;
+};
+StepAttrs AttrsOf(const StepRow& row, const opw_call* c);
+// With the operands' values. REQUIRES: this thread reaches them.
+StepNumbers NumbersOf(const StepRow& row, const opw_call* c);
+bool Skips(const StepRow& row, const opw_call* c);
+
+// The chunks of tensors laid end to end; a tensor's last may be short, an empty tensor has none.
+struct Chunks {
+  int64_t size;                // elements
+  std::vector<int64_t> first;  // by tensor, its first chunk; how many there are in all last
+  Chunks(const opw_tensor* tensors, int64_t count, int64_t elements);
+  int64_t count() const { return first.back(); }
+  // The tensor of a chunk. REQUIRES: chunk < count().
+  int64_t TensorOf(int64_t chunk) const;
+};
+
+void AddOptimReference(VariantTable& table);
+// "avx512" and "avx2".
+void AddOptimFast(VariantTable& table, const Isa& isa);
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_OPTIM_OPTIM_H_
