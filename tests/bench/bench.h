@@ -15,6 +15,7 @@
 
 namespace opwire {
 class Device;
+class VariantTable;
 }
 
 namespace opwire::bench {
@@ -89,6 +90,7 @@ inline constexpr const char* kAdd = "program @add(%x: f32[?n], %y: f32[?n]) -> (
 void WireRows(const Setup& setup, std::vector<Row>& rows);
 void ComputeRows(const Setup& setup, std::vector<Row>& rows);
 void FusedRows(const Setup& setup, Device& device, std::vector<Row>& rows);  // of compute
+void OptimRows(Device& device, const VariantTable& variants, std::vector<Row>& rows);  // of compute
 void SystemRows(const Setup& setup, std::vector<Row>& rows);
 void JitRows(const Setup& setup, std::vector<Row>& rows);
 // Microseconds that waking a thread of another process by futex takes, parked 1 ms before.

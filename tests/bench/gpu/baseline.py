@@ -35,6 +35,8 @@ def operands_of(torch, request, device):
         return make(rows, columns), make(columns)
     if op == "layer_norm":
         return make(rows, columns), make(columns), make(columns)
+    if op == "adamw":
+        return make(rows, columns), make(rows, columns), make(rows, columns), make(rows, columns).square_(), torch.ones((), device=device)
     return (make(rows, columns),)
 
 
@@ -47,6 +49,8 @@ def functions(torch):
         "rms_norm": lambda x, w: f.rms_norm(x, w.shape, w, 1e-5),
         "softmax": lambda x: torch.softmax(x, -1),
         "layer_norm": lambda x, w, b: f.layer_norm(x, w.shape, w, b, 1e-5),
+        "adamw": lambda p, g, m, v, step: torch._fused_adamw_([p], [g], [m], [v], [], [step], lr=1e-3, beta1=0.9, beta2=0.999, weight_decay=0.01, eps=1e-8,
+                                                              amsgrad=False, maximize=False),
         "transpose": lambda x: x.t().contiguous(),
         "sum_rows": lambda x: x.sum(1),
         "sum_columns": lambda x: x.sum(0),

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "ir/base/element.h"
 #include "kernels/jit/toolchain.h"
 
 namespace opwire::bench {
@@ -127,14 +129,21 @@ int Gpu::SetsOf(int64_t bytes) const {
   return static_cast<int>(std::clamp<int64_t>(3 * l2_bytes_ / std::max<int64_t>(bytes, 1) + 1, 2, 64));
 }
 
-StatusOr<Buffer> Gpu::Random(DType dtype, int64_t bytes) {
-  auto sample = samples_.find(dtype);
+StatusOr<Buffer> Gpu::Filled(DType dtype, Fill fill, int64_t bytes) {
+  auto sample = samples_.find({dtype, fill});
   if (sample == samples_.end()) {
-    const Array values = Array::Random(dtype, {kSampleBytes / DTypeBytes(dtype)}, 1);
+    const std::vector<int64_t> shape = {kSampleBytes / DTypeBytes(dtype)};
+    Array values = fill == Fill::kRandom || fill == Fill::kSquares ? Array::Random(dtype, shape, 1) : Array(dtype, shape);
+    if (fill == Fill::kSquares) {
+      for (float& v : values.values<float>()) v *= v;
+    } else if (fill == Fill::kOnes) {
+      const uint64_t one = ElementBits(dtype, int64_t{1});
+      for (int64_t i = 0; i < shape[0]; ++i) std::memcpy(values.bytes().data() + i * DTypeBytes(dtype), &one, static_cast<size_t>(DTypeBytes(dtype)));
+    }
     OPWIRE_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(*device_, kSampleBytes));
     OPWIRE_RETURN_IF_ERROR(device_->Copy(buffer.data(), values.bytes().data(), kSampleBytes, 0));
     OPWIRE_RETURN_IF_ERROR(device_->Synchronize());
-    sample = samples_.emplace(dtype, std::move(buffer)).first;
+    sample = samples_.emplace(std::pair(dtype, fill), std::move(buffer)).first;
   }
   OPWIRE_ASSIGN_OR_RETURN(Buffer out, Buffer::Allocate(*device_, bytes));
   for (int64_t at = 0; at < bytes; at += kSampleBytes) {

@@ -47,6 +47,9 @@ class Buffer {
   std::unique_ptr<char, std::function<void(char*)>> memory_;
 };
 
+// What operands hold: random numbers, the squares of such of f32, or one number.
+enum class Fill : uint8_t { kRandom, kSquares, kOnes, kZeros };
+
 class Gpu {
  public:
   // FAILED_PRECONDITION: there is no such device here, or it is none with graphs.
@@ -64,7 +67,8 @@ class Gpu {
   // How many sets of `bytes` bytes are used in turn, so that together they exceed three times the cache: 2 at least.
   int SetsOf(int64_t bytes) const;
   // Of floats that are uniform in [-1, 1).
-  StatusOr<Buffer> Random(DType dtype, int64_t bytes);
+  StatusOr<Buffer> Random(DType dtype, int64_t bytes) { return Filled(dtype, Fill::kRandom, bytes); }
+  StatusOr<Buffer> Filled(DType dtype, Fill fill, int64_t bytes);
 
  private:
   explicit Gpu(const GpuOptions& options) : options_(options) {}
@@ -76,20 +80,22 @@ class Gpu {
   std::unique_ptr<VariantTable> variants_;
   std::unique_ptr<gpu::Code> code_;
   int64_t l2_bytes_ = 0;
-  std::map<DType, Buffer> samples_;  // what Random repeats
+  std::map<std::pair<DType, Fill>, Buffer> samples_;  // what Filled repeats
 };
 
 struct TensorSpec {
   DType dtype;
   std::vector<int64_t> shape;
+  Fill fill = Fill::kRandom;
   int64_t bytes() const;
 };
 
-// A call that can be launched on several sets of operands and results. Operands are random.
+// A call that can be launched on several sets of operands and results.
 class Subject {
  public:
-  // By the variant that the table chooses.
-  static StatusOr<std::unique_ptr<Subject>> OfOp(Gpu& gpu, std::string_view op, std::vector<TensorSpec> operands, const std::vector<NamedAttr>& attrs);
+  // By the variant that the table chooses. `segments`: the lengths of its operands, where some are lists.
+  static StatusOr<std::unique_ptr<Subject>> OfOp(Gpu& gpu, std::string_view op, std::vector<TensorSpec> operands, const std::vector<NamedAttr>& attrs,
+                                                 const std::vector<uint32_t>& segments = {});
   // A fused program of one result, whose type and shape are the first operand's.
   static StatusOr<std::unique_ptr<Subject>> OfProgram(Gpu& gpu, const std::string& name, const fused::ScalarProgram& program,
                                                       std::vector<TensorSpec> operands);
@@ -99,22 +105,23 @@ class Subject {
   // Puts one launch on the stream, with the operands and results of set i % sets().
   Status Launch(int i);
   int sets() const { return static_cast<int>(data_.size()); }
-  int64_t bytes() const;  // of operands and result, each once
+  int64_t bytes() const;  // of operands and results, each once
   int64_t operand_bytes(int i) const { return specs_[static_cast<size_t>(i)].bytes(); }
   const std::string& variant() const { return variant_; }
   // In set i % sets().
   char* operand(int i, int which) const { return data_[static_cast<size_t>(i % sets())][static_cast<size_t>(which)].data(); }
-  char* result(int i) const { return data_[static_cast<size_t>(i % sets())].back().data(); }
+  char* result(int i) const { return data_[static_cast<size_t>(i % sets())][operands_].data(); }  // the first
 
  private:
   explicit Subject(Gpu& gpu) : gpu_(gpu) {}
-  // REQUIRES: specs_ holds the operands, then the result.
-  void Describe();
+  // REQUIRES: specs_ holds the operands, then the results.
+  void Describe(size_t operands, std::vector<uint32_t> starts);
   Status Fill();
   Status Prepare(std::string_view op, std::span<const AttrValue> attrs);
 
   Gpu& gpu_;
   std::vector<TensorSpec> specs_;
+  size_t operands_ = 0;
   std::vector<std::vector<int64_t>> strides_;
   std::vector<opw_tensor> tensors_;
   std::vector<uint32_t> starts_;

@@ -18,6 +18,7 @@ struct MemoryOp {
   int matrices, vectors;    // operands: of the whole shape, of a row's
   std::vector<NamedAttr> attrs;
   bool reads;               // the result is small: it is compared with reading
+  DType dtype = DType::kBF16;
 };
 
 const std::vector<MemoryOp>& Ops() {
@@ -28,6 +29,7 @@ const std::vector<MemoryOp>& Ops() {
       {"rms_norm", "rms_norm", 1, 1, {}, false},
       {"softmax", "softmax", 1, 0, {}, false},
       {"layer_norm", "layer_norm", 1, 2, {}, false},
+      {"adamw", "adamw", 4, 0, {}, false, DType::kF32},
       {"transpose", "permute", 1, 0, {{"dims", Ints{1, 0}}}, false},
       {"sum_rows", "sum", 1, 0, {{"dims", Ints{1}}}, true},
       {"sum_columns", "sum", 1, 0, {{"dims", Ints{0}}}, true},
@@ -46,8 +48,14 @@ StatusOr<fused::ScalarProgram> Swiglu() {
 }
 
 StatusOr<std::unique_ptr<Subject>> MakeSubject(Gpu& gpu, const MemoryOp& op, const Extents& e) {
-  std::vector<TensorSpec> operands(static_cast<size_t>(op.matrices), {DType::kBF16, {e.rows, e.columns}});
-  operands.resize(static_cast<size_t>(op.matrices + op.vectors), {DType::kBF16, {e.columns}});
+  std::vector<TensorSpec> operands(static_cast<size_t>(op.matrices), {op.dtype, {e.rows, e.columns}});
+  operands.resize(static_cast<size_t>(op.matrices + op.vectors), {op.dtype, {e.columns}});
+  if (std::string_view(op.op) == "adamw") {  // lists of one: parameters, gradients, their means and their squares'; then rate, step, scale and whether to skip
+    operands[3].fill = Fill::kSquares;
+    for (const DType type : {DType::kF32, DType::kI64, DType::kF32}) operands.push_back({type, {}, Fill::kOnes});
+    operands.push_back({DType::kBool, {}, Fill::kZeros});
+    return Subject::OfOp(gpu, op.op, std::move(operands), op.attrs, std::vector<uint32_t>(8, 1));
+  }
   if (*op.op) return Subject::OfOp(gpu, op.op, std::move(operands), op.attrs);
   OPWIRE_ASSIGN_OR_RETURN(const fused::ScalarProgram program, Swiglu());
   return Subject::OfProgram(gpu, op.name, program, std::move(operands));
@@ -76,7 +84,7 @@ Status MeasureOne(Gpu& gpu, Baseline& baseline, const MemoryOp& op, const Extent
     sides.push_back({"copy by the driver", copy.driver});
   }
   const bool compares = baseline.there();
-  if (compares) sides.push_back(baseline.For({.row = name, .op = op.name, .dtype = DType::kBF16, .shape = {e.rows, e.columns}, .bytes = bytes}));
+  if (compares) sides.push_back(baseline.For({.row = name, .op = op.name, .dtype = op.dtype, .shape = {e.rows, e.columns}, .bytes = bytes}));
   std::vector<Series> series = TakeTurns(gpu, sides);
   const double terabytes = static_cast<double>(bytes) / 1e12;
   const Series* const ceiling = Fastest({&series[1], &series[2]});

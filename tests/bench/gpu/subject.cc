@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/ops/gpu/fused.h"
 #include "kernels/select/failure.h"
@@ -39,17 +40,18 @@ int64_t Subject::bytes() const {
   return sum;
 }
 
-void Subject::Describe() {
+void Subject::Describe(size_t operands, std::vector<uint32_t> starts) {
+  operands_ = operands;
+  starts_ = std::move(starts);
   for (const TensorSpec& s : specs_) {
     std::vector<int64_t>& strides = strides_.emplace_back(s.shape.size());
     int64_t elements = 1;
     for (size_t a = s.shape.size(); a-- > 0; elements *= s.shape[a]) strides[a] = elements;
     tensors_.push_back({nullptr, s.shape.data(), strides.data(), elements, static_cast<uint8_t>(s.dtype), 0, static_cast<uint8_t>(s.shape.size()), 1});
   }
-  for (uint32_t i = 0; i < specs_.size(); ++i) starts_.push_back(i);
   call_.operands = tensors_.data();
   call_.starts = starts_.data();
-  call_.results = &tensors_.back();
+  call_.results = &tensors_[operands_];
 }
 
 Status Subject::Fill() {
@@ -57,8 +59,8 @@ Status Subject::Fill() {
   for (int i = 0; i < sets; ++i) {
     std::vector<Buffer>& set = data_.emplace_back();
     for (size_t k = 0; k < specs_.size(); ++k) {
-      const bool result = k + 1 == specs_.size();
-      OPWIRE_ASSIGN_OR_RETURN(Buffer b, result ? Buffer::Allocate(gpu_.device(), specs_[k].bytes()) : gpu_.Random(specs_[k].dtype, specs_[k].bytes()));
+      const TensorSpec& spec = specs_[k];
+      OPWIRE_ASSIGN_OR_RETURN(Buffer b, k >= operands_ ? Buffer::Allocate(gpu_.device(), spec.bytes()) : gpu_.Filled(spec.dtype, spec.fill, spec.bytes()));
       set.push_back(std::move(b));
     }
   }
@@ -84,7 +86,8 @@ Status Subject::Prepare(std::string_view op, std::span<const AttrValue> attrs) {
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op, std::vector<TensorSpec> operands, const std::vector<NamedAttr>& attrs) {
+StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op, std::vector<TensorSpec> operands, const std::vector<NamedAttr>& attrs,
+                                                  const std::vector<uint32_t>& segments) {
   const OpRow* const row = Catalogue().Find(op);
   if (!row) return NotFound("no op {}", op);
   std::unique_ptr<Subject> s(new Subject(gpu));
@@ -97,12 +100,14 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op, 
     for (const int64_t extent : operands[i].shape) types[i].shape.push_back(dims.Constant(extent));
     pointers.push_back(&types[i]);
   }
-  OPWIRE_ASSIGN_OR_RETURN(const Inferred inferred, InferTypes(*row, dims, pointers, {}, s->values_));
-  TensorSpec result{inferred.results[0].dtype, {}};
-  for (const Dim d : inferred.results[0].shape) result.shape.push_back(dims.ConstantValue(d));
+  OPWIRE_ASSIGN_OR_RETURN(const Inferred inferred, InferTypes(*row, dims, pointers, segments, s->values_));
   s->specs_ = std::move(operands);
-  s->specs_.push_back(std::move(result));
-  s->Describe();
+  const size_t count = s->specs_.size();
+  for (const TensorType& t : inferred.results) {
+    TensorSpec& result = s->specs_.emplace_back(TensorSpec{t.dtype, {}});
+    for (const Dim d : t.shape) result.shape.push_back(dims.ConstantValue(d));
+  }
+  s->Describe(count, row->OperandStarts(segments));
   OPWIRE_RETURN_IF_ERROR(s->Prepare(op, s->values_));
   OPWIRE_RETURN_IF_ERROR(s->Fill());
   return s;
@@ -114,8 +119,10 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfProgram(Gpu& gpu, const std::strin
   std::unique_ptr<Subject> s(new Subject(gpu));
   s->variant_ = "fused";
   s->specs_ = std::move(operands);
+  std::vector<uint32_t> starts(s->specs_.size() + 1);
+  std::iota(starts.begin(), starts.end(), 0);
   s->specs_.push_back(s->specs_.front());
-  s->Describe();
+  s->Describe(s->specs_.size() - 1, std::move(starts));
   std::vector<const opw_tensor*> tensors;
   std::vector<gpu::Source> sources;
   for (size_t i = 0; i < s->tensors_.size(); ++i) {

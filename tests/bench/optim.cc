@@ -1,0 +1,99 @@
+// A step of adamw over many tensors in place, against a copy of as many bytes.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/device/device.h"
+#include "kernels/select/variant.h"
+#include "tests/bench/bench.h"
+
+namespace opwire::bench {
+namespace {
+
+constexpr int64_t kTensors = 32, kFloats = 512 << 10, kLists = 4;  // of each tensor; parameters, gradients and two states
+constexpr int64_t kBytes = kTensors * kFloats * static_cast<int64_t>(sizeof(float)) * (kLists + 3);  // three of the lists are written
+
+// The kernel that the table chooses for the call, with the row's own attributes.
+class AdamwStep {
+ public:
+  AdamwStep(Device& device, const VariantTable& variants) : memory_(kTensors * kLists * kFloats, 0.5f) {
+    const opw_tensor number = {nullptr, nullptr, nullptr, 1, OPW_F32, 0, 0, 1};
+    for (int64_t t = 0; t < kTensors * kLists; ++t) operands_.push_back({memory_.data() + t * kFloats, shape_, strides_, kFloats, OPW_F32, 0, 1, 1});
+    for (const int64_t list : {0, 2, 3}) results_.insert(results_.end(), operands_.begin() + list * kTensors, operands_.begin() + (list + 1) * kTensors);
+    operands_.insert(operands_.end(), {number, number, {}, {}});
+    operands_[kTensors * kLists].data = &lr_;
+    operands_[kTensors * kLists + 1].data = &step_;
+    operands_[kTensors * kLists + 1].dtype = OPW_I64;
+    const OpRow& row = *Catalogue().Find("adamw");
+    std::vector<uint32_t> segments(row.operands.size(), 1);
+    std::fill_n(segments.begin(), kLists, static_cast<uint32_t>(kTensors));
+    starts_ = row.OperandStarts(segments);
+    for (const AttrSpec& a : row.attrs) {
+      const bool* const flag = std::get_if<bool>(&*a.fallback);
+      attrs_.push_back(flag ? opw_attr{OPW_ATTR_INT, 0, 1, {.i = *flag}} : opw_attr{OPW_ATTR_FLOAT, 0, 1, {.f = std::get<double>(*a.fallback)}});
+    }
+    call_.operands = operands_.data();
+    call_.starts = starts_.data();
+    call_.results = results_.data();
+    call_.attrs = attrs_.data();
+    kernel_ = Must(variants.Choose("adamw", DType::kF32, call_, ""))->kernel;
+    call_.context = kernel_.context;
+    int64_t workspace = 0;
+    if (kernel_.prepare) kernel_.prepare(&call_, &call_.state, &workspace);
+    call_.runtime = device.runtime();
+  }
+  ~AdamwStep() {
+    if (kernel_.release) kernel_.release(call_.state);
+  }
+  AdamwStep(const AdamwStep&) = delete;
+  void operator()() { kernel_.run(&call_); }
+
+ private:
+  int64_t shape_[1] = {kFloats}, strides_[1] = {1};
+  float lr_ = 1e-3f;
+  int64_t step_ = 10;
+  std::vector<float> memory_;
+  std::vector<opw_tensor> operands_, results_;
+  std::vector<uint32_t> starts_;
+  std::vector<opw_attr> attrs_;
+  opw_call call_{};
+  opw_kernel kernel_{};
+};
+
+// Moves kBytes, half of them in.
+class EqualCopy {
+ public:
+  explicit EqualCopy(opw_runtime* runtime) : runtime_(runtime), from_(kBytes / 2, 1), to_(kBytes / 2, 2) {}
+  void operator()() {
+    runtime_->parallel_for(
+        runtime_, kBytes / 2, kBytes / 2 / std::max(1, runtime_->threads),
+        [](void* context, int64_t begin, int64_t end) {
+          const EqualCopy& own = *static_cast<const EqualCopy*>(context);
+          std::memcpy(const_cast<char*>(own.to_.data()) + begin, own.from_.data() + begin, static_cast<size_t>(end - begin));
+        },
+        this);
+  }
+
+ private:
+  opw_runtime* runtime_;
+  std::vector<char> from_, to_;
+};
+
+}  // namespace
+
+void OptimRows(Device& device, const VariantTable& variants, std::vector<Row>& rows) {
+  AdamwStep step(device, variants);
+  EqualCopy copy(device.runtime());
+  const auto median = [](auto& once) {
+    std::vector<double> ms;
+    for (int i = 0; i < 5; ++i) {
+      const double begun = Seconds();
+      once();
+      ms.push_back((Seconds() - begun) * 1e3);
+    }
+    return Percentile(ms, 0.5);
+  };
+  rows.push_back(Compare("adamw", "ms", "a copy of as many bytes", [&] { return median(step); }, [&] { return median(copy); }));
+  rows.back().target = 1.2;
+}
+
+}  // namespace opwire::bench
