@@ -175,8 +175,8 @@ const OpCatalogue& Catalogue() {
   static const OpCatalogue* const catalogue = [] {
     std::vector<OpRow> all;
     for (auto* family :
-         {rows::ElementwiseRows, rows::ShapeRows, rows::IndexingRows, rows::CreateRows, rows::ReduceRows, rows::NnRows,
-                         rows::OptimRows}) {
+         {rows::ElementwiseRows, rows::ShapeRows, rows::IndexingRows, rows::CreateRows, rows::ReduceRows, rows::NormRows, rows::NnRows,
+          rows::OptimRows}) {
       for (OpRow& row : family()) all.push_back(std::move(row));
     }
     return new OpCatalogue(std::move(all), rows::Aliases());

@@ -1,4 +1,4 @@
-// Matrix products, attention, softmax, normalisation and losses.
+// Matrix products, attention and losses.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -7,26 +7,6 @@
 
 namespace opwire::rows {
 namespace {
-
-Status InferSoftmax(InferContext& c) {
-  OPWIRE_RETURN_IF_ERROR(c.Axis(c.Attr<int64_t>(0), c.In(0).rank(), "dim").status());
-  return SameAsFirst(c);
-}
-
-// Operands 1 and on, where present, have the shape of x's trailing axes.
-Status InferNorm(InferContext& c, int scales) {
-  const int64_t trailing = c.Attr<int64_t>(0), rank = c.In(0).rank();
-  if (trailing < 1 || trailing > rank) {
-    return c.Error(fmt::format("dims: expected 1 to {} trailing axes for {}, got {}", rank, c.Print(c.In(0)), trailing));
-  }
-  if (!(c.Attr<double>(1) >= 0)) return c.Error(fmt::format("eps: expected 0 or more, got {}", c.Attr<double>(1)));
-  const std::span<const Dim> tail = std::span(c.In(0).shape).last(trailing);
-  for (int i = 1; i <= scales; ++i) {
-    if (c.Operand(i) == nullptr) continue;
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(tail, c.In(i).shape, "normalised extents"));
-  }
-  return SameAsFirst(c);
-}
 
 Status InferMatmul(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 2));
@@ -137,42 +117,11 @@ Status InferCrossEntropyBackward(InferContext& c) {
 }  // namespace
 
 std::vector<OpRow> NnRows() {
-  const AttrSpec axis = Optional("dim", Int(-1), "The axis.");
-  const AttrSpec trailing = Optional("dims", Int(1), "How many trailing axes are normalised together.");
-  const AttrSpec eps = Optional("eps", 1e-5, "Added to the mean square.");
   const std::vector<AttrSpec> loss = {
       Optional("reduction", std::string("mean"), "\"mean\" over the targets not ignored, \"sum\", or \"none\"."),
       Optional("ignore_index", Int(-100), "A target of this value counts for nothing.")};
   const std::vector<std::pair<std::string_view, Domain>> target = {{"target", Domain::kIndexOrIgnore}};
   return {
-      Make({.name = "softmax",
-            .signature = "x: F -> y: F",
-            .attrs = {axis},
-            .infer = InferSoftmax,
-            .cost = PerResult(5),
-            .family = "softmax",
-            .doc = "exp(x - max) over its sum along an axis."}),
-      Make({.name = "log_softmax",
-            .signature = "x: F -> y: F",
-            .attrs = {axis},
-            .infer = InferSoftmax,
-            .cost = PerResult(5),
-            .family = "softmax",
-            .doc = "x - max - log(sum(exp(x - max))) along an axis."}),
-      Make({.name = "layer_norm",
-            .signature = "x: F, weight?: F, bias?: F -> y: F",
-            .attrs = {trailing, eps},
-            .infer = [](InferContext& c) { return InferNorm(c, 2); },
-            .cost = PerResult(8),
-            .family = "norm",
-            .doc = "(x - mean) / sqrt(variance + eps) * weight + bias over the trailing axes, by the biased variance."}),
-      Make({.name = "rms_norm",
-            .signature = "x: F, weight?: F -> y: F",
-            .attrs = {trailing, eps},
-            .infer = [](InferContext& c) { return InferNorm(c, 1); },
-            .cost = PerResult(4),
-            .family = "norm",
-            .doc = "x / sqrt(mean(x*x) + eps) * weight over the trailing axes."}),
       Make({.name = "matmul",
             .signature = "x: A, y: A -> z: A",
             .attrs = {Optional("transpose_x", false, "Swaps x's last two axes first."),

@@ -9,6 +9,9 @@ namespace opwire::ops {
 // Elements of a range of rows: some 10 us of work.
 inline constexpr int64_t kRowGrain = 8192;
 
+// Elements of the longest row that is worked on without asking whether the run was stopped: some milliseconds.
+inline constexpr int64_t kMaxStoppable = 4 << 20;
+
 inline int64_t RowsPerRange(int64_t extent) { return std::max<int64_t>(1, kRowGrain / std::max<int64_t>(1, extent)); }
 
 // Element i of a dense tensor.
@@ -21,8 +24,9 @@ inline int64_t ElementsFrom(const opw_tensor& t, int axis) {
   return n;
 }
 
-inline bool AllDense(const opw_call* c, int operands) {
-  bool dense = c->results[0].contiguous != 0;
+inline bool AllDense(const opw_call* c, int operands, int results = 1) {
+  bool dense = true;
+  for (int i = 0; i < results; ++i) dense = dense && c->results[i].contiguous != 0;
   for (int i = 0; i < operands; ++i) dense = dense && (Absent(c->operands[i]) || c->operands[i].contiguous != 0);
   return dense;
 }

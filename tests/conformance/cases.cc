@@ -56,8 +56,10 @@ class Builder {
   void AddNorm(const Extents& shape, int trailing, int mask) {
     const Tensor absent;
     const Extents tail(shape.end() - trailing, shape.end());
-    std::vector<Tensor> operands = {Of(shape), (mask & 1) != 0 ? Of(tail) : absent};
-    if (row_.name == "layer_norm") operands.push_back((mask & 2) != 0 ? Of(tail) : absent);
+    std::vector<Tensor> operands = {Of(shape)};
+    if (row_.operands[1].name != "weight") operands.push_back(Of(shape));
+    operands.push_back((mask & 1) != 0 ? Of(tail) : absent);
+    if (row_.FindOperand("bias") > 0) operands.push_back((mask & 2) != 0 ? Of(tail) : absent);
     Add(std::move(operands), {{"dims", static_cast<int64_t>(trailing)}, {"eps", 1e-5}});
   }
 
@@ -281,11 +283,15 @@ void Builder::Nn() {
   } else if (row_.family == "norm") {
     for (const auto& [shape, trailing] :
          {std::pair{Extents{6, 33}, 1}, {Extents{3, 4, 10}, 2}, {Extents{2, 1}, 1}, {Extents{0, 8}, 1}, {Extents{40, 768}, 1}}) {
-      for (int mask = 0; mask < (op == "layer_norm" ? 4 : 2); ++mask) {
+      for (int mask = 0; mask < (row_.FindOperand("bias") > 0 ? 4 : 2); ++mask) {
         AddNorm(shape, trailing, mask);
       }
     }
-    if (type_ == DType::kF32) AddNorm({2, 20000}, 1, 1);  // longer than a GPU's block holds
+    if (type_ == DType::kF32) {  // longer than a GPU's block holds: few rows in chunks, many one a block
+      AddNorm({2, 20000}, 1, 1);
+      if (op.starts_with("add_") || op.ends_with("_backward")) AddNorm({9, 16500}, 1, 0);
+    }
+    if (op.ends_with("_backward")) AddNorm({300, 40}, 1, 1);  // several blocks of rows
   } else if (op == "matmul") {
     const std::pair<Extents, Extents> shapes[] = {{{1, 1}, {1, 1}},           {{5, 7}, {7, 3}},
                                                   {{33, 17}, {17, 40}},       {{0, 4}, {4, 3}},

@@ -8,7 +8,10 @@
 // exponential and the maxima that came before the last, and by eps / 4 for each key, as sums are scaled anew for blocks of 16 keys or more; both
 // sums over n keys by n + 4 eps more. An optimiser's step is off by eps of each of its terms, propagated to first order through the root and the
 // quotient; Lion's, where the sign of its direction is open, by twice the learning rate; a norm as the root of its sum, of which squares below 2^-126 may be
-// lost. eps is of the computing type.
+// lost.
+// A normalised element of a row of n may be off by (8 + n/32) eps of (1 + the row's largest x over its deviation), and
+// what gradients are made of it by that and by the sums' bounds; sums over rows, which are of blocks of them, by (16 + rows/8) eps of the sum of magnitudes. eps
+// is of the computing type.
 #ifndef OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
 #define OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
 
@@ -61,6 +64,7 @@ bool ComputeElementwise(const OracleCall& call, Expected* e);
 bool ComputeShape(const OracleCall& call, Expected* e);
 bool ComputeReduce(const OracleCall& call, Expected* e);
 bool ComputeNn(const OracleCall& call, Expected* e);
+bool ComputeGradients(const OracleCall& call, Expected* e);
 bool ComputeAttention(const OracleCall& call, Expected* e);
 bool ComputeCreate(const OracleCall& call, Expected* e);
 bool ComputeOptim(const OracleCall& call, Expected* e);

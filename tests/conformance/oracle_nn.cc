@@ -61,12 +61,19 @@ void Softmax(const OracleCall& c, Expected* e) {
   }
 }
 
+// Of x, or of x + residual as it is stored: that sum is exact but for its rounding.
 void Norm(const OracleCall& c, Expected* e) {
-  const Tensor& x = c.In(0);
-  const bool layer = c.row->name == "layer_norm";
+  const bool residual = c.row->name.starts_with("add_"), layer = c.row->name.ends_with("layer_norm");
+  const int scales = residual ? 2 : 1;  // where weight and bias are
+  Tensor x = c.In(0);
+  if (residual) {
+    for (int64_t i = 0; i < x.elements(); ++i) x.values[i] = Rounded(x.dtype, x.values[i] + c.In(1).values[i]);
+    e->results[1].tensor.values = x.values;
+  }
   int64_t extent = 1;
   for (int a = x.rank() - static_cast<int>(c.Int(0)); a < x.rank(); ++a) extent *= x.shape[a];
   const Real eps = Eps(ComputingType(x.dtype)), n = static_cast<Real>(extent);
+  const bool weighted = c.In(scales).dtype != DType::kInvalid, biased = layer && c.In(scales + 1).dtype != DType::kInvalid;
   e->error().resize(x.elements());
   for (int64_t first = 0; first < x.elements(); first += extent) {
     Real mean = 0, square = 0, magnitude = 0;
@@ -77,8 +84,7 @@ void Norm(const OracleCall& c, Expected* e) {
     for (int64_t i = 0; i < extent; ++i) square += (x.values[first + i] - mean) * (x.values[first + i] - mean);
     const Real factor = 1 / std::sqrt(square / n + static_cast<Real>(c.Float(1)));
     for (int64_t i = 0; i < extent; ++i) {
-      const bool weighted = c.In(1).dtype != DType::kInvalid, biased = layer && c.In(2).dtype != DType::kInvalid;
-      const Real w = weighted ? c.In(1).values[i] : 1, b = biased ? c.In(2).values[i] : 0;
+      const Real w = weighted ? c.In(scales).values[i] : 1, b = biased ? c.In(scales + 1).values[i] : 0;
       const Real y = (x.values[first + i] - mean) * factor * w + b;
       e->result().values[first + i] = y;
       e->error()[first + i] = (8 + n / 32) * eps * (magnitude * factor * std::fabs(w) + std::fabs(b)) + Ulp(x.dtype, y) / 2;
@@ -166,7 +172,7 @@ bool ComputeNn(const OracleCall& c, Expected* e) {
     Matmul(c, e);
   else if (c.row->family == "softmax")
     Softmax(c, e);
-  else if (c.row->family == "norm")
+  else if (c.row->family == "norm" && !op.ends_with("_backward"))
     Norm(c, e);
   else if (op == "cross_entropy")
     CrossEntropy(c, e);

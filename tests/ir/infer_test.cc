@@ -25,13 +25,20 @@ std::string Infer(std::string_view node) {
   return message.substr(message.find(": ") + 2);
 }
 
-// The types of %0 and %1 of a node of two results, or the error without its position.
-std::string InferTwo(std::string_view node) {
-  const auto m = Parse("program @f(" + std::string(kParams) + ") -> (a, b) {\n%0, %1 = " + std::string(node) + "\nreturn %0, %1\n}", "t");
+// The types of a node's results, of which there are several, or the error without its position.
+std::string InferAll(std::string_view node, int results) {
+  std::string names, values;
+  for (int i = 0; i < results; ++i) {
+    names += (i ? ", r" : "r") + std::to_string(i);
+    values += (i ? ", %" : "%") + std::to_string(i);
+  }
+  const auto m = Parse("program @f(" + std::string(kParams) + ") -> (" + names + ") {\n" + values + " = " + std::string(node) + "\nreturn " + values + "\n}", "t");
   if (!m.ok()) return MessageOf(m.status()).substr(MessageOf(m.status()).find(": ") + 2);
-  const auto& results = m->functions[0].nodes[0].results;
-  return ToString(results[0], m->dims) + " " + ToString(results[1], m->dims);
+  std::string types;
+  for (const TensorType& t : m->functions[0].nodes[0].results) types += (types.empty() ? "" : " ") + ToString(t, m->dims);
+  return types;
 }
+std::string InferTwo(std::string_view node) { return InferAll(node, 2); }
 
 // The constraints of the node, "?a == ?b: broadcast shapes".
 std::string Constraints(std::string_view node, std::string_view results = "%0") {
@@ -215,6 +222,36 @@ TEST(Infer, Networks) {
           "cross_entropy_backward: shapes of grad and the loss differ: [8] x [?a, 8] x [3] (ranks 1 and 0)"}});
   EXPECT_EQ(Constraints("cross_entropy(%a, %i)"), "?a == 3: rows of logits and target");
   EXPECT_EQ(Constraints("matmul(%bc, %y)"), "?c == 8: inner dimensions");
+}
+
+TEST(Infer, NormsOfSums) {
+  Check({{"add_rms_norm(%x, %v)", "add_rms_norm: shapes of x and residual differ: [4, 8] x [8] (ranks 2 and 1)"},
+         {"add_rms_norm(%x, %y)", "add_rms_norm: shapes of x and residual differ: [4, 8] x [8, 3] (4 and 8)"},
+         {"add_rms_norm(%x, %h)", "add_rms_norm: operand residual: expected f32 as in x, got f16[4, 8]"},
+         {"add_rms_norm(%x, %x, %i)", "add_rms_norm: operand weight: expected f64, f32, f16, bf16, got i64[3]"},
+         {"add_rms_norm(%x, %x, %x)", "add_rms_norm: normalised extents differ: [4, 8] x [4, 8] x [4, 8] (ranks 1 and 2)"},
+         {"add_rms_norm(%x, %x) {dims = 0}", "add_rms_norm: dims: expected 1 to 2 trailing axes for f32[4, 8], got 0"},
+         {"add_layer_norm(%x, %x, _, %x)", "add_layer_norm: normalised extents differ: [4, 8] x [4, 8] x [4, 8] (ranks 1 and 2)"},
+         {"add_layer_norm(%x, %x) {eps = -1}", "add_layer_norm: eps: expected 0 or more, got -1"}});
+  for (const std::string op : {"add_rms_norm", "add_layer_norm"}) {
+    EXPECT_EQ(InferTwo(op + "(%x, %x, %v)"), "f32[4, 8] f32[4, 8]");
+    EXPECT_EQ(InferTwo(op + "(%a, %x)"), "f32[?a, 8] f32[?a, 8]");
+    EXPECT_EQ(Constraints(op + "(%a, %x)", "%0, %1"), "?a == 4: shapes of x and residual");
+  }
+  EXPECT_EQ(InferTwo("add_layer_norm(%h, %h, _, _) {dims = 2}"), "f16[4, 8] f16[4, 8]");
+}
+
+TEST(Infer, GradientsOfNorms) {
+  Check({{"rms_norm_backward(%x, %v)", "rms_norm_backward: shapes of grad and x differ: [4, 8] x [8] (ranks 2 and 1)"},
+         {"rms_norm_backward(%z, %x)", "rms_norm_backward: shapes of grad and x differ: [0, 8] x [4, 8] (0 and 4)"},
+         {"rms_norm_backward(%h, %x)", "rms_norm_backward: operand x: expected f16 as in grad, got f32[4, 8]"},
+         {"rms_norm_backward(%x, %x, %x)", "rms_norm_backward: normalised extents differ: [4, 8] x [4, 8] x [4, 8] (ranks 1 and 2)"},
+         {"layer_norm_backward(%x, %x) {dims = 3}", "layer_norm_backward: dims: expected 1 to 2 trailing axes for f32[4, 8], got 3"},
+         {"layer_norm_backward(%x, %x) {eps = nan}", "layer_norm_backward: eps: expected 0 or more, got nan"}});
+  EXPECT_EQ(InferAll("rms_norm_backward(%x, %x, %v)", 2), "f32[4, 8] f32[8]");
+  EXPECT_EQ(InferAll("layer_norm_backward(%a, %x)", 3), "f32[?a, 8] f32[8] f32[8]");
+  EXPECT_EQ(InferAll("layer_norm_backward(%h, %h) {dims = 2}", 3), "f16[4, 8] f16[4, 8] f16[4, 8]");
+  EXPECT_EQ(Constraints("rms_norm_backward(%a, %x)", "%0, %1"), "?a == 4: shapes of grad and x");
 }
 
 TEST(Infer, Attention) {

@@ -21,6 +21,7 @@ void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddReduceGpu(table, code);
   AddScanGpu(table, code);
   AddNormGpu(table, code);
+  AddNormBackwardGpu(table, code);
   AddLossGpu(table, code);
   AddOptimGpu(table, code);
 }

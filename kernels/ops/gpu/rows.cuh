@@ -182,6 +182,21 @@ OPW_DEVICE Wide<T> LoadShifted(const T* p) {
   return out;
 }
 
+// By LoadShifted, or where the address is aligned.
+template <bool kShifted, typename T>
+OPW_DEVICE Wide<T> LoadNear(const T* p) {
+  if constexpr (kShifted) return LoadShifted(p);
+  else return LoadAligned(p);
+}
+// map(element, other) of each pair of elements, rounded.
+template <typename T, typename F>
+OPW_DEVICE Wide<T> MapPairs(const Wide<T>& v, const Wide<T>& other, const F& map) {
+  ComputeOf<T> out[kPerVector<T>];
+#pragma unroll
+  for (int k = 0; k < kPerVector<T>; ++k) out[k] = map(Load(v.Get(k)), Load(other.Get(k)));
+  return RoundAll<T>(out);
+}
+
 // What maps of elements alone have beside them.
 struct NothingBeside {
   OPW_DEVICE int Get(int) const { return 0; }
@@ -224,12 +239,60 @@ struct OnChip {
     if constexpr (kIsCluster<kLanes>) ClusterWait();
 #endif
   }
+  // The row at `p` in the places where `row`, which is loaded, has its elements. Without kTrim `p` is aligned as that row is.
+  OPW_DEVICE void LoadLike(const OnChip& row, const T* p) {
+    head = row.head;
+    edge_count = row.edge_count;
+    body = row.body;
+    phase = row.phase;
+    Places([&](int i, int at) { vectors[i] = LoadNear<kTrim>(p + at); }, [&](int i, int at) { edges[i] = p[at]; });
+  }
+  // Calls vector(i, position of its first element) for the thread's vectors, and edge(i, position) for its edge elements.
+  template <typename VectorF, typename EdgeF>
+  OPW_DEVICE void Places(const VectorF& vector, const EdgeF& edge) const {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (Vector(i) < body) vector(i, head + Vector(i) * kWidth);
+    }
+#pragma unroll
+    for (int i = 0; i < kEdges; ++i) {
+      if (Edge(i) < edge_count) edge(i, EdgeAt(i));
+    }
+  }
   // Between two passes over the row: what the first computed of elements, as floats twice the registers of the row, is not kept for the second.
   OPW_DEVICE void Forget() {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
 #pragma unroll
       for (int w = 0; w < 4; ++w) vectors[i].words[w] = Opaque(vectors[i].words[w]);
+    }
+  }
+  // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in its place of `into` too. Without kTrim `other` is
+  // aligned as the row is.
+  template <typename F>
+  OPW_DEVICE void Merge(const T* other, T* into, const F& map) {
+    constexpr int kBatch = kTrim || kVectors < 2 ? 1 : 2;  // loads before stores, which the compiler moves none over; more would take registers
+    const bool aligned = Phase(into) == phase;
+    // Opaque: places are computed anew, and not kept from when the row was loaded until it is stored.
+    const int own = static_cast<int>(Opaque(static_cast<u32>(head + GroupRank<kLanes>() * kWidth))), step = GroupSize<kLanes>() * kWidth;
+#pragma unroll
+    for (int first = 0; first < kVectors; first += kBatch) {
+      Wide<T> others[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        if (Vector(first + b) < body) others[b] = LoadNear<kTrim>(other + own + (first + b) * step);
+      }
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        if (Vector(first + b) < body) {
+          vectors[first + b] = MapPairs(vectors[first + b], others[b], map);
+          StoreWide(into + own + (first + b) * step, vectors[first + b], aligned);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kEdges; ++i) {
+      if (Edge(i) < edge_count) into[EdgeAt(i)] = edges[i] = opw::Store<T>(map(opw::Load(edges[i]), opw::Load(other[EdgeAt(i)])));
     }
   }
   // Calls f(value) for the thread's elements.

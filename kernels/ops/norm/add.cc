@@ -6,7 +6,9 @@ namespace opwire::ops {
 
 void AddNorm(VariantTable& table, const Isa& isa) {
   AddNormReference(table);
+  AddNormBackwardReference(table);
   AddNormFast(table, isa);
+  AddNormBackward(table, isa);
 }
 
 }  // namespace opwire::ops

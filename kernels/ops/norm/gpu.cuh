@@ -1,4 +1,4 @@
-// layer_norm and rms_norm: of rows held in registers, of longer rows in two readings, and of few long rows split over blocks.
+// layer_norm and rms_norm, of x or of x + residual: of rows held in registers, of longer rows in two readings, and of few long rows split over blocks.
 #include "kernels/ops/gpu/chunks.cuh"
 #include "kernels/ops/norm/gpu_params.h"
 
@@ -29,9 +29,9 @@ struct Join {
   }
 };
 
-// Takes `count` vectors of elements in: their own moments first.
+// Of the elements of `count` vectors.
 template <bool kLayer, typename T>
-OPW_DEVICE void Take(Moments<ComputeOf<T>>& m, const Wide<T>* v, int count) {
+OPW_DEVICE Moments<ComputeOf<T>> MomentsOfVectors(const Wide<T>* v, int count) {
   using C = ComputeOf<T>;
   const C elements = static_cast<C>(count * kPerVector<T>);
   Moments<C> own{elements, 0, 0};
@@ -51,21 +51,53 @@ OPW_DEVICE void Take(Moments<ComputeOf<T>>& m, const Wide<T>* v, int count) {
       own.square = Fma(apart, apart, own.square);
     }
   }
-  m = Join<kLayer>()(m, own);
+  return own;
 }
 
+// What is normalised, from the element `begin` of a row on: x, or with kResidual x + residual, which is stored as it is read.
+template <typename T, bool kResidual>
+struct Input {
+  const T *x, *residual;
+  T* sum;
+  OPW_DEVICE Input(const RowsParams& p, i64 begin)
+      : x(static_cast<const T*>(p.x) + begin),
+        residual(kResidual ? static_cast<const T*>(p.residual) + begin : nullptr),
+        sum(kResidual ? static_cast<T*>(p.sum) + begin : nullptr) {}
+
+  OPW_DEVICE ComputeOf<T> One(i64 at) const {
+    if constexpr (!kResidual) return Load(x[at]);
+    else return Load(sum[at] = Store<T>(Load(x[at]) + Load(residual[at])));
+  }
+  // Of vectors of x from `at` on, `step` apart.
+  OPW_DEVICE void Complete(Wide<T>* v, int count, i64 at, i64 step) const {
+    if constexpr (kResidual) {
+      Wide<T> others[4];
+#pragma unroll
+      for (int b = 0; b < count; ++b) others[b] = LoadShifted(residual + at + b * step);
+#pragma unroll
+      for (int b = 0; b < count; ++b) {
+        v[b] = MapPairs(v[b], others[b], Sum());
+        StoreWide(sum + at + b * step, v[b], Phase(sum) == Phase(x));
+      }
+    }
+  }
+};
+
 // Of n elements, for all threads of the group.
-template <bool kLayer, int kLanes, typename T>
-OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(const T* x, i64 n) {
+template <bool kLayer, int kLanes, typename T, bool kResidual>
+OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(const Input<T, kResidual>& in, i64 n) {
   using C = ComputeOf<T>;
   Moments<C> m{0, 0, 0};
-  ForSpan<kLanes, 4, false>(
-      x, n,
+  ForSpan<kLanes, 4, false, kResidual>(
+      in.x, n,
       [&](i64 at) {
-        const C v = Load(x[at]);
+        const C v = in.One(at);
         m = Join<kLayer>()(m, kLayer ? Moments<C>{1, v, 0} : Moments<C>{1, 0, v * v});
       },
-      [&](const Wide<T>* v, int count, i64, i64) { Take<kLayer>(m, v, count); });
+      [&](Wide<T>* v, int count, i64 at, i64 step) {
+        in.Complete(v, count, at, step);
+        m = Join<kLayer>()(m, MomentsOfVectors<kLayer>(v, count));
+      });
   return GroupReduce<kLanes>(m, Join<kLayer>(), Moments<C>{0, 0, 0});
 }
 
@@ -105,18 +137,20 @@ struct Finish {
 };
 
 // Whether vectors of the rows, their weights and biases are aligned together.
-template <typename T>
+template <typename T, bool kResidual>
 OPW_DEVICE bool AllAligned(const RowsParams& p) {
-  const u64 addresses = reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.weight) | reinterpret_cast<u64>(p.bias);
+  u64 addresses = reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.weight) | reinterpret_cast<u64>(p.bias);
+  if constexpr (kResidual) addresses |= reinterpret_cast<u64>(p.residual);
   return ((addresses | static_cast<u64>(p.extent) * sizeof(T)) & 15) == 0;
 }
 
-template <typename T, bool kLayer, bool kWeight, bool kBias, int kLanes, int kVectors, bool kShifted>
+template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, int kLanes, int kVectors, bool kShifted>
 OPW_DEVICE void RowsAs(const RowsParams& p) {
   using C = ComputeOf<T>;
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
     OnChip<T, kLanes, kVectors, kShifted> x;
     x.Load(static_cast<const T*>(p.x) + row * p.extent, there ? static_cast<int>(p.extent) : 0);
+    if constexpr (kResidual) x.Merge(static_cast<const T*>(p.residual) + row * p.extent, static_cast<T*>(p.sum) + row * p.extent, Sum());
     C mean = 0, square = 0;
     if constexpr (kLayer) {
       x.Each([&](C v) { mean += v; });
@@ -129,44 +163,44 @@ OPW_DEVICE void RowsAs(const RowsParams& p) {
     x.StoreWith(static_cast<T*>(p.y) + row * p.extent, [&](int at) { return finish.Beside(at); }, [&](int at) { return finish.BesideOne(at); }, finish);
   });
 }
-template <typename T, bool kLayer, bool kWeight, bool kBias, int kLanes, int kVectors>
+template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, int kLanes, int kVectors>
 OPW_DEVICE void Rows(const RowsParams& p) {
-  if (AllAligned<T>(p)) RowsAs<T, kLayer, kWeight, kBias, kLanes, kVectors, false>(p);
-  else RowsAs<T, kLayer, kWeight, kBias, kLanes, kVectors, true>(p);
+  if (AllAligned<T, kResidual>(p)) RowsAs<T, kLayer, kWeight, kBias, kResidual, kLanes, kVectors, false>(p);
+  else RowsAs<T, kLayer, kWeight, kBias, kResidual, kLanes, kVectors, true>(p);
 }
 
-// n elements of a row, from its position `begin` on.
-template <bool kBack, typename T, bool kLayer, bool kWeight, bool kBias>
+// n elements of a row, from its position `begin` on. With kResidual their sums are stored already.
+template <bool kBack, typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual>
 OPW_DEVICE void Write(const RowsParams& p, i64 row, i64 begin, i64 n, ComputeOf<T> mean, ComputeOf<T> square) {
-  const T* const x = static_cast<const T*>(p.x) + row * p.extent + begin;
+  const T* const x = static_cast<const T*>(kResidual ? p.sum : p.x) + row * p.extent + begin;
   T* const y = static_cast<T*>(p.y) + row * p.extent + begin;
   const Finish<T, kLayer, kWeight, kBias, true> finish(p, mean, square);
   MapSpanWith<0, kBack, true>(x, y, n, [&](i64 at) { return finish.Beside(begin + at); }, [&](i64 at) { return finish.BesideOne(begin + at); }, finish);
 }
 
-template <typename T, bool kLayer, bool kWeight, bool kBias>
+template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual>
 OPW_DEVICE void StreamedRows(const RowsParams& p) {
   ForRows<0>(p.rows, [&](i64 row, bool) {
-    const Moments<ComputeOf<T>> m = MomentsOf<kLayer, 0>(static_cast<const T*>(p.x) + row * p.extent, p.extent);
-    Write<true, T, kLayer, kWeight, kBias>(p, row, 0, p.extent, m.mean, m.square);
+    const Moments<ComputeOf<T>> m = MomentsOf<kLayer, 0>(Input<T, kResidual>(p, row * p.extent), p.extent);
+    Write<true, T, kLayer, kWeight, kBias, kResidual>(p, row, 0, p.extent, m.mean, m.square);
   });
 }
 
 // Rows in chunks: a launch that folds them, and one that writes.
-template <typename T, bool kLayer>
+template <typename T, bool kLayer, bool kResidual>
 OPW_DEVICE void FoldChunks(const RowsParams& p) {
   const Chunk c = ChunkOf(p.extent, p.chunk);
   const i64 row = blockIdx.x;
-  const Moments<ComputeOf<T>> m = MomentsOf<kLayer, 0>(static_cast<const T*>(p.x) + row * p.extent + c.begin, c.size);
+  const Moments<ComputeOf<T>> m = MomentsOf<kLayer, 0>(Input<T, kResidual>(p, row * p.extent + c.begin), c.size);
   if (threadIdx.x == 0) static_cast<Moments<ComputeOf<T>>*>(p.partials)[row * p.chunks + blockIdx.y] = m;
 }
-template <typename T, bool kLayer, bool kWeight, bool kBias>
+template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual>
 OPW_DEVICE void WriteChunks(const RowsParams& p) {
   using C = ComputeOf<T>;
   const i64 row = blockIdx.x;
   const Moments<C> m = JoinChunks(static_cast<const Moments<C>*>(p.partials) + row * p.chunks, p.chunks, Join<kLayer>(), Moments<C>{0, 0, 0});
   const Chunk c = ChunkOf(p.extent, p.chunk);
-  Write<false, T, kLayer, kWeight, kBias>(p, row, c.begin, c.size, m.mean, m.square);
+  Write<false, T, kLayer, kWeight, kBias, kResidual>(p, row, c.begin, c.size, m.mean, m.square);
 }
 
 }  // namespace opw::norm

@@ -4,13 +4,15 @@
 
 namespace opw::norm {
 
-// x and y dense, as [rows, extent]; weight and bias as [extent].
+// x, y, residual and sum dense, as [rows, extent]; weight and bias as [extent].
 struct RowsParams {
   const void* x;
   void* y;
-  const void* weight;  // null: 1
-  const void* bias;    // null: 0
-  void* partials;      // Moments of each chunk of each row, where rows are split
+  const void* weight;    // null: 1
+  const void* bias;      // null: 0
+  const void* residual;  // null: x is what is normalised, not x + residual
+  void* sum;             // x + residual
+  void* partials;        // Moments of each chunk of each row, where rows are split
   double eps;
   long long rows, extent;
   long long chunks, chunk;  // of a row, and elements of each chunk but the last

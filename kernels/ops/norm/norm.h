@@ -8,8 +8,10 @@
 namespace opwire::ops {
 
 void AddNormReference(VariantTable& table);
+void AddNormBackwardReference(VariantTable& table);
 // "avx512" and "avx2".
 void AddNormFast(VariantTable& table, const Isa& isa);
+void AddNormBackward(VariantTable& table, const Isa& isa);
 
 }  // namespace opwire::ops
 

@@ -15,20 +15,50 @@ inline Mask<E> LanesBelow(int64_t n) {
   return lane < static_cast<I>(n);
 }
 
-// sum = step(sum, f(x[i])) over n elements, from `start` in every lane of four sums. The lanes are then folded pairwise.
-template <typename S, typename F, typename Step>
-inline typename Mem<S>::Compute FoldWith(const S* x, int64_t n, typename Mem<S>::Compute start, const F& f, const Step& step) {
-  using E = typename Mem<S>::Compute;
-  constexpr int kLanes = Mem<S>::kLanes, kSums = 4;
+// How a vector's elements are read and written: all of its lanes, or the first `count`.
+struct Whole {
+  template <typename S>
+  auto Load(const S* p) const {
+    return Mem<S>::Load(p);
+  }
+  template <typename S, typename V>
+  void Store(S* p, V v) const {
+    Mem<S>::Store(p, v);
+  }
+};
+struct Part {
+  int64_t count;
+  template <typename S>
+  auto Load(const S* p) const {
+    return Mem<S>::LoadN(p, count);
+  }
+  template <typename S, typename V>
+  void Store(S* p, V v) const {
+    Mem<S>::StoreN(p, v, count);
+  }
+};
+
+// Calls f(i, lanes) for the vectors of n elements that compute in E: i is the position of their first, lanes a Whole or the last one's Part.
+template <typename E, typename F>
+inline void ForVectors(int64_t n, const F& f) {
+  int64_t i = 0;
+  for (; i + Mem<E>::kLanes <= n; i += Mem<E>::kLanes) f(i, Whole());
+  if (i < n) f(i, Part{n - i});
+}
+
+// sum = step(sum, f(i, lanes)) over the vectors of n elements, from `start` in every lane of four sums. The lanes are then folded pairwise.
+template <typename E, typename F, typename Step>
+inline E FoldVectors(int64_t n, E start, const F& f, const Step& step) {
+  constexpr int kLanes = Mem<E>::kLanes, kSums = 4;
   Vec<E> sums[kSums];
   for (Vec<E>& s : sums) s = Splat(start);
   int64_t i = 0;
   for (; i + kSums * kLanes <= n; i += kSums * kLanes) {
-    for (int k = 0; k < kSums; ++k) sums[k] = step(sums[k], f(Mem<S>::Load(x + i + k * kLanes)));
+    for (int k = 0; k < kSums; ++k) sums[k] = step(sums[k], f(i + k * kLanes, Whole()));
   }
-  for (int k = 0; i + kLanes <= n; i += kLanes, k = (k + 1) % kSums) sums[k] = step(sums[k], f(Mem<S>::Load(x + i)));
+  for (int k = 0; i + kLanes <= n; i += kLanes, k = (k + 1) % kSums) sums[k] = step(sums[k], f(i, Whole()));
   if (i < n) {
-    const Vec<E> last = step(sums[kSums - 1], f(Mem<S>::LoadN(x + i, n - i)));
+    const Vec<E> last = step(sums[kSums - 1], f(i, Part{n - i}));
     sums[kSums - 1] = LanesBelow<E>(n - i) ? last : sums[kSums - 1];
   }
   Vec<E> all = step(step(sums[0], sums[1]), step(sums[2], sums[3]));
@@ -38,6 +68,11 @@ inline typename Mem<S>::Compute FoldWith(const S* x, int64_t n, typename Mem<S>:
     for (int k = 0; k < width; ++k) lanes[k] = step(Splat(lanes[k]), Splat(lanes[k + width]))[0];
   }
   return lanes[0];
+}
+// The same for f(x[i]) over n elements of x.
+template <typename S, typename F, typename Step>
+inline typename Mem<S>::Compute FoldWith(const S* x, int64_t n, typename Mem<S>::Compute start, const F& f, const Step& step) {
+  return FoldVectors(n, start, [&](int64_t i, auto lanes) { return f(lanes.Load(x + i)); }, step);
 }
 
 struct Plus {
@@ -75,10 +110,7 @@ struct Same {
 // Calls f(vector) -> vector for n elements of x and stores to y.
 template <typename S, typename F>
 inline void Map(S* y, const S* x, int64_t n, const F& f) {
-  constexpr int kLanes = Mem<S>::kLanes;
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) Mem<S>::Store(y + i, f(Mem<S>::Load(x + i)));
-  if (i < n) Mem<S>::StoreN(y + i, f(Mem<S>::LoadN(x + i, n - i)), n - i);
+  ForVectors<typename Mem<S>::Compute>(n, [&](int64_t i, auto lanes) { lanes.Store(y + i, f(lanes.Load(x + i))); });
 }
 
 }  // namespace opwire::ops::OPWIRE_ISA

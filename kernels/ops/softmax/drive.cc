@@ -8,7 +8,6 @@ namespace opwire::ops {
 namespace {
 
 constexpr int64_t kColumnBlock = 64;   // columns of a unit
-constexpr int64_t kMaxUnit = 4 << 20;  // elements of a row or of a block of columns: some milliseconds
 
 // x as [outer, extent, inner].
 struct Extents {
@@ -25,7 +24,7 @@ struct Extents {
 const char* Supports(const opw_call* c) {
   if (!AllDense(c, 1)) return "needs dense tensors";
   const Extents e(c);
-  return e.extent * e.block <= kMaxUnit ? nullptr : "an extent this long could not be stopped";
+  return e.extent * e.block <= kMaxStoppable ? nullptr : "an extent this long could not be stopped";
 }
 
 template <const SoftmaxRows& (*kRows)(), bool kLog>

@@ -1,0 +1,98 @@
+// layer_norm_backward and rms_norm_backward on GPUs: which form a call takes.
+#include <fmt/format.h>
+
+#include "kernels/ops/gpu/families.h"
+#include "kernels/ops/gpu/rows.h"
+#include "kernels/ops/norm/gpu_backward_params.h"
+#include "kernels/ops/rows.h"
+
+namespace opwire::gpu {
+namespace {
+
+constexpr std::string_view kBackwardFile = "kernels/ops/norm/gpu_backward.cuh";
+constexpr int kColumnThreads = 256, kColumnLanes = 32;
+constexpr int64_t kLeastRows = 32;  // of a block of rows whose columns are summed
+
+// grad_x, and the scale of each row in the workspace at `scales`.
+template <bool kLayer>
+Status PlanGradX(const Call& call, Plan& plan, int64_t rows, int64_t extent, int64_t scales) {
+  const DType dtype = ops::TypeOf(call.operand(1));
+  const int64_t bytes_each = DTypeBytes(dtype), compute_bytes = std::max<int64_t>(4, bytes_each);
+  const bool weighted = !ops::Absent(call.operand(2));
+  const std::string which = fmt::format("{}, {}, {}", CodeName(dtype), kLayer, weighted);
+  opw::norm::BackwardParams p{};
+  p.eps = call.attr(1).value.f;
+  p.rows = rows;
+  p.extent = extent;
+  int64_t states = 0;
+  const auto launch = [&](const std::string& body, int bound, int resident, const Grid& grid, int cluster = 1) -> Status {
+    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kBackwardFile, body, "norm::BackwardParams", bound, resident, cluster}));
+    std::vector<Field> fields = {{&p.grad, Operand(0)}, {&p.x, Operand(1)}, {&p.grad_x, Result(0)}, {&p.scales, Workspace(scales)}};
+    if (weighted) fields.push_back({&p.weight, Operand(2)});
+    if (p.chunks > 1) fields.push_back({&p.states, Workspace(states)});
+    plan.LaunchBytes(f, grid, &p, sizeof p, fields);
+    return absl::OkStatus();
+  };
+  // x and grad are held: twice the registers of a row.
+  if (const OnChipForm form = OnChipFormOf(call, rows, extent, bytes_each); form.vectors > 0) {
+    return launch(fmt::format("norm::BackwardRows<{}, {}, {}>", which, form.lanes, form.vectors), ThreadLimit(form),
+                  std::max(1, BlockTarget(form, bytes_each) / 2), {.blocks = BlocksOf(form, rows), .threads = form.threads}, form.cluster());
+  }
+  const StreamedForm form = StreamedFormOf(rows, extent, 2 * bytes_each, call.multiprocessors());
+  if (form.chunks == 1) {
+    return launch(fmt::format("norm::BackwardStreamed<{}>", which), kStreamedThreads, 1, {.blocks = form.blocks, .threads = form.threads});
+  }
+  p.chunks = form.chunks;
+  p.chunk = form.chunk;
+  states = plan.TakeWorkspace(rows * p.chunks * 5 * compute_bytes);
+  const Grid grid{.blocks = rows, .threads = form.threads, .blocks_y = p.chunks};
+  OPWIRE_RETURN_IF_ERROR(launch(fmt::format("norm::BackwardFoldChunks<{}>", which), kStreamedThreads, 1, grid));
+  return launch(fmt::format("norm::BackwardWriteChunks<{}>", which), kStreamedThreads, 1, grid);
+}
+
+template <bool kLayer>
+Status PlanBackward(const Call& call, Plan& plan) {
+  const opw_tensor& x = call.operand(1);
+  const DType dtype = ops::TypeOf(x);
+  const int64_t bytes_each = DTypeBytes(dtype), compute_bytes = std::max<int64_t>(4, bytes_each);
+  const int64_t extent = ops::ElementsFrom(x, x.rank - static_cast<int>(call.attr(0).value.i)), rows = x.elements / extent;
+  constexpr uint32_t kSums = kLayer ? 2 : 1;
+  if (rows == 0) {
+    for (uint32_t i = 1; i <= kSums; ++i) plan.Zero(Result(i), extent * bytes_each);
+    return absl::OkStatus();
+  }
+  const int64_t scales = plan.TakeWorkspace(rows * 2 * compute_bytes);
+  OPWIRE_RETURN_IF_ERROR(PlanGradX<kLayer>(call, plan, rows, extent, scales));
+
+  // Blocks of rows that fill the device, with vectors of columns where all rows are aligned alike.
+  const int64_t width = extent * bytes_each % 16 == 0 ? 16 / bytes_each : 1;
+  const int64_t tiles = BlocksFor(extent, kColumnLanes, width), wanted = std::max<int64_t>(1, int64_t{8} * call.multiprocessors() / tiles);
+  opw::norm::ColumnsParams columns{};
+  columns.rows = rows;
+  columns.extent = extent;
+  columns.each = std::max(kLeastRows, BlocksFor(rows, wanted));
+  opw::norm::SumsParams sums{};
+  sums.extent = extent;
+  sums.parts = BlocksFor(rows, columns.each);
+  const int64_t partials = plan.TakeWorkspace(sums.parts * extent * kSums * compute_bytes);
+  OPWIRE_ASSIGN_OR_RETURN(const Function fold_rows, call.code.Get({kBackwardFile, fmt::format("norm::ColumnSums<{}, {}, {}>", CodeName(dtype), kLayer, width),
+                                                                   "norm::ColumnsParams", kColumnThreads, 3}));
+  plan.Launch(fold_rows, {.blocks = tiles, .threads = kColumnThreads, .blocks_y = sums.parts}, columns,
+              {{&columns.grad, Operand(0)}, {&columns.x, Operand(1)}, {&columns.scales, Workspace(scales)}, {&columns.partials, Workspace(partials)}});
+  OPWIRE_ASSIGN_OR_RETURN(const Function fold, call.code.Get({kBackwardFile, fmt::format("norm::FoldSums<{}>", CodeName(dtype)), "norm::SumsParams", kColumnThreads}));
+  std::vector<Field> fields = {{&sums.partials, Workspace(partials)}, {&sums.grad_weight, Result(1)}};
+  if (kLayer) fields.push_back({&sums.grad_bias, Result(2)});
+  const Grid grid{.blocks = std::min<int64_t>(BlocksFor(extent, kColumnThreads), 1 << 20), .threads = kColumnThreads, .blocks_y = kSums};
+  plan.LaunchBytes(fold, grid, &sums, sizeof sums, fields);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddNormBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
+  const uint32_t flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS;
+  AddGpu(table, code, "layer_norm_backward", {.flags = flags, .plan = PlanBackward<true>});
+  AddGpu(table, code, "rms_norm_backward", {.flags = flags, .plan = PlanBackward<false>});
+}
+
+}  // namespace opwire::gpu

@@ -1,0 +1,38 @@
+// Parameters of the kernels of normalisation's gradients on GPUs, for both compilers.
+#ifndef OPWIRE_KERNELS_OPS_NORM_GPU_BACKWARD_PARAMS_H_
+#define OPWIRE_KERNELS_OPS_NORM_GPU_BACKWARD_PARAMS_H_
+
+namespace opw::norm {
+
+// grad, x and grad_x dense, as [rows, extent]; weight as [extent].
+struct BackwardParams {
+  const void* grad;
+  const void* x;
+  const void* weight;  // null: 1
+  void* grad_x;
+  void* scales;  // RowScale of each row, written
+  void* states;  // State of each chunk of each row, where rows are split
+  double eps;
+  long long rows, extent;
+  long long chunks, chunk;  // of a row, and elements of each chunk but the last
+};
+
+struct ColumnsParams {
+  const void* grad;
+  const void* x;
+  const void* scales;
+  void* partials;  // in the computing type: [weight or bias, block of rows, extent]
+  long long rows, extent;
+  long long each;  // rows of a block but the last
+};
+
+struct SumsParams {
+  const void* partials;
+  void* grad_weight;
+  void* grad_bias;  // null: not asked for
+  long long extent, parts;
+};
+
+}  // namespace opw::norm
+
+#endif  // OPWIRE_KERNELS_OPS_NORM_GPU_BACKWARD_PARAMS_H_

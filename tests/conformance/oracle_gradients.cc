@@ -1,0 +1,63 @@
+// Gradients of normalisation.
+#include <cmath>
+
+#include "tests/conformance/oracle.h"
+
+namespace opwire::conformance {
+namespace {
+
+void NormBackward(const OracleCall& c, Expected* e) {
+  const Tensor &grad = c.In(0), &x = c.In(1), &weight = c.In(2);
+  const bool layer = c.row->name == "layer_norm_backward";
+  int64_t extent = 1;
+  for (int a = x.rank() - static_cast<int>(c.Int(0)); a < x.rank(); ++a) extent *= x.shape[a];
+  const Real n = static_cast<Real>(extent), eps = Eps(ComputingType(x.dtype)), step = (8 + n / 32) * eps;
+  for (Expected::Result& r : e->results) r.error.resize(r.tensor.elements());
+  if (extent == 0) return;
+  const int64_t rows = x.elements() / extent;
+  const Real sums = (16 + static_cast<Real>(rows) / 8) * eps;
+  for (int64_t first = 0; first < x.elements(); first += extent) {
+    Real mean = 0, square = 0, most = 0, slope = 0, slopes = 0, product = 0, products = 0;
+    for (int64_t i = 0; i < extent; ++i) {
+      if (layer) mean += x.values[first + i] / n;
+      most = std::fmax(most, std::fabs(x.values[first + i]));
+    }
+    for (int64_t i = 0; i < extent; ++i) square += (x.values[first + i] - mean) * (x.values[first + i] - mean);
+    const Real factor = 1 / std::sqrt(square / n + static_cast<Real>(c.Float(1)));
+    const Real off = step * (1 + most * factor);  // of a normalised element, and relatively of the factor
+    const auto normal = [&](int64_t i) { return (x.values[first + i] - mean) * factor; };
+    const auto by_normal = [&](int64_t i) { return grad.values[first + i] * (weight.dtype == DType::kInvalid ? 1 : weight.values[i]); };
+    for (int64_t i = 0; i < extent; ++i) {
+      slope += layer ? by_normal(i) / n : 0;
+      slopes += std::fabs(by_normal(i)) / n;
+      product += by_normal(i) * normal(i) / n;
+      products += std::fabs(by_normal(i) * normal(i)) / n;
+    }
+    for (int64_t i = 0; i < extent; ++i) {
+      const Real g = by_normal(i), v = (g - slope - normal(i) * product) * factor, magnitude = std::fabs(g) + slopes + std::fabs(normal(i)) * products;
+      e->results[0].tensor.values[first + i] = v;
+      e->results[0].error[first + i] = factor * ((2 * step + off) * magnitude + off * (products + std::fabs(normal(i)) * slopes)) + Ulp(x.dtype, v) / 2;
+      const Real dy = grad.values[first + i];
+      e->results[1].tensor.values[i] += dy * normal(i);
+      e->results[1].error[i] += std::fabs(dy) * (off + sums * std::fabs(normal(i)));
+      if (!layer) continue;
+      e->results[2].tensor.values[i] += dy;
+      e->results[2].error[i] += std::fabs(dy) * sums;
+    }
+  }
+  for (size_t r = 1; r < e->results.size(); ++r) {
+    for (int64_t i = 0; i < extent; ++i) e->results[r].error[i] += Ulp(x.dtype, e->results[r].tensor.values[i]) / 2;
+  }
+}
+
+}  // namespace
+
+bool ComputeGradients(const OracleCall& c, Expected* e) {
+  if (c.row->family == "norm" && c.row->name.ends_with("_backward"))
+    NormBackward(c, e);
+  else
+    return false;
+  return true;
+}
+
+}  // namespace opwire::conformance
