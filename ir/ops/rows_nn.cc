@@ -1,4 +1,4 @@
-// Matrix products, attention and losses.
+// Matrix products, attention, rotary embedding and losses.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -90,6 +90,35 @@ OpCost AttentionCost(const CostArgs& a) {
   return {2 * queries * static_cast<double>(key[key.size() - 2]) * static_cast<double>(query.back() + value.back()), TrafficBytes(a)};
 }
 
+// x [..., S, D], and positions that broadcast to [..., S].
+Status InferRotary(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 2));
+  DimTable& dims = c.dims();
+  const TensorType& x = c.In(0);
+  const int rows = x.rank() - 1;
+  const Dim depth = x.shape.back();
+  const int64_t dim = c.Attr<int64_t>(0);
+  if (dim < 0 || dim % 2 != 0) return c.Error(fmt::format("dim: expected an even number of 0 or more, got {}", dim));
+  if (dim > 0) {
+    OPWIRE_RETURN_IF_ERROR(c.RequireAtMost(dims.Constant(dim), depth, "dim"));
+  } else if (!dims.IsConstant(depth)) {
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(dims.Mod(depth, dims.Constant(2)), dims.Constant(0), "remainder of x's last extent by 2 and 0"));
+  } else if (dims.ConstantValue(depth) % 2 != 0) {
+    return c.Error(fmt::format("dim: expected a number, as x's last extent is odd: {}", c.Print(x)));
+  }
+  const double theta = c.Attr<double>(1), scale = c.Attr<double>(3);
+  if (!std::isfinite(theta) || theta <= 0) return c.Error(fmt::format("theta: expected a finite number above 0, got {}", theta));
+  if (!std::isfinite(scale)) return c.Error(fmt::format("scale: expected a finite number, got {}", scale));
+  if (const TensorType* const positions = c.Operand(1)) {
+    if (positions->rank() > rows) return c.Error(fmt::format("operand positions: expected at most rank {}, got {}", rows, c.Print(*positions)));
+    for (int a = 0; a < positions->rank(); ++a) {
+      if (positions->shape[a] == dims.Constant(1)) continue;
+      OPWIRE_RETURN_IF_ERROR(c.RequireEqual(positions->shape[a], x.shape[a + rows - positions->rank()], "extents of positions and of x before its last"));
+    }
+  }
+  return SameAsFirst(c);
+}
+
 // Sets `loss` to the shape of a loss of these logits and targets.
 Status InferLoss(InferContext& c, int logits, int target, std::vector<Dim>* loss) {
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(logits, 2));
@@ -148,6 +177,19 @@ std::vector<OpRow> NnRows() {
                    "h / (Hq / Hkv) of key and value. The mask broadcasts to [..., Hq, Sq, Skv]: a bool says which keys take part, a number is "
                    "added. A query without keys gives zeros and -inf. Where keys take no part values must be finite. f16 and bf16 accumulate "
                    "in f32. PyTorch's is_causal is aligned to the upper left, which differs where Sq is not Skv."}),
+      Make({.name = "rotary_embedding",
+            .signature = "x: F, positions?: I -> y: F",
+            .attrs = {Optional("dim", Int(0), "How many of the leading elements of D are rotated: an even number; 0: all."),
+                      Optional("theta", 10000.0, "The base of the frequencies."),
+                      Optional("interleaved", false, "Pairs are neighbours, as in GPT-J; otherwise element i is paired with i + dim / 2, as in Llama and GPT-NeoX."),
+                      Optional("scale", 1.0, "Positions are multiplied by it."),
+                      Optional("inverse", false, "Rotates back, which undoes the rotation and is its gradient.")},
+            .infer = InferRotary,
+            .cost = PerResult(3),
+            .family = "rotary",
+            .doc = "x [..., S, D] with each pair (a, b) of a row's elements rotated to (a cos - b sin, b cos + a sin). The angle of pair i is position * scale * "
+                   "theta^(-2i / dim), computed in f32, of f64 in f64: it may be off by 2^-22 of itself, of f64 by 2^-50. positions, any integers, broadcast "
+                   "to [..., S]; absent they are 0 to S - 1 along S. Elements beyond dim are copied."}),
       Make({.name = "cross_entropy",
             .signature = "logits: F, target: I -> loss: F",
             .attrs = loss,

@@ -1,4 +1,4 @@
-// Softmax and normalisation.
+// Softmax and normalisation, and their gradients.
 #include <fmt/format.h>
 
 #include "ir/ops/rows.h"
@@ -9,6 +9,11 @@ namespace {
 Status InferSoftmax(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(c.Axis(c.Attr<int64_t>(0), c.In(0).rank(), "dim").status());
   return SameAsFirst(c);
+}
+
+Status InferSoftmaxBackward(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(c.In(0).shape, c.In(1).shape, "shapes of grad and y"));
+  return InferSoftmax(c);
 }
 
 // Of the trailing axes of operand x: the operands from `first` to `last`, where present, have their shape, which is returned.
@@ -69,6 +74,20 @@ std::vector<OpRow> NormRows() {
             .cost = PerResult(5),
             .family = "softmax",
             .doc = "x - max - log(sum(exp(x - max))) along an axis."}),
+      Make({.name = "softmax_backward",
+            .signature = "grad: F, y: F -> grad_x: F",
+            .attrs = {axis},
+            .infer = InferSoftmaxBackward,
+            .cost = PerResult(4),
+            .family = "softmax",
+            .doc = "The gradient of y = softmax(x) by x times grad, which has y's shape: y * (grad - sum(grad * y)) along an axis."}),
+      Make({.name = "log_softmax_backward",
+            .signature = "grad: F, y: F -> grad_x: F",
+            .attrs = {axis},
+            .infer = InferSoftmaxBackward,
+            .cost = PerResult(6),
+            .family = "softmax",
+            .doc = "The gradient of y = log_softmax(x) by x times grad, which has y's shape: grad - exp(y) * sum(grad) along an axis."}),
       Make({.name = "layer_norm",
             .signature = "x: F, weight?: F, bias?: F -> y: F",
             .attrs = {trailing, eps},

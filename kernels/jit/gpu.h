@@ -268,6 +268,20 @@ OPW_UNARY(Abs, fabsf, fabs)
 #undef OPW_UNARY
 OPW_DEVICE float Fma(float a, float b, float c) { return fmaf(a, b, c); }
 OPW_DEVICE double Fma(double a, double b, double c) { return fma(a, b, c); }
+OPW_DEVICE void SineAndCosine(float x, float& sine, float& cosine) {
+#ifdef OPW_EMU
+  sine = sinf(x), cosine = cosf(x);
+#else
+  sincosf(x, &sine, &cosine);
+#endif
+}
+OPW_DEVICE void SineAndCosine(double x, double& sine, double& cosine) {
+#ifdef OPW_EMU
+  sine = sin(x), cosine = cos(x);
+#else
+  sincos(x, &sine, &cosine);
+#endif
+}
 // The other one where one is NaN.
 OPW_DEVICE float Larger(float a, float b) { return fmaxf(a, b); }
 OPW_DEVICE double Larger(double a, double b) { return fmax(a, b); }

@@ -44,6 +44,7 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   ops::AddNorm(table, isa);
   ops::AddMatmul(table, isa);
   ops::AddAttention(table, isa);
+  ops::AddRotary(table, isa);
   ops::AddLoss(table, isa);
   ops::AddOptim(table, isa);
   return table;

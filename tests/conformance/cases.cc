@@ -50,6 +50,7 @@ class Builder {
   void Long();
   void Attention();
   void Optim();
+  void Rotary();
 
  private:
   // `mask`: 1 with a weight, 2 with a bias.
@@ -273,7 +274,20 @@ void Builder::Reduce() {
 
 void Builder::Nn() {
   const std::string& op = row_.name;
-  if (row_.family == "softmax") {
+  if (op.ends_with("softmax_backward")) {
+    const auto add = [&](const Extents& shape, int64_t dim) -> Case& { return Add({Of(shape), Of(shape)}, {{"dim", dim}}); };
+    for (int64_t dim : {0, 1, -1}) add({5, 17, 9}, dim);
+    for (const Extents& shape : {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000}, Extents{40, 768}}) add(shape, -1);
+    add({2, 100, 150}, 1);
+    add({3, 300, 10}, 1);
+    if (type_ == DType::kF32) add({2, 20000}, -1), add({9, 16500}, -1);  // longer than a GPU's block holds: few rows in chunks, many one a block
+    for (const int64_t dim : {0, 1}) {  // what was masked; a NaN is of its own slices only
+      Case& c = add({9, 33}, dim);
+      for (size_t i = 0; i < c.operands[1].values.size(); i += 5) c.operands[1].values[i] = op.starts_with("log") ? -INFINITY : 0;
+      c.operands[0].values[40] = NAN;
+      c.operands[1].values[70] = NAN;
+    }
+  } else if (row_.family == "softmax") {
     for (int64_t dim : {0, 1, -1}) Add({Of({5, 17, 9})}, {{"dim", dim}});
     for (const Extents& shape : {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000}}) Add({Of(shape)});
     Add({Of({9, 33}, Values::kSpecial)});
@@ -459,6 +473,37 @@ void Builder::Optim() {
   }
 }
 
+void Builder::Rotary() {
+  const Tensor absent;
+  const auto positions = [&](DType type, Extents shape, Real largest) {
+    Tensor t{type, shape, std::vector<Real>(Count(shape))};
+    for (Real& v : t.values) v = std::floor((2 * static_cast<Real>(random_() >> 11) / 0x1p53L - 1) * largest);
+    return t;
+  };
+  const auto add = [&](Extents shape, Tensor p, Attrs attrs) { Add({Of(std::move(shape)), std::move(p)}, std::move(attrs)); };
+  for (const bool interleaved : {false, true}) {
+    const auto with = [&](Attrs attrs) {
+      attrs.push_back({"interleaved", interleaved});
+      return attrs;
+    };
+    for (const bool inverse : {false, true}) {
+      add({2, 3, 5, 16}, absent, with({{"inverse", inverse}}));
+      add({2, 3, 5, 32}, positions(DType::kI64, {2, 1, 5}, 1000), with({{"inverse", inverse}, {"dim", int64_t{16}}, {"theta", 500000.0}, {"scale", -0.25}}));
+    }
+    for (const Extents& shape : {Extents{1, 2}, Extents{0, 8}, Extents{3, 0}, Extents{40, 128}, Extents{7, 38}}) add(shape, absent, with({}));
+    add({9, 7}, absent, with({{"dim", int64_t{2}}}));
+    add({9, 70}, absent, with({{"dim", int64_t{46}}}));
+    for (const Extents& shape : {Extents{}, Extents{5}, Extents{4, 1}, Extents{4, 5}, Extents{3, 1, 1}, Extents{3, 4, 5}}) {
+      add({3, 4, 5, 8}, positions(DType::kI32, shape, 4000), with({}));
+    }
+    // Any position is one; angles that f32 tells apart no more are somewhere on the circle.
+    for (const Real largest : {0x1p20L, 0x1p30L, 0x1p62L}) add({50, 24}, positions(DType::kI64, {50}, largest), with({}));
+    add({2, 16}, {DType::kI64, {2}, {-0x1p63L, 0x1p63L - 1}}, with({{"theta", 2.0}}));
+    add({2, 16}, {DType::kI32, {2}, {-0x1p31L, 0x1p31L - 1}}, with({{"theta", 1e-3}}));
+    add({2, 3, 300, 64}, absent, with({}));  // several ranges
+  }
+}
+
 }  // namespace
 
 Tensor Make(DType type, Extents shape, Values values, Random& random) {
@@ -495,7 +540,7 @@ Tensor Make(DType type, Extents shape, Values values, Random& random) {
 // Clusters of 2, 4 and 8 blocks: enough rows to fill a device with them, of which the last has a part.
 void Builder::Long() {
   for (const Extents& shape : {Extents{66, 20000}, Extents{40, 40003}, Extents{20, 131072}}) {
-    if (row_.family == "softmax") Add({Of(shape)});
+    if (row_.family == "softmax") Add(row_.operands.size() == 1 ? std::vector{Of(shape)} : std::vector{Of(shape), Of(shape)});
     if (row_.family == "norm") AddNorm(shape, 1, 1);
   }
 }
@@ -520,6 +565,8 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.Attention();
   else if (row.family == "optim")
     b.Optim();
+  else if (row.family == "rotary")
+    b.Rotary();
   else
     b.Nn();
   return b.Take();

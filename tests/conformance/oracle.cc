@@ -53,7 +53,8 @@ Expected Compute(const OracleCall& call, std::vector<Tensor> results) {
     e.results.push_back({std::move(result), {}});
   }
   if (ComputeElementwise(call, &e) || ComputeShape(call, &e) || ComputeReduce(call, &e) || ComputeNn(call, &e) ||
-      ComputeGradients(call, &e) || ComputeAttention(call, &e) || ComputeCreate(call, &e) || ComputeOptim(call, &e)) {
+      ComputeGradients(call, &e) || ComputeAttention(call, &e) || ComputeRotary(call, &e) || ComputeCreate(call, &e) ||
+      ComputeOptim(call, &e)) {
     return e;
   }
   std::fprintf(stderr, "the oracle lacks %s\n", call.row->name.c_str());

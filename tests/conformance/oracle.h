@@ -10,7 +10,8 @@
 // quotient; Lion's, where the sign of its direction is open, by twice the learning rate; a norm as the root of its sum, of which squares below 2^-126 may be
 // lost.
 // A normalised element of a row of n may be off by (8 + n/32) eps of (1 + the row's largest x over its deviation), and
-// what gradients are made of it by that and by the sums' bounds; sums over rows, which are of blocks of them, by (16 + rows/8) eps of the sum of magnitudes. eps
+// what gradients are made of it by that and by the sums' bounds; sums over rows, which are of blocks of them, by (16 + rows/8) eps of the sum of magnitudes. An
+// angle of rotary embedding may be off by 2 eps of itself, of f64 by 4, for position, frequency and product, and its sine and cosine by that (by 2 at the most) and 4 eps. eps
 // is of the computing type.
 #ifndef OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
 #define OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
@@ -66,6 +67,7 @@ bool ComputeReduce(const OracleCall& call, Expected* e);
 bool ComputeNn(const OracleCall& call, Expected* e);
 bool ComputeGradients(const OracleCall& call, Expected* e);
 bool ComputeAttention(const OracleCall& call, Expected* e);
+bool ComputeRotary(const OracleCall& call, Expected* e);
 bool ComputeCreate(const OracleCall& call, Expected* e);
 bool ComputeOptim(const OracleCall& call, Expected* e);
 

@@ -1,4 +1,5 @@
-// Gradients of normalisation.
+// Gradients of normalisation and softmax.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/conformance/oracle.h"
@@ -50,11 +51,41 @@ void NormBackward(const OracleCall& c, Expected* e) {
   }
 }
 
+void SoftmaxBackward(const OracleCall& c, Expected* e) {
+  const Tensor &grad = c.In(0), &y = c.In(1);
+  const bool log = c.row->name == "log_softmax_backward";
+  const int dim = Axis(c.Int(0), y.rank());
+  const int64_t extent = y.shape[dim];
+  int64_t inner = 1;
+  for (int a = dim + 1; a < y.rank(); ++a) inner *= y.shape[a];
+  const Real eps = Eps(ComputingType(y.dtype)), step = (8 + static_cast<Real>(extent) / 32) * eps, tiny = std::ldexp(eps, y.dtype == DType::kF64 ? -970 : -103);
+  e->error().resize(y.elements());
+  for (int64_t slice = 0; slice < y.elements() / std::max<int64_t>(1, extent); ++slice) {
+    const int64_t first = slice / inner * extent * inner + slice % inner;
+    Real sum = 0, magnitude = 0;
+    for (int64_t i = first; i < first + extent * inner; i += inner) {
+      const Real v = log ? grad.values[i] : grad.values[i] * y.values[i];
+      sum += v;
+      magnitude += std::fabs(v);
+    }
+    for (int64_t i = first; i < first + extent * inner; i += inner) {
+      const Real g = grad.values[i], v = y.values[i], p = std::exp(v), result = log ? g - p * sum : v * (g - sum);
+      e->result().values[i] = result;
+      e->error()[i] = log ? p * (step * magnitude + (2 * std::fabs(v) + 8) * eps * std::fabs(sum)) + tiny * (1 + std::fabs(sum)) + 2 * eps * std::fabs(g)
+                          : std::fabs(v) * (step * magnitude + 2 * eps * (std::fabs(g) + std::fabs(sum))) + tiny;
+      if (log && p == 0) e->error()[i] = tiny * (1 + std::fabs(sum)) + 2 * eps * std::fabs(g);  // of -inf
+      e->error()[i] += Ulp(y.dtype, result) / 2;
+    }
+  }
+}
+
 }  // namespace
 
 bool ComputeGradients(const OracleCall& c, Expected* e) {
   if (c.row->family == "norm" && c.row->name.ends_with("_backward"))
     NormBackward(c, e);
+  else if (c.row->name.ends_with("softmax_backward"))
+    SoftmaxBackward(c, e);
   else
     return false;
   return true;

@@ -170,7 +170,7 @@ bool ComputeNn(const OracleCall& c, Expected* e) {
   const std::string& op = c.row->name;
   if (op == "matmul")
     Matmul(c, e);
-  else if (c.row->family == "softmax")
+  else if (op == "softmax" || op == "log_softmax")
     Softmax(c, e);
   else if (c.row->family == "norm" && !op.ends_with("_backward"))
     Norm(c, e);

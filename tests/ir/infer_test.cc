@@ -254,6 +254,45 @@ TEST(Infer, GradientsOfNorms) {
   EXPECT_EQ(Constraints("rms_norm_backward(%a, %x)", "%0, %1"), "?a == 4: shapes of grad and x");
 }
 
+TEST(Infer, GradientsOfSoftmax) {
+  for (const std::string op : {"softmax_backward", "log_softmax_backward"}) {
+    EXPECT_EQ(Infer(op + "(%x, %x)"), "f32[4, 8]");
+    EXPECT_EQ(Infer(op + "(%a, %x) {dim = 0}"), "f32[?a, 8]");
+    EXPECT_EQ(Constraints(op + "(%a, %x)"), "?a == 4: shapes of grad and y");
+    EXPECT_EQ(Infer(op + "(%x, %y)"), op + ": shapes of grad and y differ: [4, 8] x [8, 3] (4 and 8)");
+    EXPECT_EQ(Infer(op + "(%x, %v)"), op + ": shapes of grad and y differ: [4, 8] x [8] (ranks 2 and 1)");
+    EXPECT_EQ(Infer(op + "(%x, %h)"), op + ": operand y: expected f32 as in grad, got f16[4, 8]");
+    EXPECT_EQ(Infer(op + "(%x, %x) {dim = -3}"), op + ": dim: expected -2 to 1, got -3 for [4, 8] x [4, 8]");
+    EXPECT_EQ(Infer(op + "(%s, %s)"), op + ": dim: expected no axis for rank 0, got -1 for [] x []");
+  }
+}
+
+TEST(Infer, Rotary) {
+  const std::string op = "rotary_embedding";
+  Check({{"rotary_embedding(%q4)", "f32[2, 6, 5, 8]"},
+         {"rotary_embedding(%q4, %n)", "f32[2, 6, 5, 8]"},
+         {"rotary_embedding(%q4, _) {dim = 4, theta = 500000, interleaved = true, scale = 0.25, inverse = true}", "f32[2, 6, 5, 8]"},
+         {"rotary_embedding(%y) {dim = 2}", "f32[8, 3]"},
+         {"rotary_embedding(%z)", "f32[0, 8]"},
+         {"rotary_embedding(%bc)", "f32[?b, ?c]"}});
+  for (const auto& [node, want] : {std::pair<std::string, std::string>{"(%v)", "operand x: expected rank 2 or more, got f32[8]"},
+                                   {"(%x, %x)", "operand positions: expected i64, i32, got f32[4, 8]"},
+                                   {"(%x, %j)", "operand positions: expected at most rank 1, got i32[4, 2]"},
+                                   {"(%x, %i)", "extents of positions and of x before its last differ: [4, 8] x [3] (3 and 4)"},
+                                   {"(%x) {dim = 3}", "dim: expected an even number of 0 or more, got 3"},
+                                   {"(%x) {dim = -2}", "dim: expected an even number of 0 or more, got -2"},
+                                   {"(%x) {dim = 10}", "dim: expected at most 8, got 10 in [4, 8]"},
+                                   {"(%y)", "dim: expected a number, as x's last extent is odd: f32[8, 3]"},
+                                   {"(%x) {theta = 0}", "theta: expected a finite number above 0, got 0"},
+                                   {"(%x) {theta = inf}", "theta: expected a finite number above 0, got inf"},
+                                   {"(%x) {scale = nan}", "scale: expected a finite number, got nan"}}) {
+    EXPECT_EQ(Infer(op + node), op + ": " + want) << node;
+  }
+  EXPECT_EQ(Constraints("rotary_embedding(%bc)"), "?c%2 == 0: remainder of x's last extent by 2 and 0");
+  EXPECT_EQ(Constraints("rotary_embedding(%bc) {dim = 4}"), "min(4, ?c) == 4: dim");
+  EXPECT_EQ(Constraints("rotary_embedding(%a, %i)"), "3 == ?a: extents of positions and of x before its last");
+}
+
 TEST(Infer, Attention) {
   constexpr std::string_view kOp = "scaled_dot_product_attention";
   const Case cases[] = {

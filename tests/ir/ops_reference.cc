@@ -25,6 +25,7 @@ constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {{"element
                                                                        {"norm", "Normalisation"},
                                                                        {"matmul", "Matrix products"},
                                                                        {"attention", "Attention"},
+                                                                       {"rotary", "Rotary embedding"},
                                                                        {"loss", "Losses"},
                                                                        {"optim", "Optimisers"}};
 

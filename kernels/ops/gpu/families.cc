@@ -17,7 +17,9 @@ void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddShapeGpu(table, code);
   AddMatmulGpu(table, code);
   AddAttentionGpu(table, code);
+  AddRotaryGpu(table, code);
   AddSoftmaxGpu(table, code);
+  AddSoftmaxBackwardGpu(table, code);
   AddReduceGpu(table, code);
   AddScanGpu(table, code);
   AddNormGpu(table, code);

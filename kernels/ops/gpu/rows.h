@@ -47,6 +47,12 @@ inline int64_t BlocksOf(const OnChipForm& form, int64_t rows) {
   return std::min<int64_t>((rows + each - 1) / each, INT32_MAX / blocks) * blocks;
 }
 
+// Of columns, 32 neighbours a block: more threads a column where there are few of them. Kernels are compiled for 1024.
+inline Grid ColumnGrid(int64_t columns, int64_t extent, int multiprocessors) {
+  const int threads = columns < int64_t{64} * multiprocessors && extent > 256 ? 1024 : 256;
+  return {.blocks = std::min<int64_t>(BlocksFor(columns, 32), INT32_MAX), .threads = threads};
+}
+
 inline constexpr int kStreamedThreads = 1024;
 // Of a row that is read in turns: once for what it folds to, and perhaps again.
 struct StreamedForm {

@@ -1,4 +1,4 @@
-// softmax and log_softmax of dense tensors: by rows along the last axis, by blocks of columns along others.
+// softmax, log_softmax and their gradients, of dense tensors: by rows along the last axis, by blocks of columns along others.
 #include "kernels/ops/families.h"
 #include "kernels/ops/rows.h"
 #include "kernels/ops/softmax/fast.h"
@@ -7,9 +7,8 @@
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kColumnBlock = 64;   // columns of a unit
 
-// x as [outer, extent, inner].
+// The first operand as [outer, extent, inner].
 struct Extents {
   int64_t extent, inner, block;
   explicit Extents(const opw_call* c) {
@@ -17,47 +16,68 @@ struct Extents {
     const int dim = Axis(c->attrs[0].value.i, x.rank);
     extent = x.shape[dim];
     inner = ElementsFrom(x, dim + 1);
-    block = std::min(inner, kColumnBlock);
+    block = std::min(inner, kSoftmaxColumns);
   }
 };
 
+template <int kOperands>
 const char* Supports(const opw_call* c) {
-  if (!AllDense(c, 1)) return "needs dense tensors";
+  if (!AllDense(c, kOperands)) return "needs dense tensors";
   const Extents e(c);
   return e.extent * e.block <= kMaxStoppable ? nullptr : "an extent this long could not be stopped";
 }
 
-template <const SoftmaxRows& (*kRows)(), bool kLog>
-int Run(const opw_call* c) {
+// Calls row(position of its first element, elements) for rows of neighbours, or columns(position, elements down, columns, stride) for blocks of columns.
+template <typename Row, typename Columns>
+int ForSlices(const opw_call* c, const Row& row, const Columns& columns) {
   const opw_tensor& x = Operand(c, 0);
-  const opw_tensor& y = c->results[0];
   if (x.elements == 0) return OPW_OK;
   const Extents e(c);
   if (e.inner == 1) {
-    const SoftmaxRow row = (kLog ? kRows().log_softmax : kRows().softmax)[x.dtype];
     ParallelFor(c, x.elements / e.extent, RowsPerRange(e.extent), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) row(At(y, r * e.extent), At(x, r * e.extent), e.extent);
+      for (int64_t r = begin; r < end; ++r) row(r * e.extent, e.extent);
     });
     return OPW_OK;
   }
-  const SoftmaxColumn columns = (kLog ? kRows().log_softmax_columns : kRows().softmax_columns)[x.dtype];
   const int64_t plane = e.extent * e.inner, blocks = (e.inner - 1) / e.block + 1;
   ParallelFor(c, x.elements / plane * blocks, RowsPerRange(e.extent * e.block), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
-      const int64_t j = u % blocks * e.block, at = u / blocks * plane + j;
-      columns(At(y, at), At(x, at), e.extent, std::min(e.block, e.inner - j), e.inner);
+      const int64_t j = u % blocks * e.block;
+      columns(u / blocks * plane + j, e.extent, std::min(e.block, e.inner - j), e.inner);
     }
   });
   return OPW_OK;
 }
 
+template <const SoftmaxRows& (*kRows)(), bool kLog>
+int Run(const opw_call* c) {
+  const opw_tensor &x = Operand(c, 0), &y = c->results[0];
+  const SoftmaxRow row = (kLog ? kRows().log_softmax : kRows().softmax)[x.dtype];
+  const SoftmaxColumn down = (kLog ? kRows().log_softmax_columns : kRows().softmax_columns)[x.dtype];
+  return ForSlices(
+      c, [&](int64_t at, int64_t n) { row(At(y, at), At(x, at), n); },
+      [&](int64_t at, int64_t n, int64_t columns, int64_t stride) { down(At(y, at), At(x, at), n, columns, stride); });
+}
+
+template <const SoftmaxRows& (*kRows)(), bool kLog>
+int RunBackward(const opw_call* c) {
+  const opw_tensor &grad = Operand(c, 0), &y = Operand(c, 1), &grad_x = c->results[0];
+  const SoftmaxBackwardRow row = (kLog ? kRows().log_softmax_backward : kRows().softmax_backward)[y.dtype];
+  const SoftmaxBackwardColumns down = (kLog ? kRows().log_softmax_backward_columns : kRows().softmax_backward_columns)[y.dtype];
+  return ForSlices(
+      c, [&](int64_t at, int64_t n) { row(At(grad_x, at), At(grad, at), At(y, at), n); },
+      [&](int64_t at, int64_t n, int64_t columns, int64_t stride) { down(At(grad_x, at), At(grad, at), At(y, at), n, columns, stride); });
+}
+
 template <const SoftmaxRows& (*kRows)()>
 void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
-  const uint32_t flags = OPW_DETERMINISTIC | OPW_INPLACE;
-  AddProduction(table, isa, "softmax", set, set, priority, kFloats,
-                {OPW_ABI_VERSION, flags, Supports, nullptr, nullptr, Run<kRows, false>});
-  AddProduction(table, isa, "log_softmax", set, set, priority, kFloats,
-                {OPW_ABI_VERSION, flags, Supports, nullptr, nullptr, Run<kRows, true>});
+  const auto add = [&](std::string_view op, auto supports, auto run) {
+    AddProduction(table, isa, op, set, set, priority, kFloats, {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, supports, nullptr, nullptr, run});
+  };
+  add("softmax", Supports<1>, Run<kRows, false>);
+  add("log_softmax", Supports<1>, Run<kRows, true>);
+  add("softmax_backward", Supports<2>, RunBackward<kRows, false>);
+  add("log_softmax_backward", Supports<2>, RunBackward<kRows, true>);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Rows of softmax and log_softmax, for the files built for an instruction set.
+// Rows of softmax, log_softmax and their gradients, for the files built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_SOFTMAX_FAST_H_
 #define OPWIRE_KERNELS_OPS_SOFTMAX_FAST_H_
 
@@ -13,11 +13,21 @@ using LogSumExpRow = double (*)(const void* x, int64_t n);
 using ExpRow = void (*)(void* y, const void* x, int64_t n, double log_sum, double scale);
 // The same down each of some columns: element r of column j is x[r * stride + j].
 using SoftmaxColumn = void (*)(void* y, const void* x, int64_t n, int64_t columns, int64_t stride);
+// The gradient by x of n contiguous elements, from that of y and y: y * (grad - sum(grad * y)), or of log_softmax grad - exp(y) * sum(grad). grad_x may be
+// grad or y.
+using SoftmaxBackwardRow = void (*)(void* grad_x, const void* grad, const void* y, int64_t n);
+// The same down each of some columns. REQUIRES: columns <= kSoftmaxColumns.
+using SoftmaxBackwardColumns = void (*)(void* grad_x, const void* grad, const void* y, int64_t n, int64_t columns, int64_t stride);
+inline constexpr int64_t kSoftmaxColumns = 64;
 struct SoftmaxRows {
   SoftmaxRow softmax[16];  // by element type; null: none
   SoftmaxRow log_softmax[16];
   SoftmaxColumn softmax_columns[16];
   SoftmaxColumn log_softmax_columns[16];
+  SoftmaxBackwardRow softmax_backward[16];
+  SoftmaxBackwardRow log_softmax_backward[16];
+  SoftmaxBackwardColumns softmax_backward_columns[16];
+  SoftmaxBackwardColumns log_softmax_backward_columns[16];
   LogSumExpRow log_sum_exp[16];
   ExpRow exp[16];
 };

@@ -28,10 +28,7 @@ Status PlanRows(const Call& call, Plan& plan) {
     return absl::OkStatus();
   };
   if (p.inner > 1) {
-    // More threads a column where there are few of them.
-    const int threads = p.rows < int64_t{64} * call.multiprocessors() && p.extent > 256 ? 1024 : 256;
-    const int64_t blocks = std::min<int64_t>(BlocksFor(p.rows, 32), INT32_MAX);
-    return launch(fmt::format("softmax::Columns<{}, {}>", type, kLog), 1024, 1, {.blocks = blocks, .threads = threads});
+    return launch(fmt::format("softmax::Columns<{}, {}>", type, kLog), 1024, 1, ColumnGrid(p.rows, p.extent, call.multiprocessors()));
   }
   if (const OnChipForm form = OnChipFormOf(call, p.rows, p.extent, bytes_each); form.vectors > 0) {
     return launch(fmt::format("softmax::Rows<{}, {}, {}, {}>", type, kLog, form.lanes, form.vectors), ThreadLimit(form), BlockTarget(form, bytes_each),

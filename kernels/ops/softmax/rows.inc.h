@@ -1,4 +1,4 @@
-// Softmax of a row, and of columns side by side, in the computing type. The includer defines OPWIRE_ISA.
+// Softmax and its gradient, of a row and of columns side by side, in the computing type. The includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
 #include "kernels/ops/simd/fold.h"
 #include "kernels/ops/softmax/fast.h"
@@ -84,6 +84,55 @@ void SoftmaxColumns(void* to, const void* from, int64_t n, int64_t columns, int6
   }
 }
 
+// What is summed of an element for the gradient, and what an element's gradient is of that sum.
+template <bool kLog, typename V>
+inline V Summand(V grad, V y) {
+  if constexpr (kLog) return grad;
+  else return grad * y;
+}
+template <bool kLog, typename V>
+inline V GradOf(V grad, V y, V sum) {
+  if constexpr (kLog) return grad - Exp(y) * sum;
+  else return y * (grad - sum);
+}
+
+template <typename S, bool kLog>
+void SoftmaxBackward(void* to, const void* from, const void* result, int64_t n) {
+  using E = typename Mem<S>::Compute;
+  S* const grad_x = static_cast<S*>(to);
+  const S* const grad = static_cast<const S*>(from);
+  const S* const y = static_cast<const S*>(result);
+  const Vec<E> sum = Splat(FoldVectors(n, E{0}, [&](int64_t i, auto lanes) { return Summand<kLog>(lanes.Load(grad + i), lanes.Load(y + i)); }, Plus()));
+  ForVectors<E>(n, [&](int64_t i, auto lanes) { lanes.Store(grad_x + i, GradOf<kLog>(lanes.Load(grad + i), lanes.Load(y + i), sum)); });
+}
+
+// Sums of 64 rows are added up among themselves first.
+template <typename S, bool kLog>
+void SoftmaxBackwardDown(void* to, const void* from, const void* result, int64_t n, int64_t columns, int64_t stride) {
+  using E = typename Mem<S>::Compute;
+  constexpr int64_t kRows = 64;
+  S* const grad_x = static_cast<S*>(to);
+  const S* const grad = static_cast<const S*>(from);
+  const S* const y = static_cast<const S*>(result);
+  E totals[kSoftmaxColumns] = {};
+  for (int64_t first = 0; first < n; first += kRows) {
+    E sums[kSoftmaxColumns] = {};
+    for (int64_t r = first; r < n && r < first + kRows; ++r) {
+      const int64_t row = r * stride;
+      ForVectors<E>(columns, [&](int64_t j, auto lanes) {
+        lanes.Store(sums + j, lanes.Load(sums + j) + Summand<kLog>(lanes.Load(grad + row + j), lanes.Load(y + row + j)));
+      });
+    }
+    ForVectors<E>(columns, [&](int64_t j, auto lanes) { lanes.Store(totals + j, lanes.Load(totals + j) + lanes.Load(sums + j)); });
+  }
+  for (int64_t r = 0; r < n; ++r) {
+    const int64_t row = r * stride;
+    ForVectors<E>(columns, [&](int64_t j, auto lanes) {
+      lanes.Store(grad_x + row + j, GradOf<kLog>(lanes.Load(grad + row + j), lanes.Load(y + row + j), lanes.Load(totals + j)));
+    });
+  }
+}
+
 template <typename S>
 double LogSumExp(const void* from, int64_t n) {
   using E = typename Mem<S>::Compute;
@@ -105,6 +154,10 @@ constexpr void Set(SoftmaxRows* r, int type) {
   r->log_softmax[type] = LogSoftmax<S>;
   r->softmax_columns[type] = SoftmaxColumns<S, false>;
   r->log_softmax_columns[type] = SoftmaxColumns<S, true>;
+  r->softmax_backward[type] = SoftmaxBackward<S, false>;
+  r->log_softmax_backward[type] = SoftmaxBackward<S, true>;
+  r->softmax_backward_columns[type] = SoftmaxBackwardDown<S, false>;
+  r->log_softmax_backward_columns[type] = SoftmaxBackwardDown<S, true>;
   r->log_sum_exp[type] = LogSumExp<S>;
   r->exp[type] = ExpScaled<S>;
 }

@@ -21,9 +21,10 @@ class LargeCases {
 
   std::vector<Case> Take() {
     if (row_.family == "softmax") {
-      for (const Extents& shape : kRows) Add({Of(shape)}, {{"dim", int64_t{-1}}});
-      for (const Extents& shape : kColumns) Add({Of(shape)}, {{"dim", int64_t{0}}});
-      Add({Of({64, 1024, 128})}, {{"dim", int64_t{1}}});
+      const auto add = [&](const Extents& shape, int64_t dim) { Add(std::vector(row_.operands.size(), Of(shape)), {{"dim", dim}}); };
+      for (const Extents& shape : kRows) add(shape, -1);
+      for (const Extents& shape : kColumns) add(shape, 0);
+      add({64, 1024, 128}, 1);
     } else if (row_.family == "norm") {
       for (const Extents& shape : kRows) Norm(shape);
     } else if (row_.family == "reduce") {
@@ -42,6 +43,10 @@ class LargeCases {
       for (const int64_t queries : {1, 4096}) Add({Of({2, 32, queries, 128}), Of({2, 8, 4096, 128}), Of({2, 8, 4096, 128}), {}}, {{"causal", true}});
     } else if (row_.family == "optim") {
       Optim();
+    } else if (row_.family == "rotary") {
+      for (const bool interleaved : {false, true}) {
+        for (const int64_t queries : {1, 4096}) Add({Of({2, 32, queries, 128}), {DType::kI64, {2, 1, queries}, {}}}, {{"interleaved", interleaved}});
+      }
     } else if (row_.name == "embedding") {
       Add({Of({50257, 4096}), {DType::kI64, {8192}, {}}}, {});
     } else if (row_.name == "add") {
