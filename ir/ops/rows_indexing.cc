@@ -66,6 +66,14 @@ Status InferEmbedding(InferContext& c) {
   return absl::OkStatus();
 }
 
+Status InferEmbeddingBackward(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(c.RequireRank(0, c.In(1).rank() + 1));
+  const std::span<const Dim> grad = c.In(0).shape;
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(grad.first(grad.size() - 1), c.In(1).shape, "extents of grad before its last and of indices"));
+  c.Result(0).shape = {c.Attr<Dim>(0), grad.back()};
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<OpRow> IndexingRows() {
@@ -126,6 +134,18 @@ std::vector<OpRow> IndexingRows() {
             .cost = MoveCost,
             .family = kFamily,
             .doc = "The rows of weight [V, D] that index, in [-V, V), names."}),
+      Make({.name = "embedding_backward",
+            .signature = "grad: F, indices: I -> grad_weight: F",
+            .attrs = {Required("rows", AttrKind::kDim, "How many rows the weight has: V.")},
+            .domains = {{"indices", Domain::kIndex}},
+            .infer = InferEmbeddingBackward,
+            .cost =
+                [](const CostArgs& a) {
+                  return OpCost{Elements(a.operands[0]), TrafficBytes(a)};
+                },
+            .family = kFamily,
+            .doc = "The gradient of embedding(weight [V, D], indices) by its weight, times grad [..., D]: row v is the sum of the rows of grad where indices, in "
+                   "[-V, V), names v, in order of their positions."}),
   };
 }
 

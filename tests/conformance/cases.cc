@@ -170,6 +170,19 @@ void Builder::Indexing() {
         Add({Of({9, 33}, Values::kSpecial), Indices(index, {5, 6}, 9, bad)});
         Add({Of({9, 1}), Indices(index, {0}, 9)});
         Add({Of({50, 100}), Indices(index, {700}, 50, bad)});
+      } else if (op == "embedding_backward") {
+        const auto add = [&](Extents places, int64_t rows, int64_t columns, int wrong) {
+          Extents grad = places;
+          grad.push_back(columns);
+          Case& c = Add({Of(std::move(grad)), Indices(index, std::move(places), rows, wrong)});
+          c.attrs = {{"rows", c.dims->Constant(rows)}};
+        };
+        add({5, 6}, 9, 33, bad);
+        add({}, 9, 1, bad);
+        add({0}, 9, 5, 0);
+        add({700}, 50, 104, bad);
+        add({2500}, 3, 8, bad);   // several batches of indices, many of a row
+        add({20}, 4, 2100, bad);  // several blocks of columns
       } else if (op == "gather") {
         for (int64_t dim : {0, -1})
           Add({Of({5, 6}, Values::kSpecial), Indices(index, {4, 6}, dim == 0 ? 5 : 6, bad)}, {{"dim", dim}});

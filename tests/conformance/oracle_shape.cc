@@ -41,6 +41,15 @@ void Cat(const OracleCall& c, Expected* e) {
   }
 }
 
+// The error of sums of so many terms: each addition is rounded to the computing type, the sum once to the result's.
+void AllowSums(DType type, const std::vector<Real>& magnitude, const std::vector<Real>& terms, Expected* e) {
+  const DType computing = ComputingType(type);
+  e->error().resize(terms.size());
+  for (size_t i = 0; i < terms.size(); ++i) {
+    e->error()[i] = terms[i] * Ulp(computing, magnitude[i]) + (computing == type ? 0 : Ulp(type, e->result().values[i]) / 2);
+  }
+}
+
 void ScatterAdd(const OracleCall& c, Expected* e) {
   const Tensor &x = c.In(0), &places = c.In(1), &src = c.In(2);
   const int dim = Axis(c.Int(0), x.rank());
@@ -61,13 +70,23 @@ void ScatterAdd(const OracleCall& c, Expected* e) {
     magnitude[flat] += std::fabs(v);
     terms[flat] += 1;
   }
-  if (!floats) return;
-  e->error().resize(sums.size());
-  // Each addition is rounded to the computing type, the sum once to the result's.
-  const DType computing = ComputingType(x.dtype);
-  for (size_t i = 0; i < sums.size(); ++i) {
-    e->error()[i] = terms[i] * Ulp(computing, magnitude[i]) + (computing == x.dtype ? 0 : Ulp(x.dtype, sums[i]) / 2);
+  if (floats) AllowSums(x.dtype, magnitude, terms, e);
+}
+
+void EmbeddingBackward(const OracleCall& c, Expected* e) {
+  const Tensor &grad = c.In(0), &places = c.In(1);
+  std::vector<Real>& sums = e->result().values;
+  const int64_t rows = e->result().shape[0], columns = e->result().shape[1];
+  std::vector<Real> magnitude(sums.size(), 0), terms(sums.size(), 0);
+  for (int64_t n = 0; n < places.elements(); ++n) {
+    const int64_t at = Checked(places.values[n], rows, 1, n, e);
+    for (int64_t j = 0; j < columns && at >= 0; ++j) {
+      sums[at * columns + j] += grad.values[n * columns + j];
+      magnitude[at * columns + j] += std::fabs(grad.values[n * columns + j]);
+      terms[at * columns + j] += 1;
+    }
   }
+  AllowSums(grad.dtype, magnitude, terms, e);
 }
 
 }  // namespace
@@ -75,7 +94,7 @@ void ScatterAdd(const OracleCall& c, Expected* e) {
 bool ComputeShape(const OracleCall& c, Expected* e) {
   if (c.row->family != "shape") return false;
   const std::string& op = c.row->name;
-  e->exact_zeros = op != "scatter_add";
+  e->exact_zeros = op != "scatter_add" && op != "embedding_backward";
   const Tensor& x = c.operands[0];
   const int rank = x.rank();
   if (op == "reshape") {
@@ -133,6 +152,8 @@ bool ComputeShape(const OracleCall& c, Expected* e) {
     });
   } else if (op == "scatter_add") {
     ScatterAdd(c, e);
+  } else if (op == "embedding_backward") {
+    EmbeddingBackward(c, e);
   } else if (op == "choose") {
     const int64_t count = static_cast<int64_t>(c.operands.size()) - 1;
     for (int64_t i = 0; i < e->result().elements(); ++i) {

@@ -150,7 +150,15 @@ TEST(Infer, Indexing) {
          {"one_hot(%j) {classes = ?c, dtype = bool}", "bool[4, 2, ?c]"},
          {"one_hot(%n) {classes = 3}", "f32[3]"},
          {"embedding(%x, %j)", "f32[4, 2, 8]"},
-         {"embedding(%v, %j)", "embedding: operand weight: expected rank 2, got f32[8]"}});
+         {"embedding(%v, %j)", "embedding: operand weight: expected rank 2, got f32[8]"},
+         {"embedding_backward(%x, %i) {rows = 9}", "embedding_backward: extents of grad before its last and of indices differ: [4, 8] x [3] (4 and 3)"},
+         {"embedding_backward(%v, %n) {rows = ?b}", "f32[?b, 8]"},
+         {"embedding_backward(%x, %n) {rows = 9}", "embedding_backward: operand grad: expected rank 1, got f32[4, 8]"},
+         {"embedding_backward(%x, %x) {rows = 9}", "embedding_backward: operand indices: expected i64, i32, got f32[4, 8]"},
+         {"embedding_backward(%i, %i) {rows = 9}", "embedding_backward: operand grad: expected f64, f32, f16, bf16, got i64[3]"},
+         {"embedding_backward(%a, %i)", "embedding_backward: attribute rows (dim) is missing"},
+         {"embedding_backward(%a, %i) {rows = 9}", "f32[9, 8]"}});
+  EXPECT_EQ(Constraints("embedding_backward(%a, %i) {rows = 9}"), "?a == 3: extents of grad before its last and of indices");
   EXPECT_EQ(Infer("gather(%y, %j) {dim = 1}"), "f32[4, 2]");
   EXPECT_EQ(Infer("scatter_add(%y, %j, %y) {dim = 0}"), "f32[8, 3]");
   EXPECT_EQ(Infer("gather(%z, %j) {dim = 1}"), "gather: index's extents beside dim: expected at most 0, got 4 in [0, 8] x [4, 2]");

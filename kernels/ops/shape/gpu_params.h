@@ -38,6 +38,15 @@ struct ScatterParams {
   Axes<3, 16> axes;                            // of a column: in index, src and sums
 };
 
+// y[r] = the sum of grad[n] over the positions n that index says r for; dense.
+struct EmbeddingBackwardParams {
+  const void* grad;   // [positions, columns]
+  const void* index;  // [positions]
+  void* y;            // [rows, columns]
+  Reporter reporter;
+  long long positions, rows, columns;
+};
+
 // Between elements and what they compute in.
 struct ConvertParams {
   const void* x;

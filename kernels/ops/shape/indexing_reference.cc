@@ -46,6 +46,34 @@ int SelectAlong(const opw_call* c, int dim) {
 int IndexSelect(const opw_call* c) { return SelectAlong(c, Axis(c->attrs[0].value.i, Operand(c, 0).rank)); }
 int Embedding(const opw_call* c) { return SelectAlong(c, 0); }
 
+// In order of the index, in f64 in the workspace, and rounded once.
+int PrepareEmbeddingBackward(const opw_call* c, void**, int64_t* workspace_bytes) {
+  *workspace_bytes = c->results[0].elements * static_cast<int64_t>(sizeof(double));
+  return OPW_OK;
+}
+
+int EmbeddingBackward(const opw_call* c) {
+  const opw_tensor &grad = Operand(c, 0), &index = Operand(c, 1), &y = c->results[0];
+  const int64_t rows = y.shape[0], columns = y.shape[1];
+  double* const sums = static_cast<double*>(c->workspace);
+  VisitType(TypeOf(y), [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    if constexpr (std::is_floating_point_v<ComputeOf<T>>) {
+      ParallelFor(c, columns, std::max<int64_t>(1, kReferenceGrain / std::max<int64_t>(1, rows + index.elements)), [&](int64_t begin, int64_t end) {
+        for (int64_t j = begin; j < end; ++j) {
+          for (int64_t r = 0; r < rows; ++r) sums[r * columns + j] = 0;
+          for (int64_t n = 0; n < index.elements && !StoppedAt(c, n); ++n) {
+            const int64_t at = CheckedIndex(c, 1, OffsetOf(index, n), n, rows);
+            if (at >= 0) sums[at * columns + j] += static_cast<double>(Load<T>(grad.data, OffsetOf(grad, n * columns + j)));
+          }
+          for (int64_t r = 0; r < rows && !StoppedAt(c, r); ++r) Store<T>(y.data, OffsetOf(y, r * columns + j), sums[r * columns + j]);
+        }
+      });
+    }
+  });
+  return OPW_OK;
+}
+
 int Gather(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
   const opw_tensor& index = Operand(c, 1);
@@ -167,6 +195,7 @@ void AddIndexingReference(VariantTable& table) {
   add("choose", Choose);
   add("one_hot", OneHot);
   add("embedding", Embedding);
+  AddReference(table, "embedding_backward", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, PrepareEmbeddingBackward, nullptr, EmbeddingBackward});
 }
 
 }  // namespace opwire::ops

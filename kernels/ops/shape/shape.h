@@ -9,7 +9,7 @@ namespace opwire::ops {
 
 // reshape, permute, expand, cat, tile, slice.
 void AddMoveReference(VariantTable& table);
-// index_select, gather, scatter_add, choose, one_hot, embedding.
+// index_select, gather, scatter_add, choose, one_hot, embedding, embedding_backward.
 void AddIndexingReference(VariantTable& table);
 // "generic": reshape, cat, slice and tile of dense tensors.
 void AddCopies(VariantTable& table, const Isa& isa);
@@ -19,6 +19,9 @@ void AddPermute(VariantTable& table, const Isa& isa);
 void AddIndexing(VariantTable& table, const Isa& isa);
 // "generic": scatter_add.
 void AddScatterAdd(VariantTable& table, const Isa& isa);
+
+// "generic": embedding_backward of dense tensors.
+void AddEmbeddingBackward(VariantTable& table, const Isa& isa);
 
 }  // namespace opwire::ops
 

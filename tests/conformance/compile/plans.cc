@@ -49,6 +49,9 @@ class LargeCases {
       }
     } else if (row_.name == "embedding") {
       Add({Of({50257, 4096}), {DType::kI64, {8192}, {}}}, {});
+    } else if (row_.name == "embedding_backward") {
+      Add({Of({8192, 4096}), {DType::kI64, {8192}, {}}}, {});
+      cases_.back().attrs = {{"rows", cases_.back().dims->Constant(50257)}};
     } else if (row_.name == "add") {
       Add({Of({1 << 20, 1 << 16}), Of({1 << 20, 1})}, {});  // more steps than 2^31
     }
