@@ -10,7 +10,7 @@ namespace opwire::gpu {
 namespace {
 
 constexpr std::string_view kBackwardFile = "kernels/ops/norm/gpu_backward.cuh";
-constexpr int kColumnThreads = 256, kColumnLanes = 32;
+constexpr int kThreads = opw::norm::kColumnLanes * opw::norm::kColumnSlices;
 constexpr int64_t kLeastRows = 32;  // of a block of rows whose columns are summed
 
 // grad_x, and the scale of each row in the workspace at `scales`.
@@ -66,7 +66,7 @@ Status PlanBackward(const Call& call, Plan& plan) {
 
   // Blocks of rows that fill the device, with vectors of columns where all rows are aligned alike.
   const int64_t width = extent * bytes_each % 16 == 0 ? 16 / bytes_each : 1;
-  const int64_t tiles = BlocksFor(extent, kColumnLanes, width), wanted = std::max<int64_t>(1, int64_t{8} * call.multiprocessors() / tiles);
+  const int64_t tiles = BlocksFor(extent, opw::norm::kColumnLanes, width), wanted = std::max<int64_t>(1, int64_t{8} * call.multiprocessors() / tiles);
   opw::norm::ColumnsParams columns{};
   columns.rows = rows;
   columns.extent = extent;
@@ -76,13 +76,13 @@ Status PlanBackward(const Call& call, Plan& plan) {
   sums.parts = BlocksFor(rows, columns.each);
   const int64_t partials = plan.TakeWorkspace(sums.parts * extent * kSums * compute_bytes);
   OPWIRE_ASSIGN_OR_RETURN(const Function fold_rows, call.code.Get({kBackwardFile, fmt::format("norm::ColumnSums<{}, {}, {}>", CodeName(dtype), kLayer, width),
-                                                                   "norm::ColumnsParams", kColumnThreads, 3}));
-  plan.Launch(fold_rows, {.blocks = tiles, .threads = kColumnThreads, .blocks_y = sums.parts}, columns,
+                                                                   "norm::ColumnsParams", kThreads, 3}));
+  plan.Launch(fold_rows, {.blocks = tiles, .threads = kThreads, .blocks_y = sums.parts}, columns,
               {{&columns.grad, Operand(0)}, {&columns.x, Operand(1)}, {&columns.scales, Workspace(scales)}, {&columns.partials, Workspace(partials)}});
-  OPWIRE_ASSIGN_OR_RETURN(const Function fold, call.code.Get({kBackwardFile, fmt::format("norm::FoldSums<{}>", CodeName(dtype)), "norm::SumsParams", kColumnThreads}));
+  OPWIRE_ASSIGN_OR_RETURN(const Function fold, call.code.Get({kBackwardFile, fmt::format("norm::FoldSums<{}>", CodeName(dtype)), "norm::SumsParams", kThreads}));
   std::vector<Field> fields = {{&sums.partials, Workspace(partials)}, {&sums.grad_weight, Result(1)}};
   if (kLayer) fields.push_back({&sums.grad_bias, Result(2)});
-  const Grid grid{.blocks = std::min<int64_t>(BlocksFor(extent, kColumnThreads), 1 << 20), .threads = kColumnThreads, .blocks_y = kSums};
+  const Grid grid{.blocks = std::min<int64_t>(BlocksFor(extent, kThreads), 1 << 20), .threads = kThreads, .blocks_y = kSums};
   plan.LaunchBytes(fold, grid, &sums, sizeof sums, fields);
   return absl::OkStatus();
 }

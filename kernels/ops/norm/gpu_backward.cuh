@@ -210,8 +210,6 @@ OPW_DEVICE void BackwardWriteChunks(const BackwardParams& p) {
 
 // ---- Sums over rows
 
-inline constexpr int kColumnLanes = 32, kColumnSlices = 8;  // of a block: threads beside each other, and rows at a time
-
 // Block y's rows: for columns, kWidth to a thread, the sums of grad * normalised x and with kLayer of grad.
 template <typename T, bool kLayer, int kWidth>
 OPW_DEVICE void ColumnSums(const ColumnsParams& p) {

@@ -17,6 +17,8 @@ struct BackwardParams {
   long long chunks, chunk;  // of a row, and elements of each chunk but the last
 };
 
+// Of a block that adds columns up: threads beside each other, and rows at a time.
+inline constexpr int kColumnLanes = 32, kColumnSlices = 8;
 struct ColumnsParams {
   const void* grad;
   const void* x;
