@@ -410,9 +410,9 @@ void Builder::Attention() {
   Add({std::move(q), std::move(k), Of(steep.v), absent});
 }
 
-// Lists of odd sizes, of more tensors than a launch takes, of several chunks, of one.
+// Lists of odd sizes, of several chunks, of one tensor, without elements, of more tensors than a launch takes.
 void Builder::Optim() {
-  const std::vector<std::vector<Extents>> all = {{{7}, {0}, {}, {33, 40}, {1}, {2, 0, 3}, {4099}}, {{20483}, {8192}}, {{16}}, std::vector<Extents>(100, {3, 5})};
+  const std::vector<std::vector<Extents>> all = {{{7}, {0}, {}, {33, 40}, {1}, {2, 0, 3}, {4099}}, {{20483}, {8192}}, {{16}}, {{0}, {2, 0}}, std::vector<Extents>(100, {3, 5})};
   const std::string& op = row_.name;
   const auto add = [&](std::vector<std::vector<Tensor>> lists, const std::vector<Tensor>& others, const Attrs& attrs) {
     std::vector<Tensor> operands;
@@ -443,7 +443,7 @@ void Builder::Optim() {
       for (const bool special : {false, true}) {
         std::vector<Tensor> xs = list(shapes, type_);
         const Real bad = op == "scale" ? Largest(type_) : NAN;  // times 3 it is no longer finite
-        if (special) xs.back().values.back() = bad;
+        if (special && !xs.back().values.empty()) xs.back().values.back() = bad;
         std::vector<Tensor> others;
         if (op == "scale") others.push_back(Scalar(DType::kF32, special ? 3 : 0.3L));
         add({std::move(xs)}, others, {});

@@ -127,12 +127,15 @@ class Generator {
     // Lists of one node are of one length, and their values at one place of one shape: rules that ask for it are met.
     const uint32_t places = 1 + static_cast<uint32_t>(Below(3));
     std::vector<ValueId> first;
+    static const std::vector<Dim> kNoExtents;  // of what optimisers have beside lists
     std::vector<std::pair<std::string, DType>> bound;
     for (const OperandSpec& spec : row.operands) {
       const uint32_t count = spec.variadic ? places : 1;
       for (uint32_t i = 0; i < count; ++i) {
         const auto it = std::find_if(bound.begin(), bound.end(), [&](const auto& b) { return b.first == spec.type; });
-        const std::vector<Dim>* const like = spec.variadic && first.size() == places ? &types_[first[i]].shape : nullptr;
+        const std::vector<Dim>* const like = spec.variadic && first.size() == places    ? &types_[first[i]].shape
+                                             : !spec.variadic && row.family == "optim" ? &kNoExtents
+                                                                                        : nullptr;
         ValueId v =
             spec.optional && Chance(40) ? kAbsent : RandomOperand(row, spec, it == bound.end() ? DType::kInvalid : it->second, like);
         if (v == kAbsent && !spec.optional) return false;
@@ -177,7 +180,9 @@ class Generator {
         if (spec.name == "dim" && rank > 0) return static_cast<int64_t>(Below(2 * rank)) - rank;
         if (spec.name == "dims" || spec.name == "step") return static_cast<int64_t>(1 + Below(2));
         return static_cast<int64_t>(Below(10));
-      case AttrKind::kFloat: return spec.name == "eps" ? 1e-5 : RandomFloat();
+      case AttrKind::kFloat:
+        if (spec.name.starts_with("beta") || spec.name == "momentum" || spec.name == "weight_decay") return static_cast<double>(Below(10)) / 10;
+        return spec.name == "eps" ? 1e-5 : RandomFloat();
       case AttrKind::kBool: return Chance(50);
       case AttrKind::kString: return std::get<std::string>(*spec.fallback);
       case AttrKind::kDType: return RandomDType();
