@@ -180,6 +180,7 @@ void Builder::Indexing() {
         add({5, 6}, 9, 33, bad);
         add({}, 9, 1, bad);
         add({0}, 9, 5, 0);
+        add({4}, 0, 5, 0);
         add({700}, 50, 104, bad);
         add({2500}, 3, 8, bad);   // several batches of indices, many of a row
         add({20}, 4, 2100, bad);  // several blocks of columns

@@ -77,6 +77,7 @@ void EmbeddingBackward(const OracleCall& c, Expected* e) {
   const Tensor &grad = c.In(0), &places = c.In(1);
   std::vector<Real>& sums = e->result().values;
   const int64_t rows = e->result().shape[0], columns = e->result().shape[1];
+  if (sums.empty()) return;  // nothing is read
   std::vector<Real> magnitude(sums.size(), 0), terms(sums.size(), 0);
   for (int64_t n = 0; n < places.elements(); ++n) {
     const int64_t at = Checked(places.values[n], rows, 1, n, e);

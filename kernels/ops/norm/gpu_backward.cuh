@@ -54,15 +54,15 @@ template <typename T, bool kWeight, bool kShifted>
 struct Beside {
   using C = ComputeOf<T>;
   const T *grad, *weight;
-  struct Slopes {
+  struct Vectors {
     Wide<T> grad, weight;
     OPW_DEVICE C Get(int k) const { return kWeight ? Load(grad.Get(k)) * Load(weight.Get(k)) : Load(grad.Get(k)); }
   };
-  OPW_DEVICE Slopes At(i64 at) const { return With(LoadNear<kShifted>(grad + at), at); }
+  OPW_DEVICE Vectors At(i64 at) const { return With(LoadNear<kShifted>(grad + at), at); }
   OPW_DEVICE C OneAt(i64 at) const { return OneWith(grad[at], at); }
   // The same where the gradient is at hand.
-  OPW_DEVICE Slopes With(const Wide<T>& g, i64 at) const {
-    Slopes out{g, {}};
+  OPW_DEVICE Vectors With(const Wide<T>& g, i64 at) const {
+    Vectors out{g, {}};
     if constexpr (kWeight) out.weight = LoadNear<kShifted>(weight + at);
     return out;
   }

@@ -56,6 +56,7 @@ int EmbeddingBackward(const opw_call* c) {
   const opw_tensor &grad = Operand(c, 0), &index = Operand(c, 1), &y = c->results[0];
   const int64_t rows = y.shape[0], columns = y.shape[1];
   double* const sums = static_cast<double*>(c->workspace);
+  if (y.elements == 0) return OPW_OK;
   VisitType(TypeOf(y), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (std::is_floating_point_v<ComputeOf<T>>) {
