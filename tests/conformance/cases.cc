@@ -413,7 +413,7 @@ void Builder::Attention() {
 
 // Lists of odd sizes, of several chunks, of one tensor, without elements, of more tensors than a launch takes.
 void Builder::Optim() {
-  const std::vector<std::vector<Extents>> all = {{{7}, {0}, {}, {33, 40}, {1}, {2, 0, 3}, {4099}}, {{20483}, {8192}}, {{16}}, {{0}, {2, 0}}, std::vector<Extents>(100, {3, 5})};
+  const std::vector<std::vector<Extents>> all = {{{7}, {0}, {}, {33, 40}, {1}, {2, 0, 3}, {515}}, {{20483}, {8192}}, {{16}}, {{0}, {2, 0}}, std::vector<Extents>(100, {3, 5})};
   const std::string& op = row_.name;
   const auto add = [&](std::vector<std::vector<Tensor>> lists, const std::vector<Tensor>& others, const Attrs& attrs) {
     std::vector<Tensor> operands;
@@ -479,7 +479,7 @@ void Builder::Optim() {
     for (const std::vector<Extents>& shapes : all) step(shapes, state, 3, absent, no, ways.back());
     for (const Attrs& attrs : ways) {
       for (const int64_t number : {1, 2, 100000}) {
-        if (number == 1 || stepped) step({{70}, {2048}}, state, number, Scalar(DType::kF32, 4), absent, attrs);
+        if (number == 1 || stepped) step({{70}, {256}}, state, number, Scalar(DType::kF32, 4), absent, attrs);
       }
       step(all[0], state, 5, Scalar(DType::kF32, 3), yes, attrs);
       for (const Real bad : {static_cast<Real>(NAN), static_cast<Real>(INFINITY)}) step({{40}, {9}}, state, 1, absent, absent, attrs, bad);

@@ -61,13 +61,16 @@ void Softmax(const OracleCall& c, Expected* e) {
   }
 }
 
+// The sum of two elements, rounded once; long double would round that of f64 twice.
+Real RoundedSum(DType type, Real a, Real b) { return type == DType::kF64 ? static_cast<Real>(static_cast<double>(a) + static_cast<double>(b)) : Rounded(type, a + b); }
+
 // Of x, or of x + residual as it is stored: that sum is exact but for its rounding.
 void Norm(const OracleCall& c, Expected* e) {
   const bool residual = c.row->name.starts_with("add_"), layer = c.row->name.ends_with("layer_norm");
   const int scales = residual ? 2 : 1;  // where weight and bias are
   Tensor x = c.In(0);
   if (residual) {
-    for (int64_t i = 0; i < x.elements(); ++i) x.values[i] = Rounded(x.dtype, x.values[i] + c.In(1).values[i]);
+    for (int64_t i = 0; i < x.elements(); ++i) x.values[i] = RoundedSum(x.dtype, x.values[i], c.In(1).values[i]);
     e->results[1].tensor.values = x.values;
   }
   int64_t extent = 1;
