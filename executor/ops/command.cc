@@ -125,6 +125,7 @@ class Builder {
     if (!runs) return end(entry->built ? "built" : "cached", "compiled; nothing here runs it");
     TrialOptions trial{.device = flags_.device, .check = {.thorough = !flags_.quick, .measure = !flags_.quick, .seed = flags_.seed}, .seconds = kTrialSeconds};
     const auto report = TryKernel(op.folder, variant.name, entry->object, trial);
+    if (absl::IsInternal(report.status())) return end("failed", MessageOf(report.status()));  // the machine's affair, not the kernel's
     jit::Verdict verdict{.tried = true, .failure = report.ok() ? "" : MessageOf(report.status()), .deaths = entry->verdict.deaths};
     if (Status s = cache_->SetVerdict(entry->key, verdict); !s.ok()) fmt::print(stderr, "{}\n", MessageOf(s));
     if (!report.ok()) return end("failed", MessageOf(report.status()));
