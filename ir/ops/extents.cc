@@ -1,6 +1,8 @@
 // Shapes to names and back.
 #include "ir/ops/extents.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ir/ops/names.h"
