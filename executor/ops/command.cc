@@ -84,9 +84,7 @@ class Builder {
     }
     json variants = json::array();
     for (const OpVariantSpec& variant : op->variants) {
-      std::vector<std::string> backends = variant.backends;
-      if (own_ == "emu" && variant.Serves("emu")) backends.push_back("emu");
-      for (const std::string& backend : backends) {
+      for (const std::string& backend : variant.BackendsFor(own_)) {
         std::vector<std::string> archs = ArchsOf(backend, flags_.all);
         if (backend == own_ && std::ranges::find(archs, own_arch_) == archs.end()) archs = {own_arch_};
         for (const std::string& arch : archs) {

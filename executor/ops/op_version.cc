@@ -80,8 +80,7 @@ StatusOr<std::shared_ptr<OpVersion>> OpSource::ReadFiles(const std::string& fold
   const OpManifest& op = *version->manifest;
   OPWIRE_ASSIGN_OR_RETURN(version->reference, ReferenceProgram::Make(op.declaration, op.row, op.reference, op.folder + "/reference", builtin_, when, /*wide=*/false, options_.device));
   for (const OpVariantSpec& spec : op.variants) {
-    for (const std::string& backend : spec.backends) version->variants.push_back(NewBuilt(spec, backend));
-    if (backend_ == "emu" && spec.Serves("emu")) version->variants.push_back(NewBuilt(spec, "emu"));
+    for (const std::string& backend : spec.BackendsFor(backend_)) version->variants.push_back(NewBuilt(spec, backend));
   }
   return version;
 }

@@ -8,6 +8,7 @@
 #include "ir/base/element.h"
 #include "ir/text/text.h"
 #include "kernels/select/failure.h"
+#include "kernels/select/key_types.h"
 
 namespace opwire {
 namespace {
@@ -186,11 +187,7 @@ opw_kernel ReferenceProgram::kernel() const {
 
 const ReferenceProgram::Form* ReferenceProgram::FormOf(const opw_call* call) const {
   for (Form& form : forms_) {
-    bool matches = true;
-    const auto check = [&](const std::string& type, const opw_tensor& t) { matches = matches && static_cast<DType>(t.dtype) == TypeIn(form.types, type); };
-    for (size_t i = 0; i < row_.operands.size(); ++i) check(row_.operands[i].type, call->operands[call->starts[i]]);
-    for (size_t r = 0; r < row_.results.size(); ++r) check(row_.results[r].type, call->results[r]);
-    if (!matches) continue;
+    if (!HasTypes(call, row_, form.types)) continue;
     if (!form.planned) (void)Plan(form);  // why not stands in the form
     return &form;
   }

@@ -336,6 +336,12 @@ bool OpVariantSpec::Serves(std::string_view backend) const {
   return std::ranges::find(backends, backend) != backends.end();
 }
 
+std::vector<std::string> OpVariantSpec::BackendsFor(std::string_view own) const {
+  std::vector<std::string> all = backends;
+  if (own == "emu" && Serves(own)) all.emplace_back(own);
+  return all;
+}
+
 StatusOr<std::vector<std::string>> FormulaNames(const OpManifest& op) {
   OPWIRE_ASSIGN_OR_RETURN(std::vector<std::string> names, ExtentNames(op.declaration));
   std::ranges::replace(names, std::string("..."), std::string(kLeadingExtent));

@@ -68,6 +68,8 @@ struct OpVariantSpec {
 
   // "emu" runs what is for cuda or hip.
   bool Serves(std::string_view backend) const;
+  // Those that it is built for where kernels run on `own`: its own list, and the emulator where that is asked for.
+  std::vector<std::string> BackendsFor(std::string_view own) const;
 };
 
 // Extents by name, and attributes that are not at their defaults. "..." stands for leading extents.

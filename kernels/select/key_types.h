@@ -1,8 +1,10 @@
-// The element types by which a row's variants are told apart.
+// The element types by which a row's variants and calls are told apart.
 #ifndef OPWIRE_KERNELS_SELECT_KEY_TYPES_H_
 #define OPWIRE_KERNELS_SELECT_KEY_TYPES_H_
 
 #include "ir/ops/catalogue.h"
+#include "ir/ops/type_binding.h"
+#include "kernels/abi.h"
 
 namespace opwire {
 
@@ -12,6 +14,15 @@ inline DTypeSet KeyTypesOf(const OpRow& row) {
   DTypeSet types;
   for (const OperandSpec& o : row.operands) types = types | row.TypesOf(o.type);
   return types.Empty() ? kAll : types;
+}
+
+// Whether a call has the types that the row's variables stand for. REQUIRES: a row without lists.
+inline bool HasTypes(const opw_call* call, const OpRow& row, const TypeBinding& types) {
+  bool has = true;
+  const auto check = [&](const std::string& type, const opw_tensor& t) { has = has && static_cast<DType>(t.dtype) == TypeIn(types, type); };
+  for (size_t i = 0; i < row.operands.size(); ++i) check(row.operands[i].type, call->operands[call->starts[i]]);
+  for (size_t r = 0; r < row.results.size(); ++r) check(row.results[r].type, call->results[r]);
+  return has;
 }
 
 }  // namespace opwire

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "ir/ops/extents.h"
 #include "ir/ops/type_binding.h"
@@ -12,6 +12,7 @@
 #include "kernels/jit/gpu_unit.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/gpu/plan.h"
+#include "kernels/select/key_types.h"
 
 namespace opwire::gpu {
 namespace {
@@ -39,7 +40,7 @@ class LoadedKernel final : public Planner, public UserKernel {
     return absl::OkStatus();
   }
 
-  opw_kernel kernel() const override { return Planner::kernel(OPW_CONTIGUOUS | (variant_.deterministic ? OPW_DETERMINISTIC : 0u)); }
+  opw_kernel kernel() const override { return Planner::kernel(OPW_CONTIGUOUS | (variant_.deterministic ? uint32_t{OPW_DETERMINISTIC} : 0u)); }
 
   const char* Supports(const opw_call* c) const override { return BindingOf(c) < bindings_.size() ? nullptr : "it has no such types"; }
 
@@ -92,13 +93,8 @@ class LoadedKernel final : public Planner, public UserKernel {
  private:
   // bindings_.size(): none is of the call's types.
   size_t BindingOf(const opw_call* c) const {
-    for (size_t b = 0; b < bindings_.size(); ++b) {
-      bool matches = true;
-      for (size_t i = 0; i < op_.row.operands.size(); ++i) matches &= static_cast<DType>(ops::Operand(c, static_cast<int>(i)).dtype) == TypeIn(bindings_[b], op_.row.operands[i].type);
-      for (size_t r = 0; r < op_.row.results.size(); ++r) matches &= static_cast<DType>(c->results[r].dtype) == TypeIn(bindings_[b], op_.row.results[r].type);
-      if (matches) return b;
-    }
-    return bindings_.size();
+    const auto it = std::ranges::find_if(bindings_, [&](const TypeBinding& types) { return HasTypes(c, op_.row, types); });
+    return static_cast<size_t>(it - bindings_.begin());
   }
 
   // What formulas are over.
