@@ -63,8 +63,7 @@ CoreTest::CoreTest() {
   auto device = OpenDevice(spec ? spec : "cpu", {});
   EXPECT_TRUE(device.ok()) << device.status();
   device_ = *std::move(device);
-  const char* const worker = std::getenv("OPWIRE_TEST_WORKER");
-  variants_ = BuildVariantTable(*device_, {.worker = worker ? worker : "/proc/self/exe"});
+  variants_ = BuildVariantTable(*device_, {.worker = OPWIRE_EXECUTOR});
   options_.executor_id = "e1";
   options_.incarnation = 7;
   options_.run_endpoint = "ipc:///nowhere";

@@ -355,7 +355,7 @@ TEST_F(TensorsTest, WrongPutsTakeNothing) {
   EXPECT_EQ(put([](fb::PutT& p) { p.type->shape = {-2}; }), kInvalid);
   EXPECT_EQ(put([](fb::PutT& p) { p.type->shape.assign(17, 1); }), kInvalid);
   EXPECT_EQ(put([](fb::PutT& p) { p.type->shape = {65536, 65536, 65536, 65536}; }), kInvalid);
-  EXPECT_EQ(put([](fb::PutT& p) { p.type->shape = {65536, 65536}; p.bytes_follow = false; }), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(put([](fb::PutT& p) { p.type->shape = {65536, 65536, 65536}; p.bytes_follow = false; }), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(put([](fb::PutT&) {}, ""), kInvalid);
 }
 
