@@ -38,13 +38,14 @@ OpCost MatmulCost(const CostArgs& a) {
   return {2 * k * Elements(z), TrafficBytes(a)};
 }
 
-// query [..., Hq, Sq, D], key [..., Hkv, Skv, D], value [..., Hkv, Skv, Dv] and a mask that broadcasts to [..., Hq, Sq, Skv].
-Status InferAttention(InferContext& c) {
-  const TensorType &query = c.In(0), &key = c.In(1), &value = c.In(2);
+// query [..., Hq, Sq, D], key [..., Hkv, Skv, D] and value [..., Hkv, Skv, Dv], which are the operands from `first` on, and a mask that broadcasts to
+// [..., Hq, Sq, Skv].
+Status CheckAttention(InferContext& c, int first, int mask_at) {
+  const TensorType &query = c.In(first), &key = c.In(first + 1), &value = c.In(first + 2);
   const int rank = query.rank(), heads = rank - 3, rows = rank - 2, columns = rank - 1;
-  OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 3));
-  OPWIRE_RETURN_IF_ERROR(c.RequireRank(1, rank));
-  OPWIRE_RETURN_IF_ERROR(c.RequireRank(2, rank));
+  OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(first, 3));
+  OPWIRE_RETURN_IF_ERROR(c.RequireRank(first + 1, rank));
+  OPWIRE_RETURN_IF_ERROR(c.RequireRank(first + 2, rank));
   for (int a = 0; a < heads; ++a) {
     OPWIRE_RETURN_IF_ERROR(c.RequireEqual(query.shape[a], key.shape[a], "batch extents of query and key"));
     OPWIRE_RETURN_IF_ERROR(c.RequireEqual(key.shape[a], value.shape[a], "batch extents of key and value"));
@@ -61,7 +62,7 @@ Status InferAttention(InferContext& c) {
     }
     if (!known) OPWIRE_RETURN_IF_ERROR(c.RequireEqual(dims.Mod(hq, hkv), dims.Constant(0), "remainder of query's heads by key's and 0"));
   }
-  if (const TensorType* const mask = c.Operand(3)) {
+  if (const TensorType* const mask = c.Operand(mask_at)) {
     if (mask->dtype != DType::kBool && mask->dtype != query.dtype) {
       return c.Error(fmt::format("operand mask: expected bool or {} as in query, got {}", DTypeName(query.dtype), c.Print(*mask)));
     }
@@ -75,10 +76,34 @@ Status InferAttention(InferContext& c) {
   }
   if (c.Attr<int64_t>(1) < 0) return c.Error(fmt::format("window: expected 0 or more, got {}", c.Attr<int64_t>(1)));
   if (!std::isfinite(c.Attr<double>(2))) return c.Error(fmt::format("scale: expected a finite number, got {}", c.Attr<double>(2)));
-  c.Result(0).shape = query.shape;
-  c.Result(0).shape.back() = value.shape.back();
-  c.Result(1).shape.assign(query.shape.begin(), query.shape.end() - 1);
-  c.Result(1).dtype = query.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  return absl::OkStatus();
+}
+
+DType LogSumExpType(DType type) { return type == DType::kF64 ? DType::kF64 : DType::kF32; }
+
+Status InferAttention(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(CheckAttention(c, 0, 3));
+  c.Result(0).shape = c.In(0).shape;
+  c.Result(0).shape.back() = c.In(2).shape.back();
+  c.Result(1).shape.assign(c.In(0).shape.begin(), c.In(0).shape.end() - 1);
+  c.Result(1).dtype = LogSumExpType(c.In(0).dtype);
+  return absl::OkStatus();
+}
+
+// grad and output [..., Hq, Sq, Dv], query, key, value, logsumexp [..., Hq, Sq] and a mask.
+Status InferAttentionBackward(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(CheckAttention(c, 1, 6));
+  const TensorType &query = c.In(1), &log_sum = c.In(5);
+  std::vector<Dim> output = query.shape;
+  output.back() = c.In(3).shape.back();
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(c.In(0).shape, output, "grad and what attention gives"));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(c.In(4).shape, output, "output and what attention gives"));
+  output.pop_back();
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(log_sum.shape, output, "logsumexp and query before its last extent"));
+  if (log_sum.dtype != LogSumExpType(query.dtype)) {
+    return c.Error(fmt::format("operand logsumexp: expected {}, got {}", DTypeName(LogSumExpType(query.dtype)), c.Print(log_sum)));
+  }
+  for (int r = 0; r < 3; ++r) c.Result(r).shape = c.In(r + 1).shape;
   return absl::OkStatus();
 }
 
@@ -88,6 +113,14 @@ OpCost AttentionCost(const CostArgs& a) {
   if (query.size() < 3) return {0, TrafficBytes(a)};
   const double queries = Elements({query.data(), query.size() - 1});
   return {2 * queries * static_cast<double>(key[key.size() - 2]) * static_cast<double>(query.back() + value.back()), TrafficBytes(a)};
+}
+
+// Five products, as if no key were masked.
+OpCost AttentionBackwardCost(const CostArgs& a) {
+  const Shape &query = a.operands[1], &key = a.operands[2], &value = a.operands[3];
+  if (query.size() < 3) return {0, TrafficBytes(a)};
+  const double queries = Elements({query.data(), query.size() - 1});
+  return {2 * queries * static_cast<double>(key[key.size() - 2]) * static_cast<double>(3 * query.back() + 2 * value.back()), TrafficBytes(a)};
 }
 
 // x [..., S, D], and positions that broadcast to [..., S].
@@ -149,6 +182,11 @@ std::vector<OpRow> NnRows() {
   const std::vector<AttrSpec> loss = {
       Optional("reduction", std::string("mean"), "\"mean\" over the targets not ignored, \"sum\", or \"none\"."),
       Optional("ignore_index", Int(-100), "A target of this value counts for nothing.")};
+  const std::vector<AttrSpec> attention = {
+      Optional("causal", false, "Query i sees key j where j <= i + Skv - Sq: aligned to the lower right."),
+      Optional("window", Int(0),
+               "Query i sees key j where j > i + Skv - Sq - window: its own position and those to the left of it, window in all; 0: no such bound."),
+      Optional("scale", 0.0, "The factor of the products of query and key; 0: 1 / sqrt(D).")};
   const std::vector<std::pair<std::string_view, Domain>> target = {{"target", Domain::kIndexOrIgnore}};
   return {
       Make({.name = "matmul",
@@ -164,11 +202,7 @@ std::vector<OpRow> NnRows() {
                 "The matrix product of the last two axes; those before broadcast. f16 and bf16 accumulate in f32; integers wrap."}),
       Make({.name = "scaled_dot_product_attention",
             .signature = "query: F, key: F, value: F, mask?: M -> output: F, logsumexp: W",
-            .attrs = {Optional("causal", false, "Query i sees key j where j <= i + Skv - Sq: aligned to the lower right."),
-                      Optional("window", Int(0),
-                               "Query i sees key j where j > i + Skv - Sq - window: its own position and those to the left of it, "
-                               "window in all; 0: no such bound."),
-                      Optional("scale", 0.0, "The factor of the products of query and key; 0: 1 / sqrt(D).")},
+            .attrs = attention,
             .infer = InferAttention,
             .cost = AttentionCost,
             .family = "attention",
@@ -176,7 +210,17 @@ std::vector<OpRow> NnRows() {
                    "Dv], and the logarithm of the softmax's denominator, [..., Hq, Sq], in f32, of f64 in f64. Head h of query meets head "
                    "h / (Hq / Hkv) of key and value. The mask broadcasts to [..., Hq, Sq, Skv]: a bool says which keys take part, a number is "
                    "added. A query without keys gives zeros and -inf. Where keys take no part values must be finite. f16 and bf16 accumulate "
-                   "in f32. PyTorch's is_causal is aligned to the upper left, which differs where Sq is not Skv."}),
+                   "in f32; their weights may be rounded to the type before they meet value. PyTorch's is_causal is aligned to the upper left, which differs where Sq is not Skv."}),
+      Make({.name = "scaled_dot_product_attention_backward",
+            .signature = "grad: F, query: F, key: F, value: F, output: F, logsumexp: W, mask?: M -> grad_query: F, grad_key: F, grad_value: F",
+            .attrs = attention,
+            .infer = InferAttentionBackward,
+            .cost = AttentionBackwardCost,
+            .family = "attention",
+            .doc = "The gradients of scaled_dot_product_attention's output by query, key and value. output and logsumexp are what it gave: with weights P = "
+                   "exp(scale * query key^T + mask - logsumexp) and dS = P * (grad value^T - sum(grad * output, -1)), grad_value is P^T grad, grad_query "
+                   "scale * dS key and grad_key scale * dS^T query, the last two sums over the heads that share a key's. Keys that take no part get nothing. "
+                   "f16 and bf16 accumulate in f32; their P and dS may be rounded to the type before they are multiplied further."}),
       Make({.name = "rotary_embedding",
             .signature = "x: F, positions?: I -> y: F",
             .attrs = {Optional("dim", Int(0), "How many of the leading elements of D are rotated: an even number; 0: all."),

@@ -364,7 +364,19 @@ void Builder::Attention() {
     return Sizes{{batch, hq, sq, d}, {batch, hkv, skv, d}, {batch, hkv, skv, dv}};
   };
   const Tensor absent;
-  const auto add = [&](const Sizes& s, Tensor mask, Attrs attrs) { Add({Of(s.q), Of(s.k), Of(s.v), std::move(mask)}, std::move(attrs)); };
+  const bool backward = row_.name == "scaled_dot_product_attention_backward";
+  const auto add = [&](const Sizes& s, Tensor mask, Attrs attrs) -> void {
+    if (!backward) return void(Add({Of(s.q), Of(s.k), Of(s.v), std::move(mask)}, std::move(attrs)));
+    Extents output = s.q;
+    output.back() = s.v.back();
+    Tensor log_sum = Of(type_ == DType::kF64 ? DType::kF64 : DType::kF32, {s.q.begin(), s.q.end() - 1});
+    // As of queries that see no key.
+    const int64_t queries = log_sum.shape.back(), blind = attrs.empty() || attrs[0].name != "causal" ? 0 : queries - s.k[s.k.size() - 2];
+    for (size_t i = 0; i < log_sum.values.size(); ++i) {
+      if (static_cast<int64_t>(i) % queries < blind) log_sum.values[i] = -INFINITY;
+    }
+    Add({Of(output), Of(s.q), Of(s.k), Of(s.v), Of(output), std::move(log_sum), std::move(mask)}, std::move(attrs));
+  };
   // Of each kind of mask, some rows of which exclude every key.
   const auto excluding = [&](Extents shape, bool boolean) {
     Tensor mask = Of(boolean ? DType::kBool : type_, std::move(shape));
@@ -401,6 +413,11 @@ void Builder::Attention() {
       add(sizes(2, 4, 2, 5, 9, 8, 8), excluding(shape, boolean), {});
     }
     add(sizes(2, 4, 2, 66, 80, 16, 16), excluding({2, 1, 66, 80}, boolean), {{"causal", true}});
+  }
+  if (backward) {  // a NaN in a query spoils its own gradient and those of the keys that it sees
+    add(sizes(1, 2, 2, 4, 70, 8, 3), absent, {});
+    cases_.back().operands[1].values[3] = NAN;
+    return;
   }
   // Large scores that grow with the key, so that each block has a new maximum; a NaN makes its query's results NaN.
   const Sizes steep = sizes(1, 1, 1, 4, 300, 2, 3);

@@ -1,4 +1,4 @@
-// Attention.
+// Attention and its gradient.
 #include <cmath>
 
 #include "tests/conformance/oracle.h"
@@ -14,8 +14,9 @@ struct Seen {
 
 class Attention {
  public:
-  explicit Attention(const OracleCall& c)
-      : q_(c.In(0)), k_(c.In(1)), v_(c.In(2)), mask_(c.In(3)), rank_(q_.rank()), causal_(c.Bool(0)), window_(c.Int(1)), scale_(c.Float(2)) {
+  // Query, key and value are the operands from `first` on.
+  Attention(const OracleCall& c, int first, int mask)
+      : c_(c), q_(c.In(first)), k_(c.In(first + 1)), v_(c.In(first + 2)), mask_(c.In(mask)), rank_(q_.rank()), causal_(c.Bool(0)), window_(c.Int(1)), scale_(c.Float(2)) {
     if (scale_ == 0) scale_ = 1 / std::sqrt(std::fmax(static_cast<Real>(q_.shape.back()), 1));
     eps_ = Eps(ComputingType(q_.dtype));
   }
@@ -40,7 +41,7 @@ class Attention {
         const Real v = v_.values[seen[j].at * columns + l];
         sum += p[j] * v;
         magnitude += (p[j] + tiny) * std::fabs(v);
-        error += p[j] * relative[j] * std::fabs(v);
+        error += (p[j] * relative[j] + Rounding(p[j])) * std::fabs(v);
       }
       const Real y = sum / total;
       e->results[0].tensor.values[row * columns + l] = y;
@@ -52,7 +53,44 @@ class Attention {
     e->results[1].error[row] = seen.empty() ? 0 : off / total + (terms + 8 + 2 * std::fabs(most) + 2 * std::log(total)) * eps_;
   }
 
+  // Adds what that query gives to the gradients' sums, and to their errors.
+  void QueryBackward(const Extents& index, int64_t row, Expected* e) const {
+    const Tensor &grad = c_.In(0), &output = c_.In(4);
+    const int64_t depth = q_.shape.back(), value_depth = v_.shape.back();
+    const Real log_sum = c_.In(5).values[row], dot = (static_cast<Real>(value_depth) + 4) * eps_;
+    const Real terms = 2 * (static_cast<Real>(q_.shape[rank_ - 2]) * std::fmax(1, static_cast<Real>(q_.shape[rank_ - 3])) + static_cast<Real>(k_.shape[rank_ - 2]) + 8) * eps_;
+    Real delta = 0, delta_size = 0;
+    for (int64_t l = 0; l < value_depth; ++l) {
+      const Real product = grad.values[row * value_depth + l] * output.values[row * value_depth + l];
+      delta += product;
+      delta_size += std::fabs(product);
+    }
+    const auto add = [&](int result, int64_t at, Real value, Real error) {
+      e->results[static_cast<size_t>(result)].tensor.values[at] += value;
+      e->results[static_cast<size_t>(result)].error[at] += error;
+    };
+    for (const Seen& s : SeenBy(index, row)) {
+      const Real p = std::exp(s.score - log_sum), p_off = p * (s.error + (2 * std::fabs(s.score - log_sum) + 2 * std::fabs(log_sum) + 16) * eps_) + Rounding(p);
+      Real product = 0, size = delta_size;
+      for (int64_t l = 0; l < value_depth; ++l) {
+        const Real g = grad.values[row * value_depth + l], v = v_.values[s.at * value_depth + l];
+        product += g * v;
+        size += std::fabs(g * v);
+        add(2, s.at * value_depth + l, p * g, (p_off + terms * p) * std::fabs(g));
+      }
+      const Real slope = p * (product - delta), slope_off = p_off * std::fabs(product - delta) + p * dot * size + Rounding(slope), scale = std::fabs(scale_);
+      for (int64_t l = 0; l < depth; ++l) {
+        const Real q = q_.values[row * depth + l], k = k_.values[s.at * depth + l];
+        add(0, row * depth + l, scale_ * slope * k, scale * (slope_off + terms * std::fabs(slope)) * std::fabs(k));
+        add(1, s.at * depth + l, scale_ * slope * q, scale * (slope_off + terms * std::fabs(slope)) * std::fabs(q));
+      }
+    }
+  }
+
  private:
+  // What rounding to a narrow element type may take from a factor of the second product.
+  Real Rounding(Real factor) const { return ComputingType(q_.dtype) == q_.dtype ? 0 : Ulp(q_.dtype, factor) / 2; }
+
   std::vector<Seen> SeenBy(const Extents& index, int64_t row) const {
     const int64_t keys = k_.shape[rank_ - 2], depth = q_.shape.back(), own = index.back() + keys - q_.shape[rank_ - 2];
     Extents key(index.begin(), index.end() - 1), score = index;
@@ -78,6 +116,7 @@ class Attention {
     return seen;
   }
 
+  const OracleCall& c_;
   const Tensor &q_, &k_, &v_, &mask_;
   const int rank_;
   const bool causal_;
@@ -88,12 +127,19 @@ class Attention {
 }  // namespace
 
 bool ComputeAttention(const OracleCall& c, Expected* e) {
-  if (c.row->name != "scaled_dot_product_attention") return false;
+  if (c.row->family != "attention") return false;
   for (Expected::Result& r : e->results) r.error.resize(r.tensor.elements());
-  const Attention attention(c);
-  const Extents& queries = e->results[1].tensor.shape;
+  const bool backward = c.row->name == "scaled_dot_product_attention_backward";
+  const Attention attention(c, backward ? 1 : 0, backward ? 6 : 3);
+  const Extents queries = backward ? c.In(5).shape : e->results[1].tensor.shape;
   Extents index(queries.size(), 0);
-  for (int64_t row = 0; row < Count(queries); ++row, NextIndex(queries, &index)) attention.Query(index, row, e);
+  for (int64_t row = 0; row < Count(queries); ++row, NextIndex(queries, &index)) {
+    if (backward) attention.QueryBackward(index, row, e);
+    else attention.Query(index, row, e);
+  }
+  for (size_t r = 0; backward && r < 3; ++r) {
+    for (int64_t i = 0; i < e->results[r].tensor.elements(); ++i) e->results[r].error[i] += Ulp(c.In(1).dtype, e->results[r].tensor.values[i]) / 2 + std::ldexp(Eps(ComputingType(c.In(1).dtype)), -100);
+  }
   return true;
 }
 

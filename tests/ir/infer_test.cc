@@ -15,7 +15,8 @@ constexpr std::string_view kParams =
     "%i: i64[3], %j: i32[4, 2], %n: i64[], %t: bool[4, 8], %k: u64[2], %k3: u64[3], %h: f16[4, 8], %e: f8e4m3[4], %r4: f32[2, 1, "
     "4, 8], "
     "%q: i8:q8_0[4, 32], %q4: f32[2, 6, 5, 8], %k4: f32[2, 3, 7, 8], %v4: f32[2, 3, 7, 4], %q0: f32[2, 0, 5, 8], %k0: f32[2, 0, 7, 8], %v0: f32[2, 0, 7, 4], "
-    "%qs: f32[?b, ?c, 5, 8], %ks: f32[?b, ?a, ?k, 8], %m: bool[6, 5, 7], %ms: bool[?a, 1, 5, 7], %r5: f32[2, 2, 6, 5, 7], %d4: f64[2, 3, 7, 8], %d2: f64[4, 8], %nb: bool[]";
+    "%qs: f32[?b, ?c, 5, 8], %ks: f32[?b, ?a, ?k, 8], %m: bool[6, 5, 7], %ms: bool[?a, 1, 5, 7], %r5: f32[2, 2, 6, 5, 7], %d4: f64[2, 3, 7, 8], %d2: f64[4, 8], %nb: bool[], "
+    "%o4: f32[2, 6, 5, 4], %l4: f32[2, 6, 5], %l8: f64[2, 6, 5]";
 
 // The type of %0, or the error without its position.
 std::string Infer(std::string_view node) {
@@ -334,6 +335,17 @@ TEST(Infer, Attention) {
     std::string got = InferTwo(std::string(kOp) + "(" + std::string(c.node));
     if (got.starts_with(kOp)) got.erase(0, kOp.size() + 2);
     EXPECT_EQ(got, c.want) << c.node;
+  }
+  const std::string backward = "scaled_dot_product_attention_backward";
+  for (const Case& c : {Case{"(%o4, %q4, %k4, %v4, %o4, %l4)", "f32[2, 6, 5, 8] f32[2, 3, 7, 8] f32[2, 3, 7, 4]"},
+                        {"(%o4, %q4, %k4, %v4, %o4, %l4, %m)", "f32[2, 6, 5, 8] f32[2, 3, 7, 8] f32[2, 3, 7, 4]"},
+                        {"(%q4, %q4, %k4, %v4, %o4, %l4)", ": grad and what attention gives differ: [2, 6, 5, 8] x [2, 6, 5, 8] x [2, 3, 7, 8] x [2, 3, 7, 4] x ... (8 and 4)"},
+                        {"(%o4, %q4, %k4, %v4, %q4, %l4)", ": output and what attention gives differ: [2, 6, 5, 4] x [2, 6, 5, 8] x [2, 3, 7, 8] x [2, 3, 7, 4] x ... (8 and 4)"},
+                        {"(%o4, %q4, %k4, %v4, %o4, %x)", ": logsumexp and query before its last extent differ: [2, 6, 5, 4] x [2, 6, 5, 8] x [2, 3, 7, 8] x [2, 3, 7, 4] x ... (ranks 2 and 3)"},
+                        {"(%o4, %q4, %k4, %v4, %o4, %l8)", ": operand logsumexp: expected f32, got f64[2, 6, 5]"},
+                        {"(%o4, %q4, %k4, %v4, %o4, %l4, %h)", ": operand mask: expected bool or f32 as in query, got f16[4, 8]"}}) {
+    const std::string got = InferAll(backward + std::string(c.node), 3);
+    EXPECT_EQ(got.starts_with(backward) ? got.substr(backward.size()) : got, c.want) << c.node;
   }
   EXPECT_EQ(Constraints("scaled_dot_product_attention(%q4, %k4, %v4, %ms)", "%0, %1"), "?a == 2: extents of mask and the scores");
   EXPECT_EQ(Constraints("scaled_dot_product_attention(%qs, %ks, %ks)", "%0, %1"), "?c%?a == 0: remainder of query's heads by key's and 0");

@@ -96,7 +96,8 @@ class Generator {
     // Logits and targets, which ops of random shapes would seldom meet.
     AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(3), m_.dims.Constant(4)}}, ParamMode::kIn);
     AddParam({.dtype = DType::kI64, .shape = {m_.dims.Constant(3)}}, ParamMode::kIn);
-    AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(4)}}, ParamMode::kIn);  // queries, keys and values
+    AddParam({.dtype = DType::kF32, .shape = HeadShape()}, ParamMode::kIn);  // queries, keys and values
+    AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(2), m_.dims.Constant(3)}}, ParamMode::kIn);  // and their logsumexp
     for (int i = 0; i < o_.params; ++i) {
       TensorType type{.dtype = RandomDType(), .shape = RandomShape()};
       if (Small(type)) AddParam(std::move(type), o_.inouts && Chance(30) ? ParamMode::kInout : ParamMode::kIn);
@@ -123,11 +124,15 @@ class Generator {
     return fit.empty() ? kAbsent : Pick(fit);
   }
 
+  std::vector<Dim> HeadShape() { return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(4)}; }
+
   bool RandomOperands(const OpRow& row, Node* node) {
     // Lists of one node are of one length, and their values at one place of one shape: rules that ask for it are met.
     const uint32_t places = 1 + static_cast<uint32_t>(Below(3));
     std::vector<ValueId> first;
     static const std::vector<Dim> kNoExtents;  // of what optimisers have beside lists
+    const std::vector<Dim> head = HeadShape(), of_rows(head.begin(), head.end() - 1);
+    const bool of_heads = row.name == "scaled_dot_product_attention_backward";
     std::vector<std::pair<std::string, DType>> bound;
     for (const OperandSpec& spec : row.operands) {
       const uint32_t count = spec.variadic ? places : 1;
@@ -135,6 +140,7 @@ class Generator {
         const auto it = std::find_if(bound.begin(), bound.end(), [&](const auto& b) { return b.first == spec.type; });
         const std::vector<Dim>* const like = spec.variadic && first.size() == places    ? &types_[first[i]].shape
                                              : !spec.variadic && row.family == "optim" ? &kNoExtents
+                                             : of_heads && !spec.optional              ? spec.name == "logsumexp" ? &of_rows : &head
                                                                                         : nullptr;
         ValueId v =
             spec.optional && Chance(40) ? kAbsent : RandomOperand(row, spec, it == bound.end() ? DType::kInvalid : it->second, like);

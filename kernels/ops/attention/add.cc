@@ -6,6 +6,7 @@ namespace opwire::ops {
 
 void AddAttention(VariantTable& table, const Isa& isa) {
   AddAttentionReference(table);
+  AddAttentionBackwardReference(table);
   AddAttentionFast(table, isa);
 }
 

@@ -8,6 +8,7 @@
 namespace opwire::ops {
 
 void AddAttentionReference(VariantTable& table);
+void AddAttentionBackwardReference(VariantTable& table);
 // "avx512" and "avx2".
 void AddAttentionFast(VariantTable& table, const Isa& isa);
 

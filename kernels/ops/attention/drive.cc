@@ -50,7 +50,7 @@ int Run(const opw_call* c) {
       for (int64_t r = 0; r < b.count; ++r) {
         const int64_t in_group = (first_row + r) / s.queries, i = (first_row + r) % s.queries;
         const auto at = [&](Shapes::Tensor t) { return head.offset(t) + in_group * s.strides[t][s.rank - 1] + i * s.row[t]; };
-        const KeyRange range = s.KeysOf(i);
+        const AttentionRange range = s.KeysOf(i);
         b.queries[r] = {at(Shapes::kQuery), at(Shapes::kMask), at(Shapes::kOutput), at(Shapes::kLogSumExp), range.first, range.last};
         b.first = std::min(b.first, range.first), b.last = std::max(b.last, range.last);
       }

@@ -1,4 +1,4 @@
-// The portable attention kernel on GPUs.
+// The portable kernels of attention and its gradient on GPUs.
 #include <fmt/format.h>
 
 #include "kernels/ops/attention/gpu_params.h"
@@ -35,7 +35,7 @@ Status PlanAttention(const Call& call, Plan& plan) {
   p.window = s.window;
   p.scale = s.scale;
   std::vector<std::vector<int64_t>> strides;
-  for (const auto& of_tensor : s.strides) strides.emplace_back(of_tensor, of_tensor + s.rank);
+  for (int t = 0; t < Shapes::kTensors; ++t) strides.emplace_back(s.strides[t], s.strides[t] + s.rank);
   p.axes = AxesOf<Shapes::kTensors, 16>(Merge({s.extents, s.extents + s.rank}, std::move(strides)));
   const Grid grid{.blocks = BlocksFor(s.queries, 16 * rows), .threads = 256, .blocks_y = std::clamp<int64_t>(BlocksFor(s.value_depth, columns), 1, kMostBlocks),
                   .blocks_z = std::min(s.heads, kMostBlocks)};
@@ -44,10 +44,62 @@ Status PlanAttention(const Call& call, Plan& plan) {
   return absl::OkStatus();
 }
 
+// One gradient: of query, key or value, which is the result `which`. A variant's steps are three of these.
+Status PlanGradient(const Call& call, int which, Plan& plan) {
+  static constexpr std::string_view kGradients[] = {"attention::kOfQuery", "attention::kOfKey", "attention::kOfValue"};
+  static constexpr Shapes::Tensor kResults[] = {Shapes::kGradQuery, Shapes::kGradKey, Shapes::kGradValue};
+  const Shapes s = Shapes::OfBackward(call.c);
+  const opw_tensor& mask = call.operand(6);
+  const std::string_view mask_name = ops::Absent(mask) ? "attention::NoMask" : CodeName(ops::TypeOf(mask));
+  const bool queries = which == 0;
+  const Shapes::Tensor result = kResults[which];
+  const int group_axis = s.rank - 1, rank = queries ? s.rank : group_axis;
+  const int64_t rows = queries ? s.queries : s.keys, columns = which == 2 ? s.value_depth : s.depth;
+  opw::attention::BackwardParams p{};
+  p.heads = 1;
+  for (int a = 0; a < rank; ++a) p.heads *= s.extents[a];
+  p.group = queries ? 1 : s.extents[group_axis];
+  if (p.heads * rows * columns == 0) return absl::OkStatus();
+  OPWIRE_ASSIGN_OR_RETURN(const Function f,
+                          call.code.Get({"kernels/ops/attention/gpu_backward.cuh",
+                                         fmt::format("attention::Backward<{}, {}, {}>", CodeName(ops::TypeOf(call.operand(1))), mask_name, kGradients[which]),
+                                         "attention::BackwardParams", 256}));
+  p.queries = s.queries, p.keys = s.keys, p.depth = s.depth, p.value_depth = s.value_depth;
+  p.grad_row = s.row[Shapes::kGrad], p.grad_column = s.column[Shapes::kGrad];
+  p.query_row = s.row[Shapes::kQuery], p.query_column = s.column[Shapes::kQuery];
+  p.key_row = s.row[Shapes::kKey], p.key_column = s.column[Shapes::kKey];
+  p.value_row = s.row[Shapes::kValue], p.value_column = s.column[Shapes::kValue];
+  p.output_row = s.row[Shapes::kOutput], p.output_column = s.column[Shapes::kOutput];
+  p.log_row = s.row[Shapes::kLogSumExp];
+  p.mask_row = s.row[Shapes::kMask], p.mask_column = s.column[Shapes::kMask];
+  p.result_row = s.row[result], p.result_column = s.column[result];
+  p.group_grad = s.strides[Shapes::kGrad][group_axis], p.group_query = s.strides[Shapes::kQuery][group_axis], p.group_output = s.strides[Shapes::kOutput][group_axis];
+  p.group_log = s.strides[Shapes::kLogSumExp][group_axis], p.group_mask = s.strides[Shapes::kMask][group_axis];
+  p.causal = s.causal;
+  p.window = s.window;
+  p.scale = s.scale;
+  std::vector<std::vector<int64_t>> strides;
+  for (const Shapes::Tensor t : {Shapes::kGrad, Shapes::kQuery, Shapes::kKey, Shapes::kValue, Shapes::kOutput, Shapes::kLogSumExp, Shapes::kMask, result}) {
+    strides.emplace_back(s.strides[t], s.strides[t] + rank);
+  }
+  p.axes = AxesOf<8, 16>(Merge({s.extents, s.extents + rank}, std::move(strides)));
+  const Grid grid{.blocks = BlocksFor(rows, 64), .threads = 256, .blocks_y = std::min(BlocksFor(columns, 64), kMostBlocks), .blocks_z = std::min<int64_t>(p.heads, kMostBlocks)};
+  const auto operand = [&](int i) { return Operand(call.c->starts[i]); };
+  plan.Launch(f, grid, p, {{&p.grad, operand(0)}, {&p.query, operand(1)}, {&p.key, operand(2)}, {&p.value, operand(3)}, {&p.output, operand(4)},
+                           {&p.log_sum_exp, operand(5)}, {&p.mask, operand(6)}, {&p.result, Result(static_cast<uint32_t>(which))}});
+  return absl::OkStatus();
+}
+
+Status PlanAttentionBackward(const Call& call, Plan& plan) {
+  for (int which = 0; which < 3; ++which) OPWIRE_RETURN_IF_ERROR(PlanGradient(call, which, plan));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void AddAttentionGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddGpu(table, code, "scaled_dot_product_attention", {.name = "portable", .tier = Tier::kReference, .plan = PlanAttention});
+  AddGpu(table, code, "scaled_dot_product_attention_backward", {.name = "portable", .tier = Tier::kReference, .plan = PlanAttentionBackward});
 }
 
 }  // namespace opwire::gpu

@@ -1,44 +1,18 @@
 // Portable attention, for every element type, size and stride: tiles of queries against tiles of keys through shared memory, with a running maximum and
 // sum of each query, so that no score is stored. After Dao et al., "FlashAttention" (2022); Milakov and Gimelshein, "Online normalizer calculation for
 // softmax" (2018).
-#include "kernels/ops/attention/gpu_params.h"
-#include "kernels/ops/gpu/rows.cuh"
+#include "kernels/ops/attention/gpu_tiles.cuh"
 
 namespace opw::attention {
-
-struct NoMask {};
-
-inline constexpr int kThreads = 256, kKeys = 64, kLanes = 16, kEach = kKeys / kLanes;  // 16 neighbours share rows of queries
-
-// kInner by kOuter elements into shared memory, neighbours along the inner axis by neighbouring threads; zeros beyond the `inner` and `outer` that are there.
-template <int kInner, int kOuter, typename T, typename C>
-OPW_DEVICE void StageAlong(C* to, int to_inner, int to_outer, const T* from, i64 inner, i64 outer, i64 from_inner, i64 from_outer) {
-  const int i = static_cast<int>(threadIdx.x) % kInner;
-  const int there = i < inner ? static_cast<int>(outer < kOuter ? outer : kOuter) : 0;
-  const int first = static_cast<int>(threadIdx.x) / kInner;
-  from += i * from_inner + first * from_outer;
-  const i64 step = from_outer * (kThreads / kInner);
-#pragma unroll 4
-  for (int o = first; o < kOuter; o += kThreads / kInner, from += step) to[i * to_inner + o * to_outer] = o < there ? Load(*from) : C(0);
-}
-// kRows by kColumns elements into to[column][row], with kPitch between columns.
-template <int kRows, int kColumns, int kPitch, typename T, typename C>
-OPW_DEVICE void Stage(C* to, const T* from, i64 rows, i64 columns, i64 row_stride, i64 column_stride) {
-  if (column_stride == 1) StageAlong<kColumns, kRows>(to, kPitch, 1, from, columns, rows, column_stride, row_stride);
-  else StageAlong<kRows, kColumns>(to, 1, kPitch, from, rows, columns, row_stride, column_stride);
-}
 
 // M: boolean, the element type, or NoMask. 16 * kRows queries and kColumns columns of value a block. blockIdx.x: tiles of queries, the last first, which
 // see the most keys of a causal call; y: columns of value, in a loop; z: heads, in a loop. 256 threads.
 template <typename T, typename M, int kRows, int kColumns>
 OPW_DEVICE void Forward(const Params& p) {
   using C = ComputeOf<T>;
-  constexpr int kQueries = kLanes * kRows, kDepth = 64 / static_cast<int>(sizeof(C)), kParts = kColumns / kLanes;
-  constexpr int kScored = kQueries + kKeys + 2;
-  __shared__ C weights[kQueries][kKeys + 1];
-  __shared__ C staged[kDepth * (kScored > kColumns ? kScored : kColumns)];
-  C* const queries = staged;
-  C* const keys = staged + kDepth * (kQueries + 1);
+  constexpr int kQueries = kLanes * kRows, kParts = kColumns / kLanes, kScored = kQueries + kOthers + 2;
+  __shared__ C weights[kQueries][kOthers + 1];
+  __shared__ C staged[kDepth<C> * (kScored > kColumns ? kScored : kColumns)];
   const int row = static_cast<int>(threadIdx.x) / kLanes * kRows, lane = static_cast<int>(threadIdx.x) % kLanes;
   const i64 i0 = static_cast<i64>(gridDim.x - 1 - blockIdx.x) * kQueries, left = p.queries - i0 < kQueries ? p.queries - i0 : kQueries;
   const i64 own = i0 + p.keys - p.queries;  // the position that is the first query's own
@@ -54,34 +28,16 @@ OPW_DEVICE void Forward(const Params& p) {
       C most[kRows], total[kRows] = {}, sums[kRows][kParts] = {};
 #pragma unroll
       for (int r = 0; r < kRows; ++r) most[r] = -Infinity<C>();
-      for (i64 j0 = first; j0 < last; j0 += kKeys) {
+      for (i64 j0 = first; j0 < last; j0 += kOthers) {
         C scores[kRows][kEach] = {};
-        for (i64 l0 = 0; l0 < p.depth; l0 += kDepth) {
-          __syncthreads();
-          Stage<kQueries, kDepth, kQueries + 1>(queries, query + l0 * p.query_column, left, p.depth - l0, p.query_row, p.query_column);
-          Stage<kKeys, kDepth, kKeys + 1>(keys, key + j0 * p.key_row + l0 * p.key_column, last - j0, p.depth - l0, p.key_row, p.key_column);
-          __syncthreads();
-#pragma unroll 4
-          for (int l = 0; l < kDepth; ++l) {
-            C a[kRows], b[kEach];
-#pragma unroll
-            for (int r = 0; r < kRows; ++r) a[r] = queries[l * (kQueries + 1) + row + r];
-#pragma unroll
-            for (int e = 0; e < kEach; ++e) b[e] = keys[l * (kKeys + 1) + lane + e * kLanes];
-#pragma unroll
-            for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-              for (int e = 0; e < kEach; ++e) scores[r][e] = Fma(a[r], b[e], scores[r][e]);
-            }
-          }
-        }
+        AddProducts<kRows>(scores, Side<T>{query, left, p.query_row, p.query_column}, Side<T>{key + j0 * p.key_row, last - j0, p.key_row, p.key_column}, p.depth, staged);
         __syncthreads();  // the weights before these are read
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           // The keys of this tile that the query may see.
           const i64 before_last = (p.causal != 0 && own + row + r + 1 < last ? own + row + r + 1 : last) - j0, from_first = own + row + r - p.window + 1 - j0;
-          const int end = row + r < left ? static_cast<int>(before_last < kKeys ? before_last : kKeys) : 0;
-          const int begin = p.window > 0 && from_first > 0 ? static_cast<int>(from_first < kKeys ? from_first : kKeys) : 0;
+          const int end = row + r < left ? static_cast<int>(before_last < kOthers ? before_last : kOthers) : 0;
+          const int begin = p.window > 0 && from_first > 0 ? static_cast<int>(from_first < kOthers ? from_first : kOthers) : 0;
           C tile_most = most[r];
 #pragma unroll
           for (int e = 0; e < kEach; ++e) {
@@ -115,23 +71,7 @@ OPW_DEVICE void Forward(const Params& p) {
 #pragma unroll
           for (int e = 0; e < kParts; ++e) sums[r][e] *= factor;
         }
-        for (int k = 0; k < kKeys && j0 + k < last; k += kDepth) {
-          __syncthreads();
-          Stage<kColumns, kDepth, kColumns>(staged, value + (j0 + k) * p.value_row + c0 * p.value_column, p.value_depth - c0, last - j0 - k, p.value_column, p.value_row);
-          __syncthreads();
-#pragma unroll 4
-          for (int l = 0; l < kDepth; ++l) {
-            C a[kRows];
-#pragma unroll
-            for (int r = 0; r < kRows; ++r) a[r] = weights[row + r][k + l];
-#pragma unroll
-            for (int e = 0; e < kParts; ++e) {
-              const C b = staged[l * kColumns + lane + e * kLanes];
-#pragma unroll
-              for (int r = 0; r < kRows; ++r) sums[r][e] = Fma(a[r], b, sums[r][e]);
-            }
-          }
-        }
+        AddWeighted<kRows, kColumns>(sums, weights, Side<T>{value + j0 * p.value_row + c0 * p.value_column, last - j0, p.value_row, p.value_column}, p.value_depth - c0, staged);
       }
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {

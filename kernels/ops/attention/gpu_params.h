@@ -1,4 +1,4 @@
-// Parameters of attention's portable kernel, for both compilers.
+// Parameters of attention's portable kernels, for both compilers.
 #ifndef OPWIRE_KERNELS_OPS_ATTENTION_GPU_PARAMS_H_
 #define OPWIRE_KERNELS_OPS_ATTENTION_GPU_PARAMS_H_
 
@@ -19,6 +19,26 @@ struct Params {
   long long causal, window;  // 0: no such bound
   double scale;
   Axes<6, 16> axes;
+};
+
+// Of one gradient: `axes` walks heads of grad, query, key, value, output, logsumexp, mask and the result: the query's, or, for what keys and values get,
+// the keys', each of which `group` heads of the query share, the group_* apart.
+struct BackwardParams {
+  const void* grad;
+  const void* query;
+  const void* key;
+  const void* value;
+  const void* output;
+  const void* log_sum_exp;
+  const void* mask;
+  void* result;
+  long long heads, group, queries, keys, depth, value_depth;
+  long long grad_row, grad_column, query_row, query_column, key_row, key_column, value_row, value_column, output_row, output_column, log_row, mask_row, mask_column,
+      result_row, result_column;
+  long long group_grad, group_query, group_output, group_log, group_mask;
+  long long causal, window;  // 0: no such bound
+  double scale;
+  Axes<8, 16> axes;
 };
 
 }  // namespace opw::attention

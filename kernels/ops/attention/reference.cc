@@ -53,7 +53,7 @@ int Attention(const opw_call* c) {
           const auto at = [&](Shapes::Tensor t) { return head.offset(t) + i * s.row[t]; };
           const Scores<T> score{c, s, at(Shapes::kQuery), head.offset(Shapes::kKey), at(Shapes::kMask)};
           const auto stopped = [&](int64_t j) { return j % grain == grain - 1 && Stopped(c); };
-          const KeyRange range = s.KeysOf(i);
+          const AttentionRange range = s.KeysOf(i);
           double most = -std::numeric_limits<double>::infinity();
           for (int64_t j = range.first; j < range.last && !stopped(j); ++j) most = std::fmax(most, score(j));
           const double base = std::isinf(most) && most < 0 ? 0 : most;  // of no keys, and of NaN alone

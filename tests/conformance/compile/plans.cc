@@ -40,7 +40,11 @@ class LargeCases {
         }
       }
     } else if (row_.family == "attention") {
-      for (const int64_t queries : {1, 4096}) Add({Of({2, 32, queries, 128}), Of({2, 8, 4096, 128}), Of({2, 8, 4096, 128}), {}}, {{"causal", true}});
+      for (const int64_t queries : {1, 4096}) {
+        const Tensor own = Of({2, 32, queries, 128}), shared = Of({2, 8, 4096, 128});
+        if (row_.name == "scaled_dot_product_attention") Add({own, shared, shared, {}}, {{"causal", true}});
+        else Add({own, own, shared, shared, own, {type_ == DType::kF64 ? DType::kF64 : DType::kF32, {2, 32, queries}, {}}, {}}, {{"causal", true}});
+      }
     } else if (row_.family == "optim") {
       Optim();
     } else if (row_.family == "rotary") {
