@@ -22,3 +22,13 @@ endif()
 set(Boost_USE_STATIC_LIBS ON)  # of some kilobytes: the programs need no package for it
 find_package(Boost 1.74 REQUIRED COMPONENTS context)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+# cuDNN's graphs are built with its headers and with those of its frontend, which is a package of PyPI (nvidia-cudnn-frontend); the library is opened at run time.
+# A build without them has no variants of cuDNN's, and says so.
+find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h PATHS ENV CPLUS_INCLUDE_PATH)
+find_path(CUDNN_INCLUDE_DIR cudnn.h PATHS ENV CPLUS_INCLUDE_PATH HINTS $ENV{CUDNN_HOME}/include $ENV{CUDA_HOME}/include /usr/local/cuda/include)
+find_path(CUDART_INCLUDE_DIR cuda_runtime_api.h PATHS ENV CPLUS_INCLUDE_PATH HINTS $ENV{CUDA_HOME}/include /usr/local/cuda/include)
+set(cudnn_found OFF)
+if(CUDNN_FRONTEND_INCLUDE_DIR AND CUDNN_INCLUDE_DIR AND CUDART_INCLUDE_DIR AND NOT OPWIRE_FUZZ)
+  set(cudnn_found ON)
+endif()
+option(OPWIRE_CUDNN "Build the variants of cuDNN's" ${cudnn_found})

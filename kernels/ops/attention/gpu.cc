@@ -1,10 +1,10 @@
 // The portable kernels of attention and its gradient on GPUs.
 #include <fmt/format.h>
 
+#include "kernels/ops/attention/gpu.h"
 #include "kernels/ops/attention/gpu_params.h"
 #include "kernels/ops/attention/shapes.h"
 #include "kernels/ops/gpu/families.h"
-#include "kernels/ops/gpu/plan.h"
 
 namespace opwire::gpu {
 namespace {
@@ -12,6 +12,8 @@ namespace {
 using Shapes = ops::AttentionShapes;
 
 constexpr int64_t kMostBlocks = 65535;
+
+}  // namespace
 
 Status PlanAttention(const Call& call, Plan& plan) {
   const Shapes s(call.c);
@@ -44,7 +46,9 @@ Status PlanAttention(const Call& call, Plan& plan) {
   return absl::OkStatus();
 }
 
-// One gradient: of query, key or value, which is the result `which`. A variant's steps are three of these.
+namespace {
+
+// One gradient: of query, key or value, which is the result `which`.
 Status PlanGradient(const Call& call, int which, Plan& plan) {
   static constexpr std::string_view kGradients[] = {"attention::kOfQuery", "attention::kOfKey", "attention::kOfValue"};
   static constexpr Shapes::Tensor kResults[] = {Shapes::kGradQuery, Shapes::kGradKey, Shapes::kGradValue};
@@ -63,7 +67,7 @@ Status PlanGradient(const Call& call, int which, Plan& plan) {
   OPWIRE_ASSIGN_OR_RETURN(const Function f,
                           call.code.Get({"kernels/ops/attention/gpu_backward.cuh",
                                          fmt::format("attention::Backward<{}, {}, {}>", CodeName(ops::TypeOf(call.operand(1))), mask_name, kGradients[which]),
-                                         "attention::BackwardParams", 256}));
+                                         "attention::BackwardParams", 256, 1}));
   p.queries = s.queries, p.keys = s.keys, p.depth = s.depth, p.value_depth = s.value_depth;
   p.grad_row = s.row[Shapes::kGrad], p.grad_column = s.column[Shapes::kGrad];
   p.query_row = s.row[Shapes::kQuery], p.query_column = s.column[Shapes::kQuery];
@@ -90,16 +94,17 @@ Status PlanGradient(const Call& call, int which, Plan& plan) {
   return absl::OkStatus();
 }
 
+}  // namespace
+
 Status PlanAttentionBackward(const Call& call, Plan& plan) {
   for (int which = 0; which < 3; ++which) OPWIRE_RETURN_IF_ERROR(PlanGradient(call, which, plan));
   return absl::OkStatus();
 }
 
-}  // namespace
-
 void AddAttentionGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddGpu(table, code, "scaled_dot_product_attention", {.name = "portable", .tier = Tier::kReference, .plan = PlanAttention});
   AddGpu(table, code, "scaled_dot_product_attention_backward", {.name = "portable", .tier = Tier::kReference, .plan = PlanAttentionBackward});
+  if (code->device().driver().vendor() == Vendor::kCuda) AddAttentionCudnn(table, code);
 }
 
 }  // namespace opwire::gpu

@@ -101,6 +101,15 @@ Status Plan::Run(const opw_call* c) const {
   return absl::OkStatus();
 }
 
+Status Otherwise::Run(const opw_call* c) {
+  if (!plan_) {
+    auto plan = std::make_unique<Plan>(code_.device(), row_, c);
+    OPWIRE_RETURN_IF_ERROR(make_({c, code_, row_}, *plan));
+    plan_ = std::move(plan);
+  }
+  return plan_->Run(c);
+}
+
 // ---- opw_kernel
 
 opw_kernel Planner::kernel(uint32_t flags) const {
@@ -118,7 +127,7 @@ opw_kernel Planner::kernel(uint32_t flags) const {
 int Planner::Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   const auto& self = *static_cast<const Planner*>(c->context);
   const std::span<const opw_tensor> results(c->results, self.row_.CountResults(c->starts));
-  auto plan = std::make_unique<Plan>(self.device_, c->starts[self.row_.operands.size()], static_cast<uint32_t>(results.size()));
+  auto plan = std::make_unique<Plan>(self.device_, self.row_, c);
   Status status;
   if (std::ranges::any_of(results, [](const opw_tensor& r) { return r.elements > 0; })) status = self.MakePlan(c, *plan);
   if (!status.ok()) {

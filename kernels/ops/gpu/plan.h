@@ -60,6 +60,8 @@ class Plan {
  public:
   // Of calls with so many operands (lists laid flat) and results.
   Plan(GpuDevice& device, uint32_t operands, uint32_t results) : device_(device), operands_(operands), results_(results) {}
+  // Of calls of a row like this one.
+  Plan(GpuDevice& device, const OpRow& row, const opw_call* c) : Plan(device, c->starts[row.operands.size()], row.CountResults(c->starts)) {}
   Plan(const Plan&) = delete;
   ~Plan();
 
@@ -157,6 +159,20 @@ struct GpuKernel {
 };
 // REQUIRES: `op` is a row.
 void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op, const GpuKernel& kernel);
+
+// Another variant's plan for a call, made when it is first run: for a library that turns a call down only once it sees the addresses.
+class Otherwise {
+ public:
+  // REQUIRES: what `plan` makes takes no workspace.
+  Otherwise(const Call& call, Status (*plan)(const Call&, Plan&)) : code_(call.code), row_(call.row), make_(plan) {}
+  Status Run(const opw_call* c);
+
+ private:
+  Code& code_;
+  const OpRow& row_;
+  Status (*const make_)(const Call&, Plan&);
+  std::unique_ptr<Plan> plan_;
+};
 
 // Blocks of `threads` for n items, `each` a thread.
 inline int64_t BlocksFor(int64_t n, int64_t threads, int64_t each = 1) { return (n + threads * each - 1) / (threads * each); }

@@ -234,18 +234,11 @@ Status PlanProduct(const Call& call, Plan& plan) {
     offsets = std::move(next);
   }
   const int64_t bytes = DTypeBytes(type);
-  plan.Do([product, &code = call.code, &row = call.row, tiles = std::shared_ptr<Plan>(), offsets, bytes, workspace_at, x = call.c->starts[0], y = call.c->starts[1]](const opw_call* c, Stream stream) mutable -> Status {
-    const auto by_tiles = [&]() -> Status {
-      if (!tiles) {
-        auto made = std::make_shared<Plan>(code.device(), 2, 1);
-        OPWIRE_RETURN_IF_ERROR(PlanMatmulTiles({c, code, row}, *made));
-        tiles = std::move(made);
-      }
-      return tiles->Run(c);
-    };
+  auto tiles = std::make_shared<Otherwise>(call, PlanMatmulTiles);
+  plan.Do([product, tiles, offsets, bytes, workspace_at, x = call.c->starts[0], y = call.c->starts[1]](const opw_call* c, Stream stream) -> Status {
     // What was chosen may count on aligned addresses: the executor's are, views may not be.
     const auto misaligned = [&](const opw_tensor& t) { return reinterpret_cast<uintptr_t>(t.data) % kAlignment != 0; };
-    if (misaligned(c->operands[x]) || misaligned(c->operands[y]) || misaligned(c->results[0])) return by_tiles();
+    if (misaligned(c->operands[x]) || misaligned(c->operands[y]) || misaligned(c->results[0])) return tiles->Run(c);
     const Product& p = *product;
     const double one = 1, zero = 0;
     const float one_f = 1, zero_f = 0;
@@ -257,7 +250,7 @@ Status PlanProduct(const Call& call, Plan& plan) {
                                             p.f64 ? static_cast<const void*>(&zero) : &zero_f, d, p.d, d, p.d, p.algorithm.algorithm, workspace,
                                             p.algorithm.workspace, stream);
       // It looks at some conditions only now.
-      if (status == kInvalidValue || status == kNotSupported) return by_tiles();
+      if (status == kInvalidValue || status == kNotSupported) return tiles->Run(c);
       OPWIRE_RETURN_IF_ERROR(p.library.Check(status, "a product"));
     }
     return absl::OkStatus();

@@ -28,6 +28,10 @@ def operands_of(torch, request, device):
     if op == "linear":
         m, n, k = shape
         return make(m, k), make(n, k)
+    if op.startswith("attention"):
+        batch, heads, key_heads, length, depth, _ = shape
+        query, key, value = make(batch, heads, length, depth), make(batch, key_heads, length, depth), make(batch, key_heads, length, depth)
+        return (query, key, value) + ((make(batch, heads, length, depth),) if op == "attention_backward" else ())
     rows, columns = shape
     if op in ("add", "swiglu"):
         return make(rows, columns), make(rows, columns)
@@ -59,21 +63,45 @@ def functions(torch):
     }
 
 
-class Recorded:
-    """A graph of launches over the sets of operands in turn, with as many results alive."""
+def attention_ways(torch, request):
+    """By each backend of PyTorch's: what is done once with a set of operands, and what is measured with what that gives."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    causal, backward = bool(request["shape"][5]), request["op"] == "attention_backward"
 
-    def __init__(self, torch, f, sets, launches, seconds):
+    def ways_of(backend):
+        def attend(query, key, value):
+            with sdpa_kernel(backend):
+                return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=True)
+
+        def attend_first(query, key, value, grad):
+            with torch.enable_grad():
+                leaves = [t.requires_grad_() for t in (query, key, value)]
+                return attend(*leaves), leaves, grad
+
+        def gradients(output, leaves, grad):
+            return torch.autograd.grad(output, leaves, grad, retain_graph=True)
+
+        return (attend_first, gradients) if backward else (lambda *operands: operands, attend)
+
+    return {"PyTorch's " + name: ways_of(getattr(SDPBackend, name.upper() + "_ATTENTION")) for name in ("cudnn", "flash", "efficient")}
+
+
+class Recorded:
+    """A graph of launches over the sets of operands in turn, with as many results alive. What is prepared of a set may have work on the same stream."""
+
+    def __init__(self, torch, prepare, f, sets, launches, seconds):
         self.torch, self.launches, self.replays = torch, launches, 1
         results = [None] * len(sets)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
+            sets = [prepare(*s) for s in sets]
             for _ in range(3):
                 f(*sets[0])
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph, stream=side):
             for i in range(launches):
                 results[i % len(sets)] = f(*sets[i % len(sets)])
         self.results = results
@@ -101,16 +129,20 @@ class PreparedRow:
     def __init__(self, torch, request, device):
         torch.set_float32_matmul_precision("high" if request["precision"] == "tf32" else "highest")
         torch.compiler.reset()
-        f = functions(torch)[request["op"]]
         sets = [operands_of(torch, request, device) for _ in range(request["sets"])]
-        ways = {"PyTorch": f}
-        if request["compiled"]:
-            ways["torch.compile"] = torch.compile(f, dynamic=False)
+        if request["op"].startswith("attention"):
+            ways = attention_ways(torch, request)
+        else:
+            f = functions(torch)[request["op"]]
+            as_it_is = lambda *operands: operands
+            ways = {"PyTorch": (as_it_is, f)}
+            if request["compiled"]:
+                ways["torch.compile"] = (as_it_is, torch.compile(f, dynamic=False))
         self.recorded, failed = {}, None
         with torch.no_grad():
-            for name, way in ways.items():
+            for name, (prepare, way) in ways.items():
                 try:
-                    self.recorded[name] = Recorded(torch, way, sets, request["launches"], request["seconds"])
+                    self.recorded[name] = Recorded(torch, prepare, way, sets, request["launches"], request["seconds"])
                 except Exception as e:  # the other may run
                     failed = e
         if not self.recorded:

@@ -84,7 +84,7 @@ class Gpu {
 };
 
 struct TensorSpec {
-  DType dtype;
+  DType dtype;  // kInvalid: an absent operand
   std::vector<int64_t> shape;
   Fill fill = Fill::kRandom;
   int64_t bytes() const;
@@ -214,6 +214,7 @@ class Baseline {
 // Each topic appends its rows.
 void MemoryRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void MatmulRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
+void AttentionRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows);
 
 }  // namespace opwire::bench

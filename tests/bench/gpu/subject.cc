@@ -29,6 +29,7 @@ StatusOr<opw_attr> AbiAttr(const AttrValue& v) {
 }  // namespace
 
 int64_t TensorSpec::bytes() const {
+  if (dtype == DType::kInvalid) return 0;
   int64_t n = DTypeBytes(dtype);
   for (const int64_t extent : shape) n *= extent;
   return n;
@@ -60,7 +61,7 @@ Status Subject::Fill() {
     std::vector<Buffer>& set = data_.emplace_back();
     for (size_t k = 0; k < specs_.size(); ++k) {
       const TensorSpec& spec = specs_[k];
-      OPWIRE_ASSIGN_OR_RETURN(Buffer b, k >= operands_ ? Buffer::Allocate(gpu_.device(), spec.bytes()) : gpu_.Filled(spec.dtype, spec.fill, spec.bytes()));
+      OPWIRE_ASSIGN_OR_RETURN(Buffer b, k >= operands_ || spec.bytes() == 0 ? Buffer::Allocate(gpu_.device(), std::max<int64_t>(1, spec.bytes())) : gpu_.Filled(spec.dtype, spec.fill, spec.bytes()));
       set.push_back(std::move(b));
     }
   }
@@ -98,7 +99,7 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op, 
   for (size_t i = 0; i < types.size(); ++i) {
     types[i].dtype = operands[i].dtype;
     for (const int64_t extent : operands[i].shape) types[i].shape.push_back(dims.Constant(extent));
-    pointers.push_back(&types[i]);
+    pointers.push_back(operands[i].dtype == DType::kInvalid ? nullptr : &types[i]);
   }
   OPWIRE_ASSIGN_OR_RETURN(const Inferred inferred, InferTypes(*row, dims, pointers, segments, s->values_));
   s->specs_ = std::move(operands);

@@ -1,0 +1,196 @@
+// Building and running cuDNN's graphs. The only file that includes its frontend.
+#include "kernels/ops/gpu/cudnn.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
+#define CUDNN_FRONTEND_SKIP_JSON_LIB
+#include <cudnn_frontend.h>
+
+#include "kernels/jit/vendor_library.h"
+
+namespace cudnn_frontend {
+void* cudnn_dlhandle = nullptr;  // what the frontend finds the library's functions in
+}
+
+namespace opwire::gpu {
+namespace {
+
+namespace fe = cudnn_frontend;
+
+// The handle of the first candidate that opens; null: `why` says more of each.
+void* OpenFirst(const jit::VendorLibrary& places, std::string* why) {
+  for (const std::string& candidate : jit::CandidatesFor(places)) {
+    if (void* const handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
+    const char* const error = dlerror();
+    *why += fmt::format("; {}", error ? error : candidate);
+  }
+  return nullptr;
+}
+
+// Empty: the library is open. CUDA's runtime, which the frontend looks for by its name, is opened before it.
+const std::string& Missing() {
+  static const std::string missing = [] {
+    const jit::VendorLibrary runtime = {"OPWIRE_CUDART", {"CUDA_HOME", "CUDA_PATH"}, {"/usr/local/cuda"}, {"lib64", "lib", "nvidia/cu13/lib", "nvidia/cuda_runtime/lib"},
+                                        {"libcudart.so.13", "libcudart.so.12"}};
+    const jit::VendorLibrary cudnn = {"OPWIRE_CUDNN", {"CUDNN_HOME", "CUDA_HOME", "CUDA_PATH"}, {"/usr/local/cuda"}, {"lib64", "lib", "nvidia/cudnn/lib"}, {"libcudnn.so.9"}};
+    std::string why;
+    if (!OpenFirst(runtime, &why)) return "there is no CUDA runtime (OPWIRE_CUDART may name its file or folder)" + why;
+    fe::cudnn_dlhandle = OpenFirst(cudnn, &why);
+    return fe::cudnn_dlhandle ? std::string() : "there is no cuDNN (OPWIRE_CUDNN may name its file or folder)" + why;
+  }();
+  return missing;
+}
+
+// The library throws where it cannot go on; the frontend also where a function is missing.
+template <typename F>
+auto Guarded(std::string_view what, F&& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const std::exception& e) {
+    return Internal("cudnn: {}: {}", what, e.what());
+  }
+}
+
+Status CheckCode(cudnnStatus_t code, std::string_view what) {
+  return code == CUDNN_STATUS_SUCCESS ? absl::OkStatus() : Internal("cudnn: {}: {}", what, fe::detail::get_error_string(code));
+}
+
+// The library's handles for a device, made once: graphs are built with one of them and run with the other, so that no run waits for a build.
+struct Handles {
+  std::mutex building, running;
+  cudnnHandle_t build = nullptr, run = nullptr;
+};
+StatusOr<Handles*> HandlesOf(const GpuDevice& device) {
+  static std::mutex mutex;
+  static std::unordered_map<int, std::unique_ptr<Handles>> all;
+  std::lock_guard lock(mutex);
+  std::unique_ptr<Handles>& handles = all[device.info().index];
+  if (!handles) {
+    auto made = std::make_unique<Handles>();
+    OPWIRE_RETURN_IF_ERROR(CheckCode(fe::detail::create_handle(&made->build), "starting"));
+    OPWIRE_RETURN_IF_ERROR(CheckCode(fe::detail::create_handle(&made->run), "starting"));
+    handles = std::move(made);
+  }
+  return handles.get();
+}
+
+class Built final : public CudnnGraph {
+ public:
+  Built(Handles* handles, std::shared_ptr<fe::graph::Graph> graph, int64_t workspace) : handles_(handles), graph_(std::move(graph)), workspace_(workspace) {}
+
+  int64_t workspace_bytes() const override { return workspace_; }
+  Status Execute(Stream stream, std::span<void* const> addresses, void* workspace) const override {
+    return Guarded("running", [&]() -> Status {
+      std::lock_guard lock(handles_->running);
+      OPWIRE_RETURN_IF_ERROR(CheckCode(fe::detail::set_stream(handles_->run, reinterpret_cast<cudaStream_t>(stream)), "a stream"));
+      std::unordered_map<int64_t, void*> pack;
+      for (size_t i = 0; i < addresses.size(); ++i) pack[static_cast<int64_t>(i) + 1] = addresses[i];
+      fe::error_t error = graph_->execute(handles_->run, pack, workspace);
+      return error.is_good() ? absl::OkStatus() : Internal("cudnn: running: {}", error.get_message());
+    });
+  }
+
+ private:
+  Handles* const handles_;
+  const std::shared_ptr<fe::graph::Graph> graph_;
+  const int64_t workspace_;
+};
+
+using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
+
+// A graph whose tensors' numbers are their places in Execute's addresses, from 1 on.
+class Builder {
+ public:
+  explicit Builder(DType type) : type_(type == DType::kF16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16) {
+    graph_->set_io_data_type(type_).set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
+  }
+  fe::graph::Graph* operator->() { return graph_.get(); }
+
+  Tensor In(const CudnnTensor& t, bool f32 = false) {
+    return graph_->tensor(fe::graph::Tensor_attributes()
+                              .set_uid(++last_)
+                              .set_dim({std::begin(t.extents), std::end(t.extents)})
+                              .set_stride({std::begin(t.strides), std::end(t.strides)})
+                              .set_data_type(f32 ? fe::DataType_t::FLOAT : type_));
+  }
+  void Out(const Tensor& made, const CudnnTensor& t, bool f32 = false) {
+    made->set_output(true)
+        .set_uid(++last_)
+        .set_dim({std::begin(t.extents), std::end(t.extents)})
+        .set_stride({std::begin(t.strides), std::end(t.strides)})
+        .set_data_type(f32 ? fe::DataType_t::FLOAT : type_);
+  }
+  StatusOr<std::unique_ptr<CudnnGraph>> Build(Handles* handles) {
+    std::lock_guard lock(handles->building);
+    fe::error_t error = graph_->build(handles->build, {fe::HeurMode_t::A});
+    if (error.is_bad()) return Unimplemented("cudnn: {}", error.get_message());
+    int64_t workspace = 0;
+    fe::error_t asked = graph_->get_workspace_size(workspace);
+    if (asked.is_bad()) return Internal("cudnn: asking for its workspace: {}", asked.get_message());
+    return std::make_unique<Built>(handles, graph_, workspace);
+  }
+
+ private:
+  const fe::DataType_t type_;
+  const std::shared_ptr<fe::graph::Graph> graph_ = std::make_shared<fe::graph::Graph>();
+  int64_t last_ = 0;
+};
+
+template <typename Attributes>
+void SetMask(const CudnnAttention& call, Attributes& attributes) {
+  attributes.set_attn_scale(call.scale);
+  const bool square = call.query.extents[2] == call.key.extents[2];
+  if (call.causal || call.window > 0) attributes.set_diagonal_alignment(square ? fe::DiagonalAlignment_t::TOP_LEFT : fe::DiagonalAlignment_t::BOTTOM_RIGHT);
+  if (call.causal) attributes.set_diagonal_band_right_bound(0);
+  if (call.window > 0) attributes.set_diagonal_band_left_bound(static_cast<int>(call.window));
+}
+
+}  // namespace
+
+const char* WithoutCudnn() { return Missing().empty() ? nullptr : Missing().c_str(); }
+
+StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice& device, const CudnnAttention& call) {
+  if (const char* why = WithoutCudnn()) return Unimplemented("{}", why);
+  return Guarded("building attention", [&]() -> StatusOr<std::unique_ptr<CudnnGraph>> {
+    OPWIRE_RETURN_IF_ERROR(device.Bind());
+    OPWIRE_ASSIGN_OR_RETURN(Handles* const handles, HandlesOf(device));
+    Builder graph(call.type);
+    const Tensor query = graph.In(call.query), key = graph.In(call.key), value = graph.In(call.value);
+    fe::graph::SDPA_attributes attributes;
+    attributes.set_generate_stats(true);
+    SetMask(call, attributes);
+    const auto [output, log_sum_exp] = graph->sdpa(query, key, value, attributes);
+    graph.Out(output, call.output);
+    graph.Out(log_sum_exp, call.log_sum_exp, true);
+    return graph.Build(handles);
+  });
+}
+
+StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionBackward(const GpuDevice& device, const CudnnAttention& call) {
+  if (const char* why = WithoutCudnn()) return Unimplemented("{}", why);
+  return Guarded("building the gradient of attention", [&]() -> StatusOr<std::unique_ptr<CudnnGraph>> {
+    OPWIRE_RETURN_IF_ERROR(device.Bind());
+    OPWIRE_ASSIGN_OR_RETURN(Handles* const handles, HandlesOf(device));
+    Builder graph(call.type);
+    const Tensor query = graph.In(call.query), key = graph.In(call.key), value = graph.In(call.value), output = graph.In(call.output);
+    const Tensor log_sum_exp = graph.In(call.log_sum_exp, true), grad = graph.In(call.grad);
+    fe::graph::SDPA_backward_attributes attributes;
+    attributes.set_deterministic_algorithm(call.deterministic);
+    SetMask(call, attributes);
+    const auto [grad_query, grad_key, grad_value] = graph->sdpa_backward(query, key, value, output, grad, log_sum_exp, attributes);
+    graph.Out(grad_query, call.grad_query);
+    graph.Out(grad_key, call.grad_key);
+    graph.Out(grad_value, call.grad_value);
+    return graph.Build(handles);
+  });
+}
+
+}  // namespace opwire::gpu

@@ -1,0 +1,52 @@
+// Graphs of cuDNN, as far as ops here are served by it: its attention and the gradient of that. cudnn.cc, which alone includes the library's header-only
+// frontend, is built where that and the library's headers are found; cudnn_absent.cc stands in for it elsewhere. The library itself is opened when it is
+// first asked for: OPWIRE_CUDNN may name its file or folder.
+#ifndef OPWIRE_KERNELS_OPS_GPU_CUDNN_H_
+#define OPWIRE_KERNELS_OPS_GPU_CUDNN_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "ir/base/dtype.h"
+#include "ir/base/status.h"
+#include "kernels/device/gpu/gpu_device.h"
+
+namespace opwire::gpu {
+
+// One tensor of a graph. Strides in elements; addresses have at least 16 bytes of alignment.
+struct CudnnTensor {
+  int64_t extents[4], strides[4];
+};
+
+// f16 or bf16, [B, H, S, D]; logsumexp f32, [B, Hq, Sq, 1]. Masks as the row says.
+struct CudnnAttention {
+  DType type;
+  CudnnTensor query, key, value, output, log_sum_exp;
+  bool causal;
+  int64_t window;  // 0: none
+  float scale;
+  // Of the gradient alone.
+  CudnnTensor grad, grad_query, grad_key, grad_value;
+  bool deterministic;
+};
+
+class CudnnGraph {
+ public:
+  virtual ~CudnnGraph() = default;
+  virtual int64_t workspace_bytes() const = 0;
+  // Puts it on the stream. `addresses`: of the forward graph query, key, value, output and logsumexp; of the gradient's these, then grad, grad_query, grad_key and
+  // grad_value. From one thread at a time.
+  virtual Status Execute(Stream stream, std::span<void* const> addresses, void* workspace) const = 0;
+};
+
+// Null: cuDNN is there. Otherwise why not, in static memory.
+const char* WithoutCudnn();
+
+// UNIMPLEMENTED: the library has no kernel for it, with what it says. On the device's context; takes some 0.1 s, from any thread.
+StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice& device, const CudnnAttention& call);
+StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionBackward(const GpuDevice& device, const CudnnAttention& call);
+
+}  // namespace opwire::gpu
+
+#endif  // OPWIRE_KERNELS_OPS_GPU_CUDNN_H_

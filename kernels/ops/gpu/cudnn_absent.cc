@@ -1,0 +1,11 @@
+// What stands in for cuDNN in a build without it.
+#include "kernels/ops/gpu/cudnn.h"
+
+namespace opwire::gpu {
+
+const char* WithoutCudnn() { return "this build has no cuDNN: its headers and cudnn_frontend.h were not found"; }
+
+StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn()); }
+StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionBackward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn()); }
+
+}  // namespace opwire::gpu
