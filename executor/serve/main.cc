@@ -244,7 +244,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (!(*device)->info().host_memory) ops_options.device = device->get();
   core.on_device_fault = [record = crash->get()](const Status& why) {
     record->NoteFault(kDeviceFaultSignal);
-    Log(LogLevel::kError, "the device failed", {{"why", MessageOf(why)}});
+    Log(LogLevel::kError, "the device failed", {{"why", MessageOf(why)}, {"last", record->label()}});
     _exit(HostThread::kDeviceFault);
   };
   Inbox inbox;

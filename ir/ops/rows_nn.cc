@@ -220,7 +220,8 @@ std::vector<OpRow> NnRows() {
             .doc = "The gradients of scaled_dot_product_attention's output by query, key and value. output and logsumexp are what it gave: with weights P = "
                    "exp(scale * query key^T + mask - logsumexp) and dS = P * (grad value^T - sum(grad * output, -1)), grad_value is P^T grad, grad_query "
                    "scale * dS key and grad_key scale * dS^T query, the last two sums over the heads that share a key's. Keys that take no part get nothing. "
-                   "f16 and bf16 accumulate in f32; their P and dS may be rounded to the type before they are multiplied further."}),
+                   "f16 and bf16 accumulate in f32; their P and dS may be rounded to the type before they are multiplied further, and "
+                   "so may what each head gives before heads are added."}),
       Make({.name = "rotary_embedding",
             .signature = "x: F, positions?: I -> y: F",
             .attrs = {Optional("dim", Int(0), "How many of the leading elements of D are rotated: an even number; 0: all."),

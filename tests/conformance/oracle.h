@@ -6,7 +6,7 @@
 // by (8 + n/32) eps of the sum of magnitudes: eight steps for the tree and the rest in 32 or more partial sums; a matrix product of depth k by (k + 2) eps, as its order is the library's. A score of attention is off as a
 // product of its depth that is scaled and masked, and each weight, exp(score - maximum), relatively by that, by 2 |score - maximum| + 16 eps for the
 // exponential and the maxima that came before the last, and by eps / 4 for each key, as sums are scaled anew for blocks of 16 keys or more; both
-// sums over n keys by n + 4 eps more. Of f16 and bf16 each weight, and each factor of its gradient's second products, may be rounded to the type. An optimiser's step is off by eps of each of its terms, propagated to first order through the root and the
+// sums over n keys by n + 4 eps more. Of f16 and bf16 each weight, and each factor of its gradient's second products, may be rounded to the type, and so may what each head gives to a key that several share. An optimiser's step is off by eps of each of its terms, propagated to first order through the root and the
 // quotient; Lion's, where the sign of its direction is open, by twice the learning rate; a norm as the root of its sum, of which squares below 2^-126 may be
 // lost.
 // A normalised element of a row of n may be off by (8 + n/32) eps of (1 + the row's largest x over its deviation), and

@@ -57,6 +57,7 @@ class Attention {
   void QueryBackward(const Extents& index, int64_t row, Expected* e) const {
     const Tensor &grad = c_.In(0), &output = c_.In(4);
     const int64_t depth = q_.shape.back(), value_depth = v_.shape.back();
+    const bool shared = q_.shape[rank_ - 3] != k_.shape[rank_ - 3];  // what each head gives may be rounded before they are added
     const Real log_sum = c_.In(5).values[row], dot = (static_cast<Real>(value_depth) + 4) * eps_;
     const Real terms = 2 * (static_cast<Real>(q_.shape[rank_ - 2]) * std::fmax(1, static_cast<Real>(q_.shape[rank_ - 3])) + static_cast<Real>(k_.shape[rank_ - 2]) + 8) * eps_;
     Real delta = 0, delta_size = 0;
@@ -76,13 +77,13 @@ class Attention {
         const Real g = grad.values[row * value_depth + l], v = v_.values[s.at * value_depth + l];
         product += g * v;
         size += std::fabs(g * v);
-        add(2, s.at * value_depth + l, p * g, (p_off + terms * p) * std::fabs(g));
+        add(2, s.at * value_depth + l, p * g, (p_off + terms * p) * std::fabs(g) + (shared ? Rounding(p * g) : 0));
       }
       const Real slope = p * (product - delta), slope_off = p_off * std::fabs(product - delta) + p * dot * size + Rounding(slope), scale = std::fabs(scale_);
       for (int64_t l = 0; l < depth; ++l) {
         const Real q = q_.values[row * depth + l], k = k_.values[s.at * depth + l];
         add(0, row * depth + l, scale_ * slope * k, scale * (slope_off + terms * std::fabs(slope)) * std::fabs(k));
-        add(1, s.at * depth + l, scale_ * slope * q, scale * (slope_off + terms * std::fabs(slope)) * std::fabs(q));
+        add(1, s.at * depth + l, scale_ * slope * q, scale * (slope_off + terms * std::fabs(slope)) * std::fabs(q) + (shared ? Rounding(scale_ * slope * q) : 0));
       }
     }
   }

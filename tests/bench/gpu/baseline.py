@@ -83,28 +83,33 @@ def attention_ways(torch, request):
 
         return (attend_first, gradients) if backward else (lambda *operands: operands, attend)
 
-    return {"PyTorch's " + name: ways_of(getattr(SDPBackend, name.upper() + "_ATTENTION")) for name in ("cudnn", "flash", "efficient")}
+    return {"PyTorch's " + name: ways_of(getattr(SDPBackend, name.upper() + "_ATTENTION")) for name in ("cudnn", "flash")}
 
 
 class Recorded:
-    """A graph of launches over the sets of operands in turn, with as many results alive. What is prepared of a set may have work on the same stream."""
+    """Launches over the sets of operands in turn, with as many results alive: as a graph, or one by one where they are `long` and a graph is none of autograd's."""
 
-    def __init__(self, torch, prepare, f, sets, launches, seconds):
+    def __init__(self, torch, prepare, f, sets, launches, seconds, long=False):
         self.torch, self.launches, self.replays = torch, launches, 1
-        results = [None] * len(sets)
+        self.sets, self.results = [prepare(*s) for s in sets], [None] * len(sets)
+
+        def all_launches():
+            for i in range(launches):
+                self.results[i % len(sets)] = f(*self.sets[i % len(sets)])
+
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            sets = [prepare(*s) for s in sets]
+        with torch.cuda.stream(torch.cuda.current_stream() if long else side):
             for _ in range(3):
-                f(*sets[0])
+                f(*self.sets[0])
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=side):
-            for i in range(launches):
-                results[i % len(sets)] = f(*sets[i % len(sets)])
-        self.results = results
+        self.all_launches = all_launches
+        if not long:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                all_launches()
+            self.all_launches = graph.replay
         self.replay(2)
         while True:
             taken = self.replay(self.replays)
@@ -116,7 +121,7 @@ class Recorded:
         self.torch.cuda.synchronize()
         begun = time.perf_counter()
         for _ in range(times):
-            self.graph.replay()
+            self.all_launches()
         self.torch.cuda.synchronize()
         return time.perf_counter() - begun
 
@@ -142,7 +147,7 @@ class PreparedRow:
         with torch.no_grad():
             for name, (prepare, way) in ways.items():
                 try:
-                    self.recorded[name] = Recorded(torch, prepare, way, sets, request["launches"], request["seconds"])
+                    self.recorded[name] = Recorded(torch, prepare, way, sets, request["launches"], request["seconds"], request["op"] == "attention_backward")
                 except Exception as e:  # the other may run
                     failed = e
         if not self.recorded:
