@@ -1,6 +1,8 @@
 // The folds on GPUs: any axes, as a fold of the innermost folded ones and folds of the states that this leaves.
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/gpu/plan.h"
 #include "kernels/ops/reduce/gpu_params.h"
@@ -63,10 +65,11 @@ class Folder {
   Status FoldStates(int64_t outer, int64_t extent, int64_t inner, bool final) {
     opw::reduce::FoldParams p = Params(outer * inner, extent, inner);
     const int least = p.columns >= 8 ? 8 : 1;  // 32 bytes of f32
-    p.lanes = 32;
-    while (p.lanes > least && p.columns < int64_t{p.lanes} * call_.multiprocessors()) p.lanes /= 2;
-    const int64_t blocks = CeilDiv(p.columns, p.lanes);
-    Split(p, std::min(wanted_blocks() / blocks, extent / (32 * (kThreads / p.lanes))), 1);
+    int lanes = 32;
+    while (lanes > least && p.columns < int64_t{lanes} * call_.multiprocessors()) lanes /= 2;
+    p.lane_bits = std::countr_zero(static_cast<unsigned>(lanes));
+    const int64_t blocks = CeilDiv(p.columns, lanes);
+    Split(p, std::min(wanted_blocks() / blocks, extent / (32 * (kThreads / lanes))), 1);
     return Launch(p, "reduce::FoldStates<{}, {}>", "", blocks, final, outer);
   }
 
@@ -81,7 +84,6 @@ class Folder {
     p.chunks = 1;
     p.count = count_;
     p.vectors = columns;
-    p.lanes = 1;
     return p;
   }
 
@@ -92,15 +94,17 @@ class Folder {
     p.chunks = CeilDiv(p.extent, p.chunk);
   }
 
-  // Decides lanes and chunks of a fold of columns, and gives its blocks along x. In all there is a block for each 128 KiB, but between one and four for each
-  // place that the device has for them: fewer leave places empty, more leave too many states.
+  // Decides lanes and chunks of a fold of columns, and gives its blocks along x: rather narrow blocks, down to 128 bytes of a row, than chunks, whose states
+  // another launch has to join; and of chunks as many as give each thread whole batches of loads.
   int64_t SplitColumns(opw::reduce::FoldParams& p) const {
-    p.lanes = 32;
-    while (p.lanes > 1 && p.vectors <= p.lanes / 2) p.lanes /= 2;
-    while (p.lanes < kThreads && kThreads / p.lanes > p.extent) p.lanes *= 2;
-    const int64_t blocks = CeilDiv(p.vectors, p.lanes), bytes = p.columns * p.extent * op_.element_bytes;
-    const int64_t wanted = std::clamp(bytes / (128 << 10), wanted_blocks(), 4 * wanted_blocks());
-    Split(p, std::min<int64_t>(wanted / blocks, p.extent / (8 * (kThreads / p.lanes))), 1);
+    constexpr int kLeastLanes = 8, kBatch = 8;
+    int lanes = 32;
+    while (lanes > kLeastLanes && CeilDiv(p.vectors, lanes) < wanted_blocks()) lanes /= 2;
+    while (lanes > 1 && p.vectors <= lanes / 2) lanes /= 2;
+    while (lanes < kThreads && kThreads / lanes > p.extent) lanes *= 2;
+    p.lane_bits = std::countr_zero(static_cast<unsigned>(lanes));
+    const int64_t blocks = CeilDiv(p.vectors, lanes), unit = kBatch * (kThreads / lanes);
+    if (4 * blocks < 3 * wanted_blocks()) Split(p, std::min<int64_t>(4 * wanted_blocks() / blocks, p.extent / unit), unit);
     return blocks;
   }
 

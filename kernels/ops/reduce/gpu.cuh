@@ -47,25 +47,6 @@ OPW_DEVICE void FoldRows(const FoldParams& p) {
   });
 }
 
-// Joins what the slices of a block, each of `lanes` threads, hold for their kWidth columns, into those of slice 0. All threads take part.
-template <typename Op, int kWidth>
-OPW_DEVICE void JoinSlices(typename Op::State (&states)[kWidth], int lanes) {
-  __shared__ typename Op::State parts[kWidth][256];
-  const int t = static_cast<int>(threadIdx.x);
-#pragma unroll
-  for (int k = 0; k < kWidth; ++k) parts[k][t] = states[k];
-  __syncthreads();
-  for (int half = static_cast<int>(blockDim.x) / 2; half >= lanes; half /= 2) {
-    if (t < half) {
-#pragma unroll
-      for (int k = 0; k < kWidth; ++k) parts[k][t] = Op()(parts[k][t], parts[k][t + half]);
-    }
-    __syncthreads();
-  }
-#pragma unroll
-  for (int k = 0; k < kWidth; ++k) states[k] = parts[k][t];
-}
-
 // A thread's vector of up to kWidth neighbouring columns: where the first lies in x, and where what it comes to goes.
 struct Columns {
   i64 from, to;
@@ -73,11 +54,40 @@ struct Columns {
 };
 template <bool kFinal>
 OPW_DEVICE Columns ColumnsAt(const FoldParams& p, int width) {
-  const i64 vector = static_cast<i64>(blockIdx.x) * p.lanes + static_cast<int>(threadIdx.x) % p.lanes;
+  const i64 vector = (static_cast<i64>(blockIdx.x) << p.lane_bits) + (static_cast<int>(threadIdx.x) & ((1 << p.lane_bits) - 1));
   if (vector >= p.vectors) return {0, 0, 0};
-  const i64 each = (p.inner + width - 1) / width, outer = vector / each, i = (vector - outer * each) * width;
+  const i64 each = (p.inner + width - 1) / width, outer = each == p.vectors ? 0 : vector / each, i = (vector - outer * each) * width;
   return {outer * p.extent * p.inner + i, (kFinal ? outer : outer * p.chunks + blockIdx.y) * p.inner + i,
           p.inner - i < width ? static_cast<int>(p.inner - i) : width};
+}
+
+// Joins what the slices of a block hold for their columns, slice by slice, and puts it. All 256 threads take part.
+template <typename Op, bool kFinal, int kWidth>
+OPW_DEVICE void PutColumns(const FoldParams& p, const Columns& c, const typename Op::State (&states)[kWidth]) {
+  using State = typename Op::State;
+  constexpr int kThreads = 256, kPitch = kThreads + (kWidth > 1 ? 4 : 0);  // so that neighbouring columns lie in banks of their own
+  const int t = static_cast<int>(threadIdx.x), lanes = 1 << p.lane_bits;
+  if (lanes == kThreads) {
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      if (k < c.count) Put<Op, kFinal>(p, c.to + k, states[k]);
+    }
+    return;
+  }
+  __shared__ State parts[kWidth][kPitch];
+  __shared__ i64 to[kThreads / 2];
+  __shared__ int counts[kThreads / 2];
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) parts[k][t] = states[k];
+  if (t < lanes) to[t] = c.to, counts[t] = c.count;
+  __syncthreads();
+  for (int u = t; u < kWidth << p.lane_bits; u += kThreads) {
+    const int lane = u / kWidth, k = u % kWidth;
+    State all = parts[k][lane];
+#pragma unroll 8
+    for (int slice = lane + lanes; slice < kThreads; slice += lanes) all = Op()(all, parts[k][slice]);
+    if (k < counts[lane]) Put<Op, kFinal>(p, to[lane] + k, all);
+  }
 }
 
 // Takes rows i, i + step, ... below `end` in, kBatch loads at a time. load(i) gives the vector of row i.
@@ -100,15 +110,15 @@ OPW_DEVICE void TakeRows(typename Op::State (&states)[kWidth], i64 i, i64 end, i
   for (; i < end; i += step) take(load(i), i);
 }
 
-// Columns, in blocks of 256 threads: `lanes` vectors of kWidth neighbours, each by 256 / lanes threads that take turns.
+// Columns, in blocks of 256 threads: 2^lane_bits vectors of kWidth neighbours, each by as many threads as are left, which take turns.
 template <typename Op, int kWidth, bool kFinal>
 OPW_DEVICE void FoldColumns(const FoldParams& p) {
   using T = typename Op::Element;
   constexpr int kBatch = kWidth >= 16 ? 2 : Op::kArg ? 4 : 8, kSlow = kWidth >= 16 ? 2 : 4;
-  const int t = static_cast<int>(threadIdx.x), slices = static_cast<int>(blockDim.x) / p.lanes;
+  const int t = static_cast<int>(threadIdx.x), slices = static_cast<int>(blockDim.x) >> p.lane_bits;
   const Columns c = ColumnsAt<kFinal>(p, kWidth);
   const T* const x = static_cast<const T*>(p.x) + c.from;
-  const i64 begin = static_cast<i64>(blockIdx.y) * p.chunk + t / p.lanes, end = ChunkEnd(p);
+  const i64 begin = static_cast<i64>(blockIdx.y) * p.chunk + (t >> p.lane_bits), end = ChunkEnd(p);
   typename Op::State states[kWidth];
 #pragma unroll
   for (int k = 0; k < kWidth; ++k) states[k] = Op::Identity();
@@ -123,29 +133,22 @@ OPW_DEVICE void FoldColumns(const FoldParams& p) {
       TakeRows<Op, kSlow, kWidth>(states, begin, end, slices, [&](i64 i) { return LoadSome<T, kWidth>(x + i * p.inner, c.count); });
     }
   }
-  JoinSlices<Op, kWidth>(states, p.lanes);
-  if (t < p.lanes) {
-#pragma unroll
-    for (int k = 0; k < kWidth; ++k) {
-      if (k < c.count) Put<Op, kFinal>(p, c.to + k, states[k]);
-    }
-  }
+  PutColumns<Op, kFinal>(p, c, states);
 }
 
 // States, as columns.
 template <typename Op, bool kFinal>
 OPW_DEVICE void FoldStates(const FoldParams& p) {
-  const int t = static_cast<int>(threadIdx.x), slices = static_cast<int>(blockDim.x) / p.lanes;
+  const int t = static_cast<int>(threadIdx.x), slices = static_cast<int>(blockDim.x) >> p.lane_bits;
   const Columns c = ColumnsAt<kFinal>(p, 1);
   const typename Op::State* const x = static_cast<const typename Op::State*>(p.x) + c.from;
   const i64 end = ChunkEnd(p);
   typename Op::State states[1] = {Op::Identity()};
   if (c.count > 0) {
 #pragma unroll 4
-    for (i64 i = static_cast<i64>(blockIdx.y) * p.chunk + t / p.lanes; i < end; i += slices) states[0] = Op()(states[0], x[i * p.inner]);
+    for (i64 i = static_cast<i64>(blockIdx.y) * p.chunk + (t >> p.lane_bits); i < end; i += slices) states[0] = Op()(states[0], x[i * p.inner]);
   }
-  JoinSlices<Op, 1>(states, p.lanes);
-  if (c.count > 0 && t < p.lanes) Put<Op, kFinal>(p, c.to, states[0]);
+  PutColumns<Op, kFinal>(p, c, states);
 }
 
 }  // namespace opw::reduce

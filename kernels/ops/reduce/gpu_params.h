@@ -12,7 +12,7 @@ struct FoldParams {
   long long chunks, chunk;
   long long count;  // elements behind each result
   long long vectors;  // of neighbouring columns that a thread works on: of all of x
-  int lanes;          // neighbouring vectors a block: a power of two
+  int lane_bits;      // neighbouring vectors a block: 2 to the power of it
 };
 
 // y[o, i, k] = the sum of x[o, 0..i, k], both dense as [columns / inner, extent, inner].

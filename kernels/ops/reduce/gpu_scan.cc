@@ -43,9 +43,9 @@ Status PlanScan(const Call& call, Plan& plan) {
     f.inner = p.inner;
     f.chunks = p.chunks;
     f.chunk = p.chunk;
-    f.lanes = 32;
+    f.lane_bits = 5;
     plan.TakeWorkspace(p.columns * p.chunks * std::max<int64_t>(4, bytes_each));
-    const Grid grid{.blocks = rows ? p.columns : BlocksFor(p.columns, f.lanes), .threads = kThreads, .blocks_y = p.chunks};
+    const Grid grid{.blocks = rows ? p.columns : BlocksFor(p.columns, 1 << f.lane_bits), .threads = kThreads, .blocks_y = p.chunks};
     plan.Launch(fold, grid, f, {{&f.x, Operand(0)}, {&f.y, Workspace()}});
   }
   const std::string body = rows ? fmt::format("reduce::ScanRows<{}, {}>", type, lanes) : fmt::format("reduce::ScanColumns<{}>", type);
