@@ -121,13 +121,14 @@ std::string InfoWriter::Report() const {
   for (const OpRow& row : core_.kernels_->catalogue().rows()) {
     json variants = json::array();
     for (const Variant& v : core_.kernels_->variants.Of(row.name)) {
+      const std::string reason = v.unavailable.empty() && v.library ? v.library(/*open=*/false) : v.unavailable;
       variants.push_back({{"name", v.name},
                           {"backend", d.kind},
                           {"tier", TierName(v.tier)},
                           {"source", v.source},
                           {"dtypes", v.dtypes.ToString()},
-                          {"state", v.unavailable.empty() ? OriginName(v.origin) : "unavailable"},
-                          {"reason", v.unavailable}});
+                          {"state", reason.empty() ? OriginName(v.origin) : "unavailable"},
+                          {"reason", reason}});
     }
     for (const OtherBackend& b : core_.kernels_->other_backends) {
       if (b.op != row.name) continue;

@@ -6,6 +6,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/gpu/families.h"
 #include "kernels/select/key_types.h"
+#include "kernels/torch/library.h"
 
 namespace opwire {
 namespace ops {
@@ -33,6 +34,7 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   if (!HasKernels(device.info().kind)) return table;
   if (device.info().kind != "cpu") {
     gpu::AddAll(table, static_cast<gpu::GpuDevice&>(device), options);
+    if (device.info().kind == "cuda") torch::AddTorch(table, device);
     return table;
   }
   const Isa& isa = Isa::Detect();
@@ -47,6 +49,7 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   ops::AddRotary(table, isa);
   ops::AddLoss(table, isa);
   ops::AddOptim(table, isa);
+  torch::AddTorch(table, device);
   return table;
 }
 

@@ -197,6 +197,7 @@ std::vector<Candidate> VariantTable::Explain(std::string_view op, DType dtype) c
   bool chosen = false;
   for (const Variant& v : Of(op)) {
     std::string reason = ReasonAgainst(v, dtype);
+    if (reason.empty() && v.library) reason = v.library(/*open=*/true);
     const bool first = reason.empty() && !chosen;
     if (reason.empty()) {
       reason = first ? fmt::format("first of tier {}", TierName(v.tier))

@@ -55,6 +55,8 @@ struct Variant {
   std::string build;       // which code it is, where the name does not tell: of a user's variant
   std::string restriction; // where its `supports` refuses much of what the types allow: "only where m, n and k are at most 64"
   std::string wider;       // the variant of the same code for a wider instruction set, which goes first wherever it runs
+  // Where its library is opened when it is first needed: why that cannot be, empty where it can. Without `open` only what is known by now.
+  std::function<std::string(bool open)> library;
 };
 
 // What an operator wants of the choice. Entries are "OP@VARIANT", or a variant's name for all ops that have it.
@@ -94,7 +96,7 @@ class VariantTable {
   // The same before shapes are known: OK when some variant (or the pinned one) may run.
   Status CheckRunnable(std::string_view op, DType dtype, std::string_view pin) const;
 
-  // Every variant of the op for this element type, in order of preference, without shapes.
+  // Every variant of the op for this element type, in order of preference, without shapes. Opens the libraries of those that can run.
   std::vector<Candidate> Explain(std::string_view op, DType dtype) const;
 
   // In order of op, then preference.

@@ -238,6 +238,11 @@ DTypeSet TypesToCheck() {
   return checked;
 }
 
+bool IsChecked(std::string_view variant) {
+  static const std::vector<std::string> checked = Listed("OPWIRE_VARIANTS", "");
+  return checked.empty() || std::ranges::find(checked, variant) != checked.end();
+}
+
 StatusOr<BoundCase> Bind(const OpRow& row, const Case& c) {
   BoundCase b{.row = &row, .c = &c};
   OPWIRE_ASSIGN_OR_RETURN(b.attrs, ResolveAttrs(row, c.attrs, *c.dims));

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/device/device.h"
@@ -31,6 +32,9 @@ struct Target {
 const std::vector<std::unique_ptr<Target>>& Targets();
 // OPWIRE_TYPES, names with commas between, or all. A name that is none ends the process.
 DTypeSet TypesToCheck();
+
+// Whether OPWIRE_VARIANTS, names with commas between, has this one, or is not set.
+bool IsChecked(std::string_view variant);
 
 // A case with its attributes resolved and its results' types known.
 struct BoundCase {

@@ -1,0 +1,164 @@
+// The two tables.
+#include "kernels/torch/rows.h"
+
+#include "kernels/ops/call.h"
+
+namespace opwire::torch {
+namespace {
+
+// What ATen computes with: it has few kernels for unsigned integers wider than a byte, and none for 8-bit floats.
+constexpr DTypeSet kInts = kSigned | DTypeSet{DType::kU8};
+constexpr DTypeSet kComputes = kFloats | kInts;
+// Integers that wrap have the same bits as signed ones.
+constexpr DTypeSet kWraps = kFloats | kIntegers;
+
+constexpr uint32_t kSame = OPW_DETERMINISTIC;
+constexpr uint32_t kElementwise = OPW_DETERMINISTIC | OPW_INPLACE;
+
+bool IsWideInt(DType t) { return t == DType::kI64 || t == DType::kI32 || t == DType::kU64 || t == DType::kU32; }
+
+// Conversions that ATen makes as the row says.
+const char* SupportsCast(const opw_call* c) {
+  const DType from = ops::TypeOf(ops::Operand(c, 0)), to = ops::TypeOf(c->results[0]);
+  if (c->attrs[1].value.i != 0) return "ATen does not saturate";
+  if (from == to || to == DType::kBool) return nullptr;
+  if (kFloat8s.Has(from) && !kFloats.Has(to)) return "from an 8-bit float ATen makes no such type by the row's rules";
+  const bool from_float = (kFloats | kFloat8s).Has(from), to_float = (kFloats | kFloat8s).Has(to);
+  if (from_float && !to_float) return "float to integer: ATen does not saturate";
+  if (!to_float) return nullptr;
+  const bool direct = to == DType::kF64 || to == DType::kF32;
+  if (direct && from != DType::kU64 && from != DType::kU32) return nullptr;
+  if (from == DType::kF64 || IsWideInt(from)) return "ATen rounds twice, by way of f32";
+  return nullptr;
+}
+
+const char* SupportsOneHot(const opw_call* c) {
+  return (kComputes | kBoolean).Has(ops::TypeOf(c->results[0])) ? nullptr : "ATen has no scatter of this type";
+}
+
+// prod folds one axis at a time and would round in between.
+const char* SupportsProd(const opw_call* c) {
+  const int64_t axes = c->attrs[0].count;
+  return axes <= 1 || axes == ops::Operand(c, 0).rank ? nullptr : "ATen's prod folds one axis or all";
+}
+
+constexpr TorchRow kRows[] = {
+    // elementwise
+    {"add", kWraps, kElementwise},
+    {"sub", kWraps, kElementwise},
+    {"mul", kWraps, kElementwise},
+    {"div", kFloats, kElementwise},
+    {"pow", kFloats, kElementwise},
+    {"maximum", kInts, kElementwise},
+    {"minimum", kInts, kElementwise},
+    {"atan2", kFloats, kElementwise},
+    {"bitwise_and", kIntegers | kBoolean, kElementwise},
+    {"bitwise_or", kIntegers | kBoolean, kElementwise},
+    {"bitwise_xor", kIntegers | kBoolean, kElementwise},
+    {"bitwise_left_shift", kIntegers, kSame},
+    {"bitwise_right_shift", kInts, kSame},
+    {"eq", kWraps | kBoolean, kSame},
+    {"ne", kWraps | kBoolean, kSame},
+    {"lt", kComputes | kBoolean, kSame},
+    {"le", kComputes | kBoolean, kSame},
+    {"gt", kComputes | kBoolean, kSame},
+    {"ge", kComputes | kBoolean, kSame},
+    {"where", kAll, kSame},
+    {"clamp", kInts, kElementwise},
+    {"neg", kFloats | kSigned, kElementwise},
+    {"abs", kFloats | kSigned, kElementwise},
+    {"sign", kSigned, kElementwise},
+    {"bitwise_not", kIntegers | kBoolean, kElementwise},
+    {"rsqrt", kFloats, kSame},
+    {"reciprocal", kFloats, kElementwise},
+    {"exp", kFloats, kElementwise},
+    {"expm1", kFloats, kElementwise},
+    {"log", kFloats, kElementwise},
+    {"log1p", kFloats, kElementwise},
+    {"sin", kFloats, kElementwise},
+    {"cos", kFloats, kElementwise},
+    {"tan", kFloats, kElementwise},
+    {"tanh", kFloats, kElementwise},
+    {"erf", kFloats, kSame},
+    {"floor", kFloats, kElementwise},
+    {"ceil", kFloats, kElementwise},
+    {"round", kFloats, kElementwise},
+    {"trunc", kFloats, kElementwise},
+    {"sigmoid", kFloats, kElementwise},
+    {"gelu", kFloats, kSame},
+    {"gelu_tanh", kFloats, kElementwise},
+    {"silu", kFloats, kElementwise},
+    {"relu", kFloats | kSigned, kElementwise},
+    {"isnan", kFloats, kSame},
+    {"isinf", kFloats, kSame},
+    {"copy", kAll, kSame},
+    {"cast", kAll, kSame, SupportsCast, "only conversions that saturate nothing and round once"},
+    // reduce
+    {"sum", kComputes},
+    {"prod", kComputes, 0, SupportsProd, "only one axis, or all"},
+    {"amax", kComputes | kBoolean},
+    {"amin", kComputes | kBoolean},
+    {"mean", kFloats},
+    {"any", kBoolean},
+    {"all", kBoolean},
+    {"argmax", kComputes},
+    {"argmin", kComputes},
+    {"cumsum", kComputes},
+    // shape
+    {"reshape", kAll, kSame},
+    {"permute", kAll, kSame},
+    {"expand", kAll, kSame},
+    {"cat", kAll, kSame},
+    {"tile", kAll, kSame},
+    {"slice", kAll, kSame},
+    {"index_select", kAll, kSame},
+    {"embedding", kAll, kSame},
+    {"gather", kAll, kSame},
+    {"scatter_add", kWraps},
+    {"embedding_backward", kFloats},
+    {"choose", kIndex, kSame},
+    {"one_hot", kIndex, kSame, SupportsOneHot, "only to floats, bool and integers that ATen computes with"},
+    // nn
+    {"softmax", kFloats},
+    {"log_softmax", kFloats},
+    {"softmax_backward", kFloats},
+    {"log_softmax_backward", kFloats},
+    {"layer_norm", kFloats},
+    {"rms_norm", kFloats},
+    {"add_layer_norm", kFloats},
+    {"add_rms_norm", kFloats},
+    {"layer_norm_backward", kFloats},
+    {"rms_norm_backward", kFloats},
+    {"matmul", kWraps, 0, nullptr, "", kIntegers},
+    {"scaled_dot_product_attention", kFloats},
+    {"cross_entropy", kFloats},
+    {"cross_entropy_backward", kFloats},
+    // optim
+    {"adamw", kFloats},
+    {"sgd", kFloats},
+    {"lion", kFloats},
+    {"adagrad", kFloats},
+    {"l2_norm", kFloats},
+    {"scale", kFloats},
+};
+
+constexpr OtherRow kOthers[] = {
+    {"fmod", "ATen's is not exact where the quotient is large or an operand subnormal"},
+    {"sqrt", "ATen's, by MKL, is not rounded correctly"},
+    {"zeros", "nothing to compute: the executor's own fill serves every type"},
+    {"full", "ATen refuses values that the type cannot hold; the row converts them as cast does"},
+    {"values", "nothing to compute"},
+    {"constant", "nothing to compute"},
+    {"arange", "ATen computes it in a wider type than the row's"},
+    {"uniform", "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
+    {"normal", "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
+    {"rotary_embedding", "ATen has no such op"},
+    {"dropout", "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
+};
+
+}  // namespace
+
+std::span<const TorchRow> TorchRows() { return kRows; }
+std::span<const OtherRow> RowsWithoutTorch() { return kOthers; }
+
+}  // namespace opwire::torch
