@@ -36,7 +36,8 @@ enum { OPW_OK = 0, OPW_FAILED = 1 };
 enum {
   OPW_DETERMINISTIC = 1, /* equal bits for equal inputs, whatever the number of threads */
   OPW_CONTIGUOUS = 2,    /* all operands and results must be dense row-major; the planner copies what is not */
-  OPW_INPLACE = 4        /* a result may share storage with an operand of equal type and shape; one of a list, with those of its place in lists */
+  OPW_INPLACE = 4,       /* a result may share storage with an operand of equal type and shape; one of a list, with those of its place in lists */
+  OPW_NO_GRAPH = 8       /* on a device with graphs: what it puts on the stream cannot be captured, so it is called for each run */
 };
 
 /* opw_runtime::raise */

@@ -353,6 +353,7 @@ class Instance::Builder {
     OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, Choose(row, node, call, step.cost_ns));
     const opw_kernel& kernel = variant->kernel;
     step.run = kernel.run;
+    step.captures = (kernel.flags & OPW_NO_GRAPH) == 0;
     step.mark = CrashRecord::Mark(n, variant->label);
     for (const OperandSpec& o : row.operands) step.checks_values |= o.domain != Domain::kAny;
 
@@ -438,6 +439,7 @@ class Instance::Builder {
 
   Status AddCopy(const Place& from, const Place& to, int64_t bytes) {
     Step step{};
+    step.captures = true;
     step.run = options_.device ? &CopyOnDevice : &CopyBytes;
     step.mark = CrashRecord::Mark(static_cast<uint32_t>(f_.nodes.size()), UINT32_MAX);
     step.cost_ns = EstimateNanos({0, static_cast<double>(2 * bytes)}, MachineOf(options_.device));

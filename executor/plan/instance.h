@@ -25,6 +25,7 @@ struct Step {
   uint64_t mark;             // the node and, in the upper half, the variant's number in the table; UINT32_MAX: a copy of ours
   uint32_t cost_ns;          // an estimate; decides how often the clock is read
   bool checks_values;        // the kernel may meet values outside their domain
+  bool captures;             // its work may be part of a graph
   uint32_t node() const { return static_cast<uint32_t>(mark); }
 };
 // "matmul@onednn".

@@ -1,6 +1,7 @@
 // An instance's steps as graphs of the device: captured when they have run once, replayed from then on, with what was bound anew put into them.
 //
-// Steps lie in segments of some milliseconds at the most, so that a run can stop, or be put aside, between two of them.
+// Steps lie in segments of some milliseconds at the most, so that a run can stop, or be put aside, between two of them. A step that cannot be captured is a
+// segment by itself and is called.
 #ifndef OPWIRE_EXECUTOR_RUN_GRAPHS_H_
 #define OPWIRE_EXECUTOR_RUN_GRAPHS_H_
 
@@ -22,12 +23,13 @@ class Graphs {
 
   // The step after the segment that `step` is of.
   uint32_t EndOf(uint32_t step) const { return segments_[SegmentAt(step)].end; }
-  // Puts that segment on the stream. `call` calls a step's kernel. Not OK: nothing was put there, and steps are called one by one from then on.
+  // Puts that segment on the stream. `call` calls a step's kernel. Not OK: nothing was put there, and the step is to be called; all further ones too,
+  // but where only this one cannot be captured.
   // REQUIRES: a segment begins there, unless it was not OK before.
   template <typename Call>
   Status Run(uint32_t step, const Call& call) {
     Segment& s = segments_[SegmentAt(step)];
-    if (!usable_) return Unavailable("the steps are called one by one");
+    if (!usable_ || !s.captures) return Unavailable("the steps are called one by one");
     if (s.graph && s.bindings == instance_.bindings()) return device_.Replay(*s.graph, 0);
     Status status = s.graph ? Update(s, call) : Capture(s, call);
     if (status.ok()) status = device_.Replay(*s.graph, 0);
@@ -38,6 +40,7 @@ class Graphs {
  private:
   struct Segment {
     uint32_t begin, end;
+    bool captures;
     std::optional<GraphId> graph;
     uint64_t bindings = 0;  // of the instance, that the graph has
   };

@@ -1,6 +1,8 @@
 // Binding, executing and ending runs.
 #include "executor/run/run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "executor/run/crash_record.h"
@@ -374,8 +376,8 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
     }
     if (rc != OPW_OK) {
       const Status why = TakeFailure();
-      failure_ = WithSite(Internal("{} failed{}{}", LabelOf(s, program_->kernels->variants), why.ok() ? "" : ": ", why.ok() ? "" : MessageOf(why)),
-                          SiteOfStep(s.node()));
+      const std::string what = fmt::format("{} failed{}{}", LabelOf(s, program_->kernels->variants), why.ok() ? "" : ": ", why.ok() ? "" : MessageOf(why));
+      failure_ = WithSite(why.ok() ? Internal("{}", what) : Status(why.code(), what), SiteOfStep(s.node()));
       break;
     }
     if (const uint32_t reason = stop.load(std::memory_order_relaxed)) {

@@ -66,7 +66,7 @@ class Provider {
         status = TakeFailure();
         if (status.ok()) status = Internal("{} does not open", path_);
       }
-      if (!status.ok()) reason_ = fmt::format("libtorch: {}", MessageOf(status));
+      if (!status.ok()) reason_ = MessageOf(status);
       opened_.store(true, std::memory_order_release);
     });
     return reason_.empty() ? nullptr : reason_.c_str();
@@ -129,19 +129,20 @@ int Run(const opw_call* c) {
 }  // namespace
 
 StatusOr<std::string> FindModule() {
-  std::vector<std::string> places;
+  std::vector<fs::path> places;
+  std::error_code ignored;
   if (const char* named = std::getenv(kSetting); named && *named) {
-    places = {named, fs::path(named) / kModule};
+    places = {fs::is_directory(named, ignored) ? fs::path(named) / kModule : fs::path(named)};
   } else {
-    std::error_code ignored;
     const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();
     places = {here / kModule, here.parent_path() / "lib" / "opwire" / kModule};
   }
-  for (const std::string& place : places) {
-    std::error_code ignored;
-    if (fs::is_regular_file(place, ignored)) return place;
+  std::string missing;
+  for (const fs::path& place : places) {
+    if (fs::is_regular_file(place, ignored)) return place.string();
+    missing += fmt::format("{}{}", missing.empty() ? "" : " and no ", place.string());
   }
-  return NotFound("there is no {} ({} may name its file or folder)", fmt::join(places, " and no "), kSetting);
+  return NotFound("there is no {} ({} may name its file or folder)", missing, kSetting);
 }
 
 StatusOr<const opw_torch_module*> OpenModule(const std::string& path) {
@@ -170,7 +171,7 @@ void AddTorch(VariantTable& table, Device& device) {
     DTypeSet dtypes = KeyTypesOf(*of) - (KeyTypesOf(*of) - row.dtypes);
     if (device.info().kind != "cpu") dtypes = dtypes - row.only_cpu;
     auto kernel = std::make_shared<const TorchKernel>(row, row.op, provider);
-    Variant v{row.op, "torch", Tier::kLibtorch, 0, dtypes, unavailable, "builtin", {OPW_ABI_VERSION, row.flags, Supports, nullptr, nullptr, Run, kernel.get()}};
+    Variant v{row.op, "torch", Tier::kLibtorch, 0, dtypes, unavailable, "builtin", {OPW_ABI_VERSION, row.flags | OPW_NO_GRAPH, Supports, nullptr, nullptr, Run, kernel.get()}};
     v.restriction = row.restriction;
     v.library = [provider](bool open) -> std::string {
       if (!open) return provider->Known();

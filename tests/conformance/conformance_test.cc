@@ -92,6 +92,7 @@ TEST_P(Conformance, EveryVariantAndType) {
   const bool none = std::ranges::none_of(variants, [](const Variant& v) { return v.unavailable.empty() && IsChecked(v.name); });
   if (none) GTEST_SKIP() << "no variant of OPWIRE_VARIANTS serves it" << reasons;
   std::map<std::string, int> ran;
+  std::map<std::string, std::string> skipped;  // the last reason
   DTypeSet checked;
   int failures = 0;
   for (int t = 1; t < kDTypeCount; ++t) {
@@ -111,7 +112,10 @@ TEST_P(Conformance, EveryVariantAndType) {
           for (const bool in_place : {false, true}) {
             if (in_place && ((v.kernel.flags & OPW_INPLACE) == 0 || !CanBeInPlace(*b) || layout != Layout::kDense)) continue;
             const Outcome out = RunCase(v, *b, layout, in_place, *target.device);
-            if (!out.skipped.empty()) continue;
+            if (!out.skipped.empty()) {
+              skipped[v.name] = out.skipped;
+              continue;
+            }
             ++ran[v.name];
             const std::string wrong = Compare(expected, out);
             if (wrong.empty()) continue;
@@ -125,7 +129,7 @@ TEST_P(Conformance, EveryVariantAndType) {
   }
   for (const Variant& v : variants) {
     const bool serves = v.unavailable.empty() && IsChecked(v.name) && v.dtypes - checked != v.dtypes;
-    EXPECT_TRUE(!serves || ran[v.name] > 0) << v.name << " ran no case";
+    EXPECT_TRUE(!serves || ran[v.name] > 0) << v.name << " ran no case: " << skipped[v.name];
   }
 }
 

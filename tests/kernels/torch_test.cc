@@ -1,17 +1,20 @@
 // libtorch's variants: modules that are refused, the tables of rows, and what the module does with memory and exceptions where it was built.
 #include "kernels/torch/library.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
-#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "kernels/device/device.h"
-#include "kernels/select/failure.h"
+#include "kernels/select/key_types.h"
 #include "kernels/torch/rows.h"
 #include "tests/assert_ok.h"
 #include "tests/folder.h"
@@ -100,6 +103,32 @@ TEST(TorchRows, EveryRowIsInOneOfTheTables) {
   }
   for (const OpRow& row : Catalogue().rows()) EXPECT_EQ(times[row.name], 1) << row.name << ": kernels/torch/rows.cc serves a row, or says why it does not";
   for (const auto& [op, count] : times) EXPECT_NE(Catalogue().Find(op), nullptr) << op;
+}
+
+// The tables of docs/libtorch.md: rows with equal cells share a line.
+std::string Page() {
+  std::map<std::pair<std::string, std::string>, std::string> served;
+  std::map<std::string, std::string> others;
+  const auto append = [](std::string& ops, const char* op) { ops += (ops.empty() ? "`" : ", `") + std::string(op) + "`"; };
+  for (const TorchRow& row : TorchRows()) {
+    const DTypeSet all = KeyTypesOf(*Catalogue().Find(row.op)), types = all - (all - row.dtypes);
+    std::string cell = row.restriction;
+    if (!row.only_cpu.Empty()) cell += "on GPUs not " + (types - (types - row.only_cpu)).ToString();
+    append(served[{types == all ? "all" : types.ToString(), cell}], row.op);
+  }
+  for (const OtherRow& row : RowsWithoutTorch()) append(others[row.reason], row.op);
+  std::string page = "| rows | of their types | restriction |\n|---|---|---|\n";
+  for (const auto& [key, ops] : served) page += fmt::format("| {} | {} | {} |\n", ops, key.first, key.second);
+  page += "\n| rows that it does not serve | why |\n|---|---|\n";
+  for (const auto& [reason, ops] : others) page += fmt::format("| {} | {} |\n", ops, reason);
+  return page;
+}
+
+TEST(TorchRows, AreThoseOfThePage) {
+  std::ifstream file(OPWIRE_DOCS "/libtorch.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_NE(text.str().find(Page()), std::string::npos) << "docs/libtorch.md should hold\n" << Page();
 }
 
 // ---- The module

@@ -56,7 +56,7 @@ void* LoadLibrary() {
   TORCH_CHECK(dladdr(reinterpret_cast<void*>(&at::globalContext), &here) != 0 && here.dli_fname, "its folder cannot be told");
   const std::string cpu = here.dli_fname;
   const std::string path = cpu.substr(0, cpu.rfind('/') + 1) + "libtorch_cuda.so";
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   const char* const why = library ? nullptr : dlerror();
   TORCH_CHECK_NOT_IMPLEMENTED(library, "it has nothing for CUDA here: ", why ? why : path.c_str());
   return library;
