@@ -74,12 +74,9 @@ class Provider {
   // Why it does not open, where that is known by now.
   std::string Known() const { return opened_.load(std::memory_order_acquire) ? reason_ : ""; }
 
-  int Run(const std::string& op, const opw_call* c) {
-    const int32_t row = module_->find(op.c_str());
-    if (row >= 0) return module_->run(session_, row, c);
-    NoteFailure(Unimplemented("{} has no {}", path_, op));
-    return OPW_FAILED;
-  }
+  // REQUIRES: it is open.
+  int32_t Find(const char* op) const { return module_->find(op); }
+  int Run(int32_t row, const opw_call* c) { return module_->run(session_, row, c); }
 
  private:
   static Provider& Of(void* context) { return *static_cast<Provider*>(context); }
@@ -108,9 +105,10 @@ class Provider {
 
 // The context of a row's kernel.
 struct TorchKernel {
+  TorchKernel(const TorchRow& r, std::shared_ptr<Provider> p) : row(r), provider(std::move(p)) {}
   const TorchRow& row;
-  std::string op;
-  std::shared_ptr<Provider> provider;
+  const std::shared_ptr<Provider> provider;
+  mutable std::atomic<int32_t> number{-1};  // the module's of the row; -1: not known yet
 };
 
 const char* Supports(const opw_call* c) {
@@ -118,12 +116,14 @@ const char* Supports(const opw_call* c) {
   if (kernel.row.supports) {
     if (const char* const reason = kernel.row.supports(c)) return reason;
   }
-  return kernel.provider->Open();
+  if (const char* const reason = kernel.provider->Open()) return reason;
+  if (kernel.number < 0) kernel.number = kernel.provider->Find(kernel.row.op);
+  return kernel.number < 0 ? "the module that was opened has no such row" : nullptr;
 }
 
 int Run(const opw_call* c) {
   const auto& kernel = *static_cast<const TorchKernel*>(c->context);
-  return kernel.provider->Run(kernel.op, c);
+  return kernel.provider->Run(kernel.number, c);
 }
 
 }  // namespace
@@ -170,8 +170,9 @@ void AddTorch(VariantTable& table, Device& device) {
     if (of == nullptr) continue;
     DTypeSet dtypes = KeyTypesOf(*of) - (KeyTypesOf(*of) - row.dtypes);
     if (device.info().kind != "cpu") dtypes = dtypes - row.only_cpu;
-    auto kernel = std::make_shared<const TorchKernel>(row, row.op, provider);
-    Variant v{row.op, "torch", Tier::kLibtorch, 0, dtypes, unavailable, "builtin", {OPW_ABI_VERSION, row.flags | OPW_NO_GRAPH, Supports, nullptr, nullptr, Run, kernel.get()}};
+    auto kernel = std::make_shared<const TorchKernel>(row, provider);
+    const opw_kernel functions = {OPW_ABI_VERSION, row.flags | OPW_NO_GRAPH, Supports, nullptr, nullptr, Run, kernel.get()};
+    Variant v{row.op, "torch", Tier::kLibtorch, 0, dtypes, unavailable, "builtin", functions};
     v.restriction = row.restriction;
     v.library = [provider](bool open) -> std::string {
       if (!open) return provider->Known();

@@ -20,8 +20,12 @@ class GraphsTest : public CoreTest {
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
     variants_ = VariantTable();
-    variants_.Add({"relu", "own", Tier::kProduction, 0, kFloats, "", "builtin", {OPW_ABI_VERSION, OPW_CONTIGUOUS, nullptr, nullptr, nullptr, RunReplayable, nullptr}});
-    variants_.Add({"neg", "own", Tier::kProduction, 0, kFloats, "", "builtin", {OPW_ABI_VERSION, OPW_CONTIGUOUS | flags, nullptr, nullptr, nullptr, RunCalled, nullptr}});
+    const auto add = [&](const char* op, uint32_t own_flags, int (*run)(const opw_call*)) {
+      const opw_kernel kernel = {OPW_ABI_VERSION, OPW_CONTIGUOUS | own_flags, nullptr, nullptr, nullptr, run, nullptr};
+      variants_.Add({op, "own", Tier::kProduction, 0, kFloats, "", "builtin", kernel});
+    };
+    add("relu", 0, RunReplayable);
+    add("neg", flags, RunCalled);
     Restart();
     replayable = called = 0;
   }

@@ -44,14 +44,18 @@ at::ScalarType ComputingType(const at::Tensor& t) { return t.scalar_type() == at
 
 at::Tensor Wide(const at::Tensor& t) { return t.defined() && (t.scalar_type() == at::kHalf || t.scalar_type() == at::kBFloat16) ? t.to(at::kFloat) : t; }
 
+bool Report(const Call& call, int operand, const at::Tensor& bad) {
+  if (!bad.any().item<bool>()) return false;
+  call.c->runtime->out_of_range(call.c->runtime, operand, bad.reshape(-1).to(at::kByte).argmax().item<int64_t>());
+  return true;
+}
+
 // The executor's clients may write what they share with it at any time: the copy is what is checked, and what is used.
 Indices CheckIndices(const Call& call, int operand, int64_t extent) {
   const at::Tensor read = call.In(operand).to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
   Indices out{at::Tensor(read.where(read.ge(0), read.add(extent))), {}};
   const at::Tensor bad = out.values.lt(0).logical_or(out.values.ge(extent));
-  if (!bad.any().item<bool>()) return out;
-  const int64_t first = bad.reshape(-1).to(at::kByte).argmax().item<int64_t>();
-  call.c->runtime->out_of_range(call.c->runtime, operand, first);
+  if (!Report(call, operand, bad)) return out;
   out.bad = bad;
   out.values.masked_fill_(bad, 0);
   return out;

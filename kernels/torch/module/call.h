@@ -46,6 +46,8 @@ at::Tensor Wide(const at::Tensor& t);
 // The element type that floats are computed in: f64 of f64, else f32.
 at::ScalarType ComputingType(const at::Tensor& t);
 
+// A call's operand has values out of its domain where `bad` says so: reports the first. Whether there is one.
+bool Report(const Call& call, int operand, const at::Tensor& bad);
 // The values of an index operand, read once, each in [0, extent); those out of range, which are reported, are 0 and marked. REQUIRES: extent > 0, or
 // no values.
 struct Indices {

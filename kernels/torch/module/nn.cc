@@ -162,7 +162,7 @@ Loss LossOf(const Call& call, int logits, int target) {
   const at::Tensor read = call.In(target).to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
   const at::Tensor ignored = read.eq(call.Int(1));
   const at::Tensor bad = read.lt(0).logical_or(read.ge(x.size(1))).logical_and(ignored.logical_not());
-  if (bad.any().item<bool>()) call.c->runtime->out_of_range(call.c->runtime, target, bad.to(at::kByte).argmax().item<int64_t>());
+  Report(call, target, bad);
   const at::Tensor counts = bad.logical_or(ignored).logical_not();
   Loss out{at::_log_softmax(x, 1, false), read.masked_fill(counts.logical_not(), 0).unsqueeze(1), counts.to(x.scalar_type()), {}};
   out.divisor = call.Text(0) == "mean" ? ignored.logical_not().sum(x.scalar_type()) : at::ones({}, x.options());

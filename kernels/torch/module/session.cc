@@ -43,7 +43,8 @@ int Open(const opw_torch_host* host, void** session) {
     TORCH_CHECK_NOT_IMPLEMENTED(loaded == TORCH_ABI_VERSION, "it is version ", VersionText(loaded), ", and the module is built for " TORCH_VERSION);
     const bool cuda = std::string_view(host->kind) == "cuda";
     TORCH_CHECK_NOT_IMPLEMENTED(cuda || std::string_view(host->kind) == "cpu", "it has nothing for a device of kind ", host->kind);
-    auto made = std::make_unique<Session>(Session{*host, at::Device(cuda ? at::kCUDA : at::kCPU, static_cast<c10::DeviceIndex>(cuda ? host->index : -1)), nullptr});
+    const at::Device device = cuda ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(host->index)) : at::Device(at::kCPU);
+    auto made = std::make_unique<Session>(Session{*host, device, nullptr});
     if (cuda) OpenCuda(made->device);
     made->source = AddSource(*host);
     UseSource(made->source);
