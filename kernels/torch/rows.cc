@@ -15,6 +15,8 @@ constexpr DTypeSet kWraps = kFloats | kIntegers;
 constexpr uint32_t kSame = OPW_DETERMINISTIC;
 constexpr uint32_t kElementwise = OPW_DETERMINISTIC | OPW_INPLACE;
 
+constexpr const char* kZeros = "not floats: -0 and 0 are equal to ATen, and either may come out";
+
 bool IsWideInt(DType t) { return t == DType::kI64 || t == DType::kI32 || t == DType::kU64 || t == DType::kU32; }
 
 // Conversions that ATen makes as the row says.
@@ -47,10 +49,10 @@ constexpr TorchRow kRows[] = {
     {"add", kWraps, kElementwise},
     {"sub", kWraps, kElementwise},
     {"mul", kWraps, kElementwise},
-    {"div", kFloats, kElementwise},
-    {"pow", kFloats, kElementwise},
-    {"maximum", kInts, kElementwise},
-    {"minimum", kInts, kElementwise},
+    {.op = "div", .dtypes = kFloats, .flags = kElementwise, .others = "not integers: ATen's faults where the least is divided by -1"},
+    {"pow", kComputes, kElementwise},
+    {.op = "maximum", .dtypes = kInts, .flags = kElementwise, .others = kZeros},
+    {.op = "minimum", .dtypes = kInts, .flags = kElementwise, .others = kZeros},
     {"atan2", kFloats, kElementwise},
     {"bitwise_and", kIntegers | kBoolean, kElementwise},
     {"bitwise_or", kIntegers | kBoolean, kElementwise},
@@ -64,10 +66,10 @@ constexpr TorchRow kRows[] = {
     {"gt", kComputes | kBoolean, kSame},
     {"ge", kComputes | kBoolean, kSame},
     {"where", kAll, kSame},
-    {"clamp", kInts, kElementwise},
+    {.op = "clamp", .dtypes = kInts, .flags = kElementwise, .others = kZeros},
     {"neg", kFloats | kSigned, kElementwise},
     {"abs", kFloats | kSigned, kElementwise},
-    {"sign", kSigned, kElementwise},
+    {.op = "sign", .dtypes = kSigned, .flags = kElementwise, .others = "not floats: ATen's of NaN is 0"},
     {"bitwise_not", kIntegers | kBoolean, kElementwise},
     {"rsqrt", kFloats, kSame},
     {"reciprocal", kFloats, kElementwise},
@@ -94,8 +96,8 @@ constexpr TorchRow kRows[] = {
     {"copy", kAll, kSame},
     {"cast", kAll, kSame, SupportsCast, "only conversions that saturate nothing and round once"},
     // reduce
-    {"sum", kComputes},
-    {"prod", kComputes, 0, SupportsProd, "only one axis, or all"},
+    {"sum", kWraps},
+    {"prod", kWraps, 0, SupportsProd, "only one axis, or all"},
     {"amax", kComputes | kBoolean},
     {"amin", kComputes | kBoolean},
     {"mean", kFloats},
@@ -103,7 +105,7 @@ constexpr TorchRow kRows[] = {
     {"all", kBoolean},
     {"argmax", kComputes},
     {"argmin", kComputes},
-    {"cumsum", kComputes},
+    {"cumsum", kWraps},
     // shape
     {"reshape", kAll, kSame},
     {"permute", kAll, kSame},
@@ -129,7 +131,7 @@ constexpr TorchRow kRows[] = {
     {"add_rms_norm", kFloats},
     {"layer_norm_backward", kFloats},
     {"rms_norm_backward", kFloats},
-    {"matmul", kWraps, 0, nullptr, "", kIntegers},
+    {.op = "matmul", .dtypes = kWraps, .only_cpu = kIntegers},
     {"scaled_dot_product_attention", kFloats},
     {"cross_entropy", kFloats},
     {"cross_entropy_backward", kFloats},

@@ -18,6 +18,7 @@ struct TorchRow {
   const char* (*supports)(const opw_call*) = nullptr;
   const char* restriction = "";  // Variant::restriction
   DTypeSet only_cpu = {};   // of `dtypes`: those that ATen takes on a cpu only
+  const char* others = "";  // why not the row's other types, where that is more than that ATen does not compute with them
 };
 std::span<const TorchRow> TorchRows();
 

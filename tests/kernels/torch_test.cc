@@ -113,6 +113,7 @@ std::string Page() {
   for (const TorchRow& row : TorchRows()) {
     const DTypeSet all = KeyTypesOf(*Catalogue().Find(row.op)), types = all - (all - row.dtypes);
     std::string cell = row.restriction;
+    if (*row.others) cell += row.others;
     if (!row.only_cpu.Empty()) cell += "on GPUs not " + (types - (types - row.only_cpu)).ToString();
     append(served[{types == all ? "all" : types.ToString(), cell}], row.op);
   }

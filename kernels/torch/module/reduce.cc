@@ -23,8 +23,8 @@ std::vector<int64_t> Axes(const Call& call, const at::Tensor& x) {
 }
 
 void Sum(const Call& call) {
-  at::Tensor y = call.Out();
-  const at::Tensor x = call.In(0);
+  at::Tensor y = call.Out(0, As::kSigned);
+  const at::Tensor x = call.In(0, As::kSigned);
   at::sum_out(y, x, Axes(call, x), call.Bool(1), x.scalar_type());
 }
 
@@ -35,7 +35,7 @@ void Mean(const Call& call) {
 }
 
 void Prod(const Call& call) {
-  const at::Tensor x = Wide(call.In(0)), y = call.Out();
+  const at::Tensor x = Wide(call.In(0, As::kSigned)), y = call.Out(0, As::kSigned);
   const std::vector<int64_t> axes = Axes(call, x);
   const at::Tensor product = axes.size() == 1 ? at::prod(x, axes[0], false, x.scalar_type()) : at::prod(x, x.scalar_type());
   y.copy_(product.reshape(y.sizes()));
@@ -62,8 +62,8 @@ void Argument(const Call& call) {
 }
 
 void CumSum(const Call& call) {
-  at::Tensor y = call.Out();
-  const at::Tensor x = call.In(0);
+  at::Tensor y = call.Out(0, As::kSigned);
+  const at::Tensor x = call.In(0, As::kSigned);
   at::cumsum_out(y, x, call.Int(0), x.scalar_type());
 }
 
