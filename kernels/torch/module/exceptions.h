@@ -4,6 +4,7 @@
 
 #include <new>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/torch/interface.h"
