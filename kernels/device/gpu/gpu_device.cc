@@ -325,12 +325,19 @@ StatusOr<Function> GpuDevice::FindFunction(Module module, const char* name) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   Function f = nullptr;
   if (const Result r = api_.module_function(&f, module, name); r != kSuccess) return NotFound("a kernel {}: {}", name, driver_.Describe(r));
+  std::lock_guard lock(mutex_);
+  shared_.erase(f);  // of a function that was there before
   return f;
 }
 
 Status GpuDevice::AllowShared(Function f, int bytes) {
   OPWIRE_RETURN_IF_ERROR(Enter());
-  return Check(api_.function_set(f, kDynamicSharedBytes, bytes), fmt::format("{} bytes of shared memory a block", bytes));
+  std::lock_guard lock(mutex_);
+  int& allowed = shared_[f];
+  if (bytes <= allowed) return absl::OkStatus();  // launches with more may be recorded already
+  OPWIRE_RETURN_IF_ERROR(Check(api_.function_set(f, kDynamicSharedBytes, bytes), fmt::format("{} bytes of shared memory a block", bytes)));
+  allowed = bytes;
+  return absl::OkStatus();
 }
 
 Status GpuDevice::Launch(Function f, const LaunchShape& shape, const void* params, size_t bytes) {

@@ -78,7 +78,7 @@ class GpuDevice final : public Device {
   void UnloadModule(Module module);
   // NOT_FOUND where the module has none of that name.
   StatusOr<Function> FindFunction(Module module, const char* name);
-  // Once for a function that is launched with more dynamic shared memory than 48 KiB.
+  // Before a function is launched with more dynamic shared memory than 48 KiB. Any thread.
   Status AllowShared(Function f, int bytes);
   // What a block may have of it.
   int shared_bytes() const { return driver_.Get(Attribute::kSharedBytes, device_).value_or(48 << 10); }
@@ -159,6 +159,7 @@ class GpuDevice final : public Device {
   EventId last_event_ = 0;
   std::vector<Captured> graphs_;        // by id
   std::vector<GraphId> spare_graphs_;
+  std::unordered_map<Function, int> shared_;  // bytes of dynamic shared memory that were asked for
   // The device thread's.
   enum class Recording : uint8_t { kNone, kCapturing, kComparing } recording_ = Recording::kNone;
   std::vector<Node> noted_;  // of the capture
