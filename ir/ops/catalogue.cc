@@ -175,7 +175,7 @@ const OpCatalogue& Catalogue() {
   static const OpCatalogue* const catalogue = [] {
     std::vector<OpRow> all;
     for (auto* family :
-         {rows::ElementwiseRows, rows::ShapeRows, rows::IndexingRows, rows::CreateRows, rows::ReduceRows, rows::NormRows, rows::NnRows,
+         {rows::ElementwiseRows, rows::ShapeRows, rows::IndexingRows, rows::CreateRows, rows::ReduceRows, rows::SortRows, rows::NormRows, rows::NnRows,
           rows::OptimRows}) {
       for (OpRow& row : family()) all.push_back(std::move(row));
     }

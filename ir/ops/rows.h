@@ -17,6 +17,7 @@ std::vector<OpRow> ShapeRows();
 std::vector<OpRow> IndexingRows();
 std::vector<OpRow> CreateRows();
 std::vector<OpRow> ReduceRows();
+std::vector<OpRow> SortRows();
 std::vector<OpRow> NormRows();
 std::vector<OpRow> NnRows();
 std::vector<OpRow> OptimRows();

@@ -193,6 +193,15 @@ OPW_DEVICE T ShuffleUp(T v, int by) {
 #endif
 }
 
+// A bit for each lane of the warp: whether its predicate holds.
+OPW_DEVICE u64 Ballot(bool predicate) {
+#ifdef OPW_CUDA
+  return __ballot_sync(0xffffffffu, predicate);
+#else
+  return __ballot(predicate);
+#endif
+}
+
 // For all lanes of the warp: none goes on before the others come, and compilers move no access to memory over it.
 OPW_DEVICE void WarpBarrier() {
 #ifdef OPW_CUDA

@@ -16,6 +16,7 @@ void AddElementwise(VariantTable& table, const Isa& isa);
 void AddShape(VariantTable& table, const Isa& isa);
 void AddCreate(VariantTable& table, const Isa& isa);
 void AddReduce(VariantTable& table, const Isa& isa);
+void AddSort(VariantTable& table, const Isa& isa);
 void AddSoftmax(VariantTable& table, const Isa& isa);
 void AddNorm(VariantTable& table, const Isa& isa);
 void AddMatmul(VariantTable& table, const Isa& isa);

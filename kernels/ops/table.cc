@@ -42,6 +42,7 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   ops::AddShape(table, isa);
   ops::AddCreate(table, isa);
   ops::AddReduce(table, isa);
+  ops::AddSort(table, isa);
   ops::AddSoftmax(table, isa);
   ops::AddNorm(table, isa);
   ops::AddMatmul(table, isa);

@@ -46,6 +46,7 @@ class Builder {
   void Indexing();
   void Create();
   void Reduce();
+  void Sort();
   void Nn();
   void Long();
   void Attention();
@@ -284,6 +285,47 @@ void Builder::Reduce() {
   }
   Add({Of({0, 3})}, {{"dims", Ints{1}}});
   if (!extreme) Add({Of({3, 0})}, {{"dims", Ints{1}}});
+}
+
+// Of one block's memory on GPUs and of several parts; many equal elements, and slices that are in order already.
+void Builder::Sort() {
+  const bool topk = row_.name == "topk";
+  const auto add = [&](Tensor x, int64_t dim, bool descending, int64_t k) {
+    Case& c = Add({std::move(x)}, {{"dim", dim}, {topk ? "largest" : "descending", descending}});
+    if (topk) c.attrs.push_back({"k", c.dims->Constant(k)}), c.name += fmt::format(" k {}", k);
+  };
+  const auto few = [&](Extents shape, uint64_t kinds) {
+    Tensor x = Of(std::move(shape));
+    for (Real& v : x.values) v = static_cast<Real>(random_() % (type_ == DType::kBool ? 2 : kinds));
+    return x;
+  };
+  const auto ordered = [&](int64_t n, bool upwards) {
+    Tensor x = Of({n});
+    for (int64_t i = 0; i < n; ++i) x.values[static_cast<size_t>(i)] = static_cast<Real>((upwards ? i : n - 1 - i) * (type_ == DType::kBool ? 2 : 120) / n);
+    return x;
+  };
+  for (const bool descending : {false, true}) {
+    for (const int64_t dim : {0, 1, -1}) {
+      for (const Values v : {Values::kPlain, Values::kSpecial}) {
+        for (const Extents& shape : {Extents{5, 17, 3}, Extents{1, 1}, Extents{40, 200}}) add(Of(shape, v), dim, descending, v == Values::kPlain ? 1 : std::min<int64_t>(shape[dim < 0 ? shape.size() - 1 : static_cast<size_t>(dim)], 7));
+      }
+    }
+    add(Of({300, 2}, Values::kSpecial), 0, descending, 300);
+    add(Of({2, 2048}, Values::kSpecial), 1, descending, 2048);
+    add(Of({2, 2049}, Values::kSpecial), 1, descending, 100);
+    add(Of({3000, 3}, Values::kSpecial), 0, descending, 2500);
+    add(few({9000}, 2), 0, descending, 600);
+    add(few({2, 5000}, 40), -1, descending, 3);
+  }
+  add(ordered(9000, true), 0, true, 130);
+  add(ordered(9000, false), 0, false, 130);
+  if (type_ == DType::kF32 || type_ == DType::kBF16) {
+    add(Of({70000}, Values::kSpecial), 0, false, 5000);
+    if (topk || row_.name == "sort") add(Of({270000}, Values::kSpecial), 0, true, 50);  // several parts on the CPU
+  }
+  add(Of({0, 3}), 1, false, 2);
+  add(Of({3, 0}), 1, false, 0);
+  add(Of({3, 4}), 1, false, 0);
 }
 
 void Builder::Nn() {
@@ -594,6 +636,8 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.Create();
   else if (row.family == "reduce")
     b.Reduce();
+  else if (row.family == "sort")
+    b.Sort();
   else if (row.family == "attention")
     b.Attention();
   else if (row.family == "optim")

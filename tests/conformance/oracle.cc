@@ -52,7 +52,7 @@ Expected Compute(const OracleCall& call, std::vector<Tensor> results) {
     result.values.assign(Count(result.shape), 0);
     e.results.push_back({std::move(result), {}});
   }
-  if (ComputeElementwise(call, &e) || ComputeShape(call, &e) || ComputeReduce(call, &e) || ComputeNn(call, &e) ||
+  if (ComputeElementwise(call, &e) || ComputeShape(call, &e) || ComputeReduce(call, &e) || ComputeSort(call, &e) || ComputeNn(call, &e) ||
       ComputeGradients(call, &e) || ComputeAttention(call, &e) || ComputeRotary(call, &e) || ComputeCreate(call, &e) ||
       ComputeOptim(call, &e)) {
     return e;

@@ -64,6 +64,7 @@ Expected Compute(const OracleCall& call, std::vector<Tensor> results);
 bool ComputeElementwise(const OracleCall& call, Expected* e);
 bool ComputeShape(const OracleCall& call, Expected* e);
 bool ComputeReduce(const OracleCall& call, Expected* e);
+bool ComputeSort(const OracleCall& call, Expected* e);
 bool ComputeNn(const OracleCall& call, Expected* e);
 bool ComputeGradients(const OracleCall& call, Expected* e);
 bool ComputeAttention(const OracleCall& call, Expected* e);

@@ -203,6 +203,21 @@ TEST(Infer, Reductions) {
          {"cumsum(%s) {dim = 0}", "cumsum: dim: expected no axis for rank 0, got 0 for []"}});
 }
 
+TEST(Infer, Order) {
+  const Case cases[] = {{"sort(%a)", "f32[?a, 8] i64[?a, 8]"},
+                        {"sort(%t) {dim = 0, descending = true}", "bool[4, 8] i64[4, 8]"},
+                        {"sort(%x) {dim = 2}", "sort: dim: expected -2 to 1, got 2 for [4, 8]"},
+                        {"sort(%e)", "sort: operand x: expected f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, bool, got f8e4m3[4]"},
+                        {"topk(%x) {k = 3}", "f32[4, 3] i64[4, 3]"},
+                        {"topk(%a) {k = ?k, dim = 0}", "f32[?k, 8] i64[?k, 8]"},
+                        {"topk(%x)", "topk: attribute k (dim) is missing"},
+                        {"topk(%x) {k = 9}", "topk: k: expected at most 8, got 9 in [4, 8]"},
+                        {"topk(%x) {k = 9, dim = 5}", "topk: dim: expected -2 to 1, got 5 for [4, 8]"}};
+  for (const Case& c : cases) EXPECT_EQ(InferTwo(c.node), c.want) << c.node;
+  Check({{"argsort(%x)", "i64[4, 8]"}, {"argsort(%s)", "argsort: dim: expected no axis for rank 0, got -1 for []"}});
+  EXPECT_EQ(Constraints("topk(%a) {k = 3, dim = 0}", "%0, %1"), "min(3, ?a) == 3: k");
+}
+
 TEST(Infer, Networks) {
   Check({{"matmul(%x, %y)", "f32[4, 3]"},
          {"matmul(%a, %y)", "f32[?a, 3]"},

@@ -21,6 +21,7 @@ constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {{"element
                                                                        {"shape", "Shape and indexing"},
                                                                        {"create", "Creation and randomness"},
                                                                        {"reduce", "Reductions"},
+                                                                       {"sort", "Order"},
                                                                        {"softmax", "Softmax"},
                                                                        {"norm", "Normalisation"},
                                                                        {"matmul", "Matrix products"},

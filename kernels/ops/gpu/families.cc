@@ -22,6 +22,7 @@ void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddSoftmaxBackwardGpu(table, code);
   AddReduceGpu(table, code);
   AddScanGpu(table, code);
+  AddSortGpu(table, code);
   AddNormGpu(table, code);
   AddNormBackwardGpu(table, code);
   AddLossGpu(table, code);

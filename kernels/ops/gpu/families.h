@@ -25,6 +25,7 @@ void AddSoftmaxGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddSoftmaxBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddReduceGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddScanGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddSortGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddNormGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddNormBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddLossGpu(VariantTable& table, const std::shared_ptr<Code>& code);

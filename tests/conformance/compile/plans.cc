@@ -29,6 +29,11 @@ class LargeCases {
       for (const Extents& shape : kRows) Norm(shape);
     } else if (row_.family == "reduce") {
       Reduce();
+    } else if (row_.family == "sort") {
+      for (const auto& [shape, dim, k] : {std::tuple<Extents, int64_t, int64_t>{{4096, 64}, 1, 8}, {{64, 131072}, 1, 50}, {{131072, 33}, 0, 5000}, {{int64_t{5} << 30}, 0, 9000}}) {
+        Add({Of(shape)}, {{"dim", dim}});
+        if (row_.name == "topk") cases_.back().attrs.push_back({"k", cases_.back().dims->Constant(k)});
+      }
     } else if (row_.family == "loss") {
       for (const Extents& shape : kRows) Loss(shape);
     } else if (row_.name == "matmul") {
