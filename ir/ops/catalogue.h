@@ -55,7 +55,8 @@ struct ResultSpec {
 };
 
 // The letters of signatures: A arithmetic, F and G floats, S floats and signed integers, N integers, B integers and bool,
-// C arithmetic and bool, I index types, M masks (floats and bool), W the floats that sums are kept in, T and U all.
+// C arithmetic and bool, I index types, M masks (floats and bool), W the floats that sums are kept in, Q bytes of quantised values,
+// T and U all.
 struct TypeVariable {
   std::string name;
   DTypeSet types;

@@ -24,6 +24,7 @@ constexpr Letter kLetters[] = {
     {'I', kIndex},               {'T', kAll},
     {'U', kAll},        {'M', kFloats | kBoolean},
     {'W', {DType::kF64, DType::kF32}},
+    {'Q', {DType::kI8, DType::kU8}},
 };
 
 std::string_view Trim(std::string_view s) {

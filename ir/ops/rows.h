@@ -21,6 +21,7 @@ std::vector<OpRow> SortRows();
 std::vector<OpRow> NormRows();
 std::vector<OpRow> NnRows();
 std::vector<OpRow> OptimRows();
+std::vector<OpRow> QuantRows();
 std::vector<OpAlias> Aliases();
 
 using InferRule = std::function<Status(InferContext&)>;

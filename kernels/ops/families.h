@@ -24,6 +24,7 @@ void AddAttention(VariantTable& table, const Isa& isa);
 void AddRotary(VariantTable& table, const Isa& isa);
 void AddLoss(VariantTable& table, const Isa& isa);
 void AddOptim(VariantTable& table, const Isa& isa);
+void AddQuant(VariantTable& table, const Isa& isa);
 
 // The variant "reference" of a row, for all element types of the row's first type variable.
 void AddReference(VariantTable& table, std::string_view op, const opw_kernel& kernel);

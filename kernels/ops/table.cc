@@ -50,6 +50,7 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   ops::AddRotary(table, isa);
   ops::AddLoss(table, isa);
   ops::AddOptim(table, isa);
+  ops::AddQuant(table, isa);
   torch::AddTorch(table, device);
   return table;
 }

@@ -47,6 +47,7 @@ class Builder {
   void Create();
   void Reduce();
   void Sort();
+  void Quant();
   void Nn();
   void Long();
   void Attention();
@@ -326,6 +327,55 @@ void Builder::Sort() {
   add(Of({0, 3}), 1, false, 2);
   add(Of({3, 0}), 1, false, 0);
   add(Of({3, 4}), 1, false, 0);
+}
+
+// Groups of few lanes, of a warp, of a block and of several chunks; groups of nothing, of equal elements, and with the ends of the range.
+void Builder::Quant() {
+  const bool back = row_.name == "dequantize";
+  const auto add = [&](const Extents& shape, int64_t group, int64_t bits, bool symmetric, Values values) {
+    const Attrs way = {{"bits", bits}, {"symmetric", symmetric}};
+    if (!back) {
+      Case& c = Add({Of(shape, values)}, way);
+      c.attrs.push_back({"group_size", group});
+      c.name += fmt::format(" by {} to {} bits {}", group, bits, symmetric);
+      return;
+    }
+    if ((bits == 4) != (type_ == DType::kU8)) return;
+    Extents packed = shape, params = shape;
+    packed.back() /= 8 / bits;
+    params.back() = group == 0 ? 1 : shape.back() / group;
+    params.push_back(symmetric ? 1 : 2);
+    for (const DType y : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const DType p : {DType::kF64, DType::kF32}) {
+        if (shape[0] > 10000 && y != p) continue;
+        Case& c = Add({Of(packed, Values::kSpecial), Of(p, params, values)}, way);
+        c.attrs.push_back({"dtype", y});
+        c.name += fmt::format(" to {}", DTypeName(y));
+      }
+    }
+  };
+  for (const int64_t bits : {8, 4}) {
+    for (const bool symmetric : {true, false}) {
+      for (const Values v : {Values::kPlain, Values::kSpecial}) {
+        add({3, 64}, 32, bits, symmetric, v);
+        add({5, 3, 70}, 14, bits, symmetric, v);
+        add({2, 600}, 200, bits, symmetric, v);
+        add({700}, 2, bits, symmetric, v);
+        add({3, 2000}, 1000, bits, symmetric, v);
+        add({2, 5002}, 0, bits, symmetric, v);
+      }
+      add({70006}, 0, bits, symmetric, Values::kPlain);
+      add({0, 8}, 4, bits, symmetric, Values::kPlain);
+      if (!back) add({3, 0}, 0, bits, symmetric, Values::kPlain);
+    }
+  }
+  if (back) return;
+  for (const bool symmetric : {true, false}) {  // one number a group: zeros of both signs, and what is too small or too large to divide by
+    Case& c = Add({{type_, {12, 2}, {0, -0.0L, -0.0L, -0.0L, 3, 3, -3, -3}}}, {{"group_size", int64_t{2}}, {"symmetric", symmetric}});
+    std::vector<Real>& x = c.operands[0].values;
+    for (const Real v : {Ulp(type_, 0), Largest(type_), static_cast<Real>(INFINITY)}) x.insert(x.end(), {v, v, -v, v});
+    x.insert(x.end(), {NAN, 1, -2, NAN});
+  }
 }
 
 void Builder::Nn() {
@@ -638,6 +688,8 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.Reduce();
   else if (row.family == "sort")
     b.Sort();
+  else if (row.family == "quant")
+    b.Quant();
   else if (row.family == "attention")
     b.Attention();
   else if (row.family == "optim")

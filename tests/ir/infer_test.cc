@@ -16,7 +16,8 @@ constexpr std::string_view kParams =
     "4, 8], "
     "%q: i8:q8_0[4, 32], %q4: f32[2, 6, 5, 8], %k4: f32[2, 3, 7, 8], %v4: f32[2, 3, 7, 4], %q0: f32[2, 0, 5, 8], %k0: f32[2, 0, 7, 8], %v0: f32[2, 0, 7, 4], "
     "%qs: f32[?b, ?c, 5, 8], %ks: f32[?b, ?a, ?k, 8], %m: bool[6, 5, 7], %ms: bool[?a, 1, 5, 7], %r5: f32[2, 2, 6, 5, 7], %d4: f64[2, 3, 7, 8], %d2: f64[4, 8], %nb: bool[], "
-    "%o4: f32[2, 6, 5, 4], %l4: f32[2, 6, 5], %l8: f64[2, 6, 5]";
+    "%o4: f32[2, 6, 5, 4], %l4: f32[2, 6, 5], %l8: f64[2, 6, 5], "
+    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1]";
 
 // The type of %0, or the error without its position.
 std::string Infer(std::string_view node) {
@@ -216,6 +217,30 @@ TEST(Infer, Order) {
   for (const Case& c : cases) EXPECT_EQ(InferTwo(c.node), c.want) << c.node;
   Check({{"argsort(%x)", "i64[4, 8]"}, {"argsort(%s)", "argsort: dim: expected no axis for rank 0, got -1 for []"}});
   EXPECT_EQ(Constraints("topk(%a) {k = 3, dim = 0}", "%0, %1"), "min(3, ?a) == 3: k");
+}
+
+TEST(Infer, Quantisation) {
+  const Case cases[] = {{"quantize(%x)", "i8[4, 8] f32[4, 1, 1]"},
+                        {"quantize(%d2) {group_size = 4, symmetric = false}", "i8[4, 8] f64[4, 2, 2]"},
+                        {"quantize(%h) {bits = 4, group_size = 2}", "u8[4, 4] f32[4, 4, 1]"},
+                        {"quantize(%bc) {bits = 4, group_size = 32}", "u8[?b, ?c//2] f32[?b, ?c//32, 1]"},
+                        {"quantize(%s)", "quantize: operand x: expected rank 1 or more, got f32[]"},
+                        {"quantize(%x) {bits = 6}", "quantize: bits: expected 4 or 8, got 6"},
+                        {"quantize(%x) {group_size = -1}", "quantize: group_size: expected 0 or more, got -1"},
+                        {"quantize(%x) {group_size = 3}", "quantize: x's last extent by group_size: 8 is not a multiple of 3"},
+                        {"quantize(%x) {group_size = 1, bits = 4}", "quantize: group_size: expected an even number for 4 bits, got 1"},
+                        {"quantize(%y) {bits = 4}", "quantize: x's last extent by 2: 3 is not a multiple of 2"}};
+  for (const Case& c : cases) EXPECT_EQ(InferTwo(c.node), c.want) << c.node;
+  EXPECT_EQ(Constraints("quantize(%bc) {group_size = 32}", "%0, %1"), "?c%32 == 0: remainder of x's last extent by group_size and 0");
+  Check({{"dequantize(%i8, %p1)", "f32[4, 8]"},
+         {"dequantize(%u8, %p2) {bits = 4, symmetric = false, dtype = bf16}", "bf16[4, 16]"},
+         {"dequantize(%i8, %x)", "dequantize: operand params: expected rank 3, got f32[4, 8]"},
+         {"dequantize(%i8, %p1) {bits = 5}", "dequantize: bits: expected 4 or 8, got 5"},
+         {"dequantize(%i8, %p1) {bits = 4}", "dequantize: operand values: expected u8 for 4 bits, got i8[4, 8]"},
+         {"dequantize(%i8, %p2)", "dequantize: params' last extent and what a group has differ: [4, 8] x [4, 2, 2] (2 and 1)"},
+         {"dequantize(%i8, %p1) {dtype = i32}", "dequantize: result y: expected f64, f32, f16, bf16, got i32"},
+         {"dequantize(%i8, %p3)", "dequantize: values' last extent by params' groups: 8 is not a multiple of 3"},
+         {"dequantize(%i8, %p5)", "dequantize: leading extents of values and params differ: [4, 8] x [5, 2, 1] (4 and 5)"}});
 }
 
 TEST(Infer, Networks) {

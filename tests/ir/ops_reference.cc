@@ -28,7 +28,8 @@ constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {{"element
                                                                        {"attention", "Attention"},
                                                                        {"rotary", "Rotary embedding"},
                                                                        {"loss", "Losses"},
-                                                                       {"optim", "Optimisers"}};
+                                                                       {"optim", "Optimisers"},
+                                                                       {"quant", "Quantisation"}};
 
 std::string Default(const AttrValue& v) {
   if (const auto* i = std::get_if<int64_t>(&v)) return fmt::to_string(*i);

@@ -27,6 +27,7 @@ void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddNormBackwardGpu(table, code);
   AddLossGpu(table, code);
   AddOptimGpu(table, code);
+  AddQuantGpu(table, code);
 }
 
 }  // namespace opwire::gpu

@@ -30,6 +30,7 @@ void AddNormGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddNormBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddLossGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddOptimGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddQuantGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 
 }  // namespace opwire::gpu
 

@@ -52,6 +52,8 @@ class LargeCases {
       }
     } else if (row_.family == "optim") {
       Optim();
+    } else if (row_.name == "quantize") {
+      for (const int64_t group : {32, 128, 1024, 0}) Add({Of({4096, 8192})}, {{"group_size", group}, {"bits", int64_t{4}}});
     } else if (row_.family == "rotary") {
       for (const bool interleaved : {false, true}) {
         for (const int64_t queries : {1, 4096}) Add({Of({2, 32, queries, 128}), {DType::kI64, {2, 1, queries}, {}}}, {{"interleaved", interleaved}});

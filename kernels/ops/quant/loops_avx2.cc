@@ -1,0 +1,9 @@
+// The quant loops for avx2.
+#define OPWIRE_ISA avx2
+#include "kernels/ops/quant/loops.inc.h"
+
+namespace opwire::ops {
+
+const QuantLoops& QuantLoopsAvx2() { return avx2::kQuantLoops; }
+
+}  // namespace opwire::ops
