@@ -60,6 +60,20 @@ Status InferAdamw(InferContext& c) {
   return InferStep(c, {"params", "grads", "exp_avgs", "exp_avg_sqs"}, 7);
 }
 
+Status InferLamb(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(RequireRate(c, 0, "beta1"));
+  OPWIRE_RETURN_IF_ERROR(RequireRate(c, 1, "beta2"));
+  OPWIRE_RETURN_IF_ERROR(RequireNotNegative(c, 2, "eps"));
+  OPWIRE_RETURN_IF_ERROR(RequireNotNegative(c, 3, "weight_decay"));
+  OPWIRE_RETURN_IF_ERROR(RequireNotNegative(c, 4, "min_coefficient"));
+  OPWIRE_RETURN_IF_ERROR(RequireNotNegative(c, 5, "max_coefficient"));
+  if (c.Attr<double>(4) > c.Attr<double>(5)) return c.Error(fmt::format("max_coefficient: expected {} or more, as min_coefficient is, got {}", c.Attr<double>(4), c.Attr<double>(5)));
+  OPWIRE_RETURN_IF_ERROR(InferStep(c, {"params", "grads", "exp_avgs", "exp_avg_sqs"}, 7));
+  c.Result(3).dtype = c.List(0)[0]->dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  c.Result(3).shape = {c.dims().Constant(static_cast<int64_t>(c.List(0).size()))};
+  return absl::OkStatus();
+}
+
 Status InferSgd(InferContext& c) {
   const double momentum = c.Attr<double>(0), dampening = c.Attr<double>(1);
   OPWIRE_RETURN_IF_ERROR(RequireNotNegative(c, 0, "momentum"));
@@ -160,6 +174,22 @@ std::vector<OpRow> OptimRows() {
             .family = "optim",
             .doc = "A step of torch.optim.Adagrad without decay of the learning rate, over lists of tensors of equal shapes place by place. "
                    "g = grad / grad_scale + weight_decay p; v = v + g g; p = p - lr g / (sqrt(v) + eps). The 0-d operands, types and math are adamw's."}),
+      Make({.name = "lamb",
+            .signature = "params...: F, grads...: F, exp_avgs...: G, exp_avg_sqs...: G, lr: f32, step: i64, grad_scale?: f32, skip?: bool "
+                         "-> params...: F, exp_avgs...: G, exp_avg_sqs...: G, coefficients: W",
+            .attrs = {Optional("beta1", 0.9, "What the mean of gradients keeps of itself in a step."),
+                      Optional("beta2", 0.999, "The same for the mean of their squares."), Optional("eps", 1e-8, "Added to the denominator."),
+                      Optional("weight_decay", 0.0, "Times the parameter, added to the update."),
+                      Optional("min_coefficient", 0.01, "The least factor of an update."), Optional("max_coefficient", 10.0, "The largest."),
+                      Optional("bias_correction", true, "Means are divided by 1 - beta^step."), maximize},
+            .infer = InferLamb,
+            .aliasing = Aliasing::kElementwise,
+            .cost = PerOperands(8),
+            .family = "optim",
+            .doc = "A step of LAMB over lists of tensors of equal shapes place by place, and the coefficient of each tensor, [n]. g, m and v are adamw's; "
+                   "u = m / (1 - beta1^step) / (sqrt(v) / sqrt(1 - beta2^step) + eps) + weight_decay p; c = l2_norm(p) / l2_norm(u) of the tensor, between min_coefficient and "
+                   "max_coefficient, or 1 where a norm is 0; p = p - lr c u. Where skip is true everything is returned as it was, and the coefficients are 1. The 0-d "
+                   "operands, types and math are adamw's; squares are summed in the type of the math."}),
       Make({.name = "l2_norm",
             .signature = "xs...: F -> norm: W, norms: W",
             .infer = InferL2Norm,

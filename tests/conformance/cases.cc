@@ -564,7 +564,7 @@ void Builder::Optim() {
     for (const Real x : {INFINITY, -INFINITY}) add({{{type_, {}, {x}}}}, op == "scale" ? std::vector{Scalar(DType::kF32, 1)} : std::vector<Tensor>{}, {});
     return;
   }
-  const bool adamw = op == "adamw", sgd = op == "sgd", stepped = adamw || sgd;
+  const bool lamb = op == "lamb", adamw = op == "adamw" || lamb, sgd = op == "sgd", stepped = adamw || sgd;
   const Tensor absent, no = Scalar(DType::kBool, 0), yes = Scalar(DType::kBool, 1), lr = Scalar(DType::kF32, 0.01L);
   const auto step = [&](const std::vector<Extents>& shapes, DType state, int64_t number, const Tensor& scale, const Tensor& skip, const Attrs& attrs, Real bad = 0) {
     const bool stateless = sgd && (attrs.empty() || attrs[0].name != "momentum");
@@ -578,7 +578,9 @@ void Builder::Optim() {
     add(std::move(lists), others, attrs);
   };
   std::vector<Attrs> ways = {{}, {{"weight_decay", 0.1}}, {{"weight_decay", 0.1}, {"maximize", true}}};
-  if (adamw) {
+  if (lamb) {
+    ways = {{}, {{"weight_decay", 0.1}, {"max_coefficient", 0.5}}, {{"beta1", 0.0}, {"bias_correction", false}, {"min_coefficient", 3.0}, {"maximize", true}}, {{"weight_decay", 0.1}}};
+  } else if (adamw) {
     ways = {{}, {{"weight_decay", 0.0}}, {{"weight_decay", 0.1}, {"decoupled", false}}, {{"beta1", 0.0}, {"bias_correction", false}, {"maximize", true}}};
   } else if (sgd) {
     ways.push_back({{"momentum", 0.9}, {"dampening", 0.1}});

@@ -21,7 +21,8 @@ class Steps {
     factor_ = (flag("maximize") ? -1 : 1) / (scale.dtype == DType::kInvalid ? 1 : scale.values[0]);
     decay_ = named("weight_decay");
     decoupled_ = name_ == "lion" || (name_ == "adamw" && flag("decoupled"));
-    if (name_ == "adamw" || name_ == "sgd") step_ = c.In(c.row->FindOperand("step")).values[0];
+    if (name_ == "lamb") beta1_ = named("beta1"), beta2_ = named("beta2"), small_ = named("eps"), corrects_ = flag("bias_correction"), decay_ = 0, pull_ = named("weight_decay");
+    if (name_ == "adamw" || name_ == "sgd" || name_ == "lamb") step_ = c.In(c.row->FindOperand("step")).values[0];
     if (name_ == "adamw" || name_ == "lion") beta1_ = named("beta1"), beta2_ = named("beta2");
     if (name_ == "adamw" || name_ == "adagrad") small_ = named("eps");
     if (name_ == "adamw") corrects_ = flag("bias_correction");
@@ -41,7 +42,11 @@ class Steps {
       p.error += 2 * eps_ * std::fabs(p.v);
       p.v *= 1 - lr_ * decay_;
     }
-    if (name_ == "adamw") {
+    if (name_ == "lamb") {
+      const Near u = Update(p, g, s);
+      const Real moved = lr_ * coefficient_.v * u.v;
+      Add(p, {-moved, 4 * eps_ * std::fabs(moved) + lr_ * (std::fabs(coefficient_.v) * u.error + coefficient_.error * std::fabs(u.v))});
+    } else if (name_ == "adamw") {
       s[0] = Mixed(s[0], g, beta1_, 1 - beta1_);
       const Near square{g.v * g.v, 2 * std::fabs(g.v) * g.error + eps_ * g.v * g.v};
       s[1] = Mixed(s[1], square, beta2_, 1 - beta2_);
@@ -66,7 +71,37 @@ class Steps {
     }
   }
 
+  // lamb's coefficient of a tensor, which its next steps take.
+  const Near& Trust(const Tensor& params, const Tensor& grads, const Tensor& m, const Tensor& v) {
+    Real p = 0, u = 0, off = 0;
+    for (int64_t i = 0; i < params.elements(); ++i) {
+      const Real g = grads.values[i] * factor_;
+      Near s[2] = {{m.values[i], 0}, {v.values[i], 0}};
+      const Near update = Update({params.values[i], 0}, {g, 2 * eps_ * std::fabs(g)}, s);
+      p += params.values[i] * params.values[i];
+      u += update.v * update.v;
+      off += update.error * update.error;
+    }
+    coefficient_ = {1, 0};
+    if (p == 0 || u == 0) return coefficient_;
+    const Real sums = (6 + static_cast<Real>(params.elements()) / 64) * eps_, ratio = std::sqrt(p / u), apart = std::sqrt(off / u);
+    const Real least = c_.Float(c_.row->FindAttr("min_coefficient")), most = c_.Float(c_.row->FindAttr("max_coefficient"));
+    coefficient_ = {ratio < least ? least : ratio > most ? most : ratio, 0};
+    coefficient_.error = ratio * (2 * sums + 2 * apart) + 2 * eps_ * coefficient_.v;
+    return coefficient_;
+  }
+
  private:
+  // lamb's, of what its states become.
+  Near Update(const Near& p, const Near& g, Near (&s)[2]) const {
+    s[0] = Mixed(s[0], g, beta1_, 1 - beta1_);
+    s[1] = Mixed(s[1], {g.v * g.v, 2 * std::fabs(g.v) * g.error + eps_ * g.v * g.v}, beta2_, 1 - beta2_);
+    Near u;
+    Move(u, s[0], -1 / (corrects_ ? 1 - std::pow(beta1_, step_) : 1), Root(s[1]), std::sqrt(corrects_ ? 1 - std::pow(beta2_, step_) : 1));
+    u.error = std::fabs(u.error);
+    const Real added = pull_ * p.v;
+    return {u.v + added, u.error + eps_ * (2 * std::fabs(added) + std::fabs(u.v))};
+  }
   // a x + b y.
   Near Mixed(const Near& x, const Near& y, Real a, Real b) const {
     const Real left = a * x.v, right = b * y.v;
@@ -95,20 +130,27 @@ class Steps {
   const OracleCall& c_;
   const std::string& name_;
   const Real eps_;
-  Real lr_ = 0, factor_ = 1, decay_ = 0, step_ = 0, beta1_ = 0, beta2_ = 0, small_ = 0, dampening_ = 0;
+  Real lr_ = 0, factor_ = 1, decay_ = 0, step_ = 0, beta1_ = 0, beta2_ = 0, small_ = 0, dampening_ = 0, pull_ = 0;
+  Near coefficient_;
   bool decoupled_ = false, corrects_ = false, nesterov_ = false;
 };
 
 void TakeSteps(const OracleCall& c, Expected* e) {
-  const Steps steps(c);
+  Steps steps(c);
   const size_t places = c.starts[1];
-  const size_t states = (e->results.size() / places) - 1;
+  const bool lamb = c.row->name == "lamb";
+  const size_t states = lamb ? 2 : (e->results.size() / places) - 1;
   const Tensor& skip = c.In(c.row->FindOperand("skip"));
   const bool skips = skip.dtype != DType::kInvalid && skip.values[0] != 0;
   for (size_t t = 0; t < places; ++t) {
     const auto in = [&](size_t list) -> const Tensor& { return c.operands[c.starts[list] + t]; };
     const auto out = [&](size_t list) -> Expected::Result& { return e->results[list * places + t]; };
     for (size_t l = 0; l <= states; ++l) out(l).error.resize(out(l).tensor.elements());
+    if (lamb) {
+      const Near trust = skips ? Near{1, 0} : steps.Trust(in(0), in(1), in(2), in(3));
+      e->results.back().tensor.values[t] = trust.v;
+      e->results.back().error.push_back(trust.error);
+    }
     for (int64_t i = 0; i < in(0).elements(); ++i) {
       Near p{in(0).values[i], 0}, s[2];
       for (size_t k = 0; k < states; ++k) s[k].v = in(2 + k).values[i];

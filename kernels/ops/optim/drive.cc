@@ -59,18 +59,63 @@ void CopyPart(const opw_tensor& to, const opw_tensor& from, int64_t at, int64_t 
   if (to.data != from.data) std::memcpy(At(to, at), At(from, at), static_cast<size_t>(n * DTypeBytes(TypeOf(to))));
 }
 
+// The operands' part of a chunk.
+StepPart PartOf(const StepPlace& place, int states, int64_t at, int64_t n) {
+  StepPart part{.from_params = At(*place.in[0], at), .grads = At(*place.in[1], at), .n = n};
+  for (int s = 0; s < states; ++s) part.from_states[s] = At(*place.in[2 + s], at);
+  return part;
+}
+
+// lamb's coefficients: sums of squares of chunks, then of each tensor's in their order, in their type.
+const opw_tensor& CoefficientsOf(const opw_call* c) { return c->results[3 * ListSize(c, 0)]; }
+double CoefficientOf(const opw_call* c, int64_t t) {
+  const opw_tensor& all = CoefficientsOf(c);
+  return TypeOf(all) == DType::kF64 ? static_cast<const double*>(all.data)[t] : static_cast<double>(static_cast<const float*>(all.data)[t]);
+}
+void SetCoefficients(const opw_call* c, LambLoop loop, const StepNumbers& numbers, bool skips) {
+  struct Sums {
+    double params, updates;
+  };
+  const Chunks& chunks = static_cast<const Prepared*>(c->state)->chunks;
+  auto* const sums = static_cast<Sums*>(c->workspace);
+  if (!skips) {
+    ForChunks(c, [&](int64_t t, int64_t at, int64_t n, int64_t chunk) {
+      sums[chunk] = {};
+      loop(PartOf(PlaceOf(c, 2, t), 2, at, n), numbers, &sums[chunk].params, &sums[chunk].updates);
+    });
+  }
+  const StepAttrs attrs = AttrsOf(kStepRows[kLambRow], c);
+  for (int64_t t = 0; t < ListSize(c, 0); ++t) {
+    Sums all{};
+    for (int64_t k = chunks.first[static_cast<size_t>(t)]; k < chunks.first[static_cast<size_t>(t) + 1] && !skips; ++k) {
+      all.params += sums[k].params;
+      all.updates += sums[k].updates;
+    }
+    const double coefficient = ops::CoefficientOf(attrs, all.params, all.updates);
+    const opw_tensor& to = CoefficientsOf(c);
+    if (TypeOf(to) == DType::kF64) static_cast<double*>(to.data)[t] = coefficient;
+    else static_cast<float*>(to.data)[t] = static_cast<float>(coefficient);
+  }
+}
+int PrepareLamb(const opw_call* c, void** state, int64_t* workspace_bytes) {
+  const int rc = Prepare(c, state, workspace_bytes);
+  *workspace_bytes *= 2;
+  return rc;
+}
+
 template <const OptimLoops& (*kLoops)(), int kRow>
 struct StepKernel {
   static constexpr const StepRow& kStep = kStepRows[kRow];
 
-  static const char* Supported(const opw_call* c) { return Supports(c, 2 + kStep.states, ListSize(c, 0) * (1 + StatesOf(kStep, c))); }
+  static const char* Supported(const opw_call* c) { return Supports(c, 2 + kStep.states, ListSize(c, 0) * (1 + StatesOf(kStep, c)) + (kRow == kLambRow ? 1 : 0)); }
   static int Run(const opw_call* c) {
     const int states = StatesOf(kStep, c);
     const StepPlace first = PlaceOf(c, states, 0);
     const bool wider = states > 0 && first.in[2]->dtype != first.in[0]->dtype;
     const StepLoop loop = kLoops().step[static_cast<int>(kStep.rule)][first.in[0]->dtype][wider];
-    const StepNumbers numbers = NumbersOf(kStep, c);
+    const StepNumbers all = NumbersOf(kStep, c);
     const bool skips = Skips(kStep, c);
+    if (kRow == kLambRow) SetCoefficients(c, kLoops().lamb[first.in[0]->dtype][wider], all, skips);
     ForChunks(c, [&](int64_t t, int64_t at, int64_t n, int64_t) {
       const StepPlace place = PlaceOf(c, states, t);
       if (skips) {
@@ -78,11 +123,11 @@ struct StepKernel {
         for (int s = 0; s < states; ++s) CopyPart(*place.out[1 + s], *place.in[2 + s], at, n);
         return;
       }
-      StepPart part{.params = At(*place.out[0], at), .from_params = At(*place.in[0], at), .grads = At(*place.in[1], at), .n = n};
-      for (int s = 0; s < states; ++s) {
-        part.states[s] = At(*place.out[1 + s], at);
-        part.from_states[s] = At(*place.in[2 + s], at);
-      }
+      StepPart part = PartOf(place, states, at, n);
+      part.params = At(*place.out[0], at);
+      for (int s = 0; s < states; ++s) part.states[s] = At(*place.out[1 + s], at);
+      StepNumbers numbers = all;
+      if (kRow == kLambRow) numbers.trust *= CoefficientOf(c, t);
       loop(part, numbers);
     });
     return OPW_OK;
@@ -130,7 +175,7 @@ template <const OptimLoops& (*kLoops)(), int kRow>
 void AddStep(VariantTable& table, const Isa& isa, const char* set, int priority) {
   using Kernel = StepKernel<kLoops, kRow>;
   AddProduction(table, isa, kStepRows[kRow].name, set, set, priority, kFloats,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Kernel::Supported, PrepareWithout, Release, Kernel::Run});
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Kernel::Supported, kRow == kLambRow ? PrepareLamb : PrepareWithout, Release, Kernel::Run});
 }
 
 template <const OptimLoops& (*kLoops)()>
@@ -139,6 +184,7 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
   AddStep<kLoops, 1>(table, isa, set, priority);
   AddStep<kLoops, 2>(table, isa, set, priority);
   AddStep<kLoops, 3>(table, isa, set, priority);
+  AddStep<kLoops, kLambRow>(table, isa, set, priority);
   AddProduction(table, isa, "l2_norm", set, set, priority, kFloats, {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsList, Prepare, Release, L2Norm<kLoops>});
   AddProduction(table, isa, "scale", set, set, priority, kFloats,
                 {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, SupportsScale, PrepareWithout, Release, Scale<kLoops>});

@@ -44,8 +44,9 @@ Status ForLaunches(const Call& call, opw::optim::Tensors& tensors, const Fill& f
   return absl::OkStatus();
 }
 
-template <int kLists>
-Status PlanStepOf(const Call& call, const StepRow& row, const std::string& body, Plan& plan) {
+// Plans launches of `body`; `more` adds to a launch's fields, by its first chunk.
+template <int kLists, typename More>
+Status PlanStepOf(const Call& call, const StepRow& row, const std::string& body, Plan& plan, const More& more) {
   const auto& starts = call.c->starts;
   const int64_t places = ops::ListSize(call.c, 0);
   const ops::StepAttrs a = ops::AttrsOf(row, call.c);
@@ -63,10 +64,12 @@ Status PlanStepOf(const Call& call, const StepRow& row, const std::string& body,
   p.log_beta2 = std::log(a.beta2);
   std::vector<Field> fields;
   const auto fill = [&](int at, int64_t place) {
+    p.places[at] = static_cast<int>(place);
     for (int l = 0; l < kLists; ++l) fields.push_back({&p.in[l][at], Operand(static_cast<uint32_t>(starts[l] + place))});
     for (int l = 0; l < kLists - 1; ++l) fields.push_back({&p.out[l][at], Result(static_cast<uint32_t>(l * places + place))});
   };
-  return ForLaunches(call, p.tensors, fill, [&](const Grid& grid, int64_t) {
+  return ForLaunches(call, p.tensors, fill, [&](const Grid& grid, int64_t before) {
+    more(p, before, fields);
     fields.push_back({&p.lr, Operand(starts[row.lr])});
     if (row.step >= 0) fields.push_back({&p.step, Operand(starts[row.step])});
     if (!ops::Absent(call.operand(row.grad_scale))) fields.push_back({&p.grad_scale, Operand(starts[row.grad_scale])});
@@ -75,6 +78,34 @@ Status PlanStepOf(const Call& call, const StepRow& row, const std::string& body,
     fields.clear();
     return absl::OkStatus();
   });
+}
+
+// The sums, the coefficients and the step of lamb.
+Status PlanLamb(const Call& call, Plan& plan) {
+  const StepRow& row = ops::kStepRows[ops::kLambRow];
+  const ops::StepAttrs a = ops::AttrsOf(row, call.c);
+  const DType own = ops::TypeOf(call.operand(0));
+  const std::string_view type = CodeName(own), state = CodeName(ops::TypeOf(call.operand(2)));
+  const std::string rule = fmt::format("optim::Lamb<{}, {}>", own == DType::kF64 ? "f64" : "f32", a.bias_correction);
+  const int64_t places = ops::ListSize(call.c, 0), each = own == DType::kF64 ? 8 : 4;
+  const ops::Chunks chunks(&call.c->operands[call.c->starts[0]], places, ChunkOf(call.operand(0)));
+  const int64_t sums = plan.TakeWorkspace(std::max<int64_t>(1, chunks.count()) * 2 * each);
+  const Source coefficients = Result(static_cast<uint32_t>(3 * places));
+  OPWIRE_RETURN_IF_ERROR(PlanStepOf<4>(call, row, fmt::format("optim::LambSums<{}, {}, {}>", type, state, rule), plan, [&](auto& p, int64_t before, std::vector<Field>& fields) {
+    p.sums_apart = chunks.count();
+    fields.push_back({&p.sums, Workspace(sums + before * each)});
+  }));
+  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("optim::LambCoefficients<{}>", type), "optim::CoefficientParams", opw::optim::kThreads}));
+  OPWIRE_ASSIGN_OR_RETURN(void* const first, plan.Upload(chunks.first.data(), static_cast<int64_t>(chunks.first.size() * sizeof(int64_t))));
+  opw::optim::CoefficientParams q{};
+  q.least = a.least;
+  q.most = a.most;
+  q.tensors = places;
+  std::vector<Field> fields = {{&q.sums, Workspace(sums)}, {&q.first, Fixed(first)}, {&q.coefficients, coefficients}};
+  if (!ops::Absent(call.operand(row.skip))) fields.push_back({&q.skip, Operand(call.c->starts[row.skip])});
+  plan.LaunchBytes(f, {.blocks = std::min<int64_t>(places, INT32_MAX), .threads = opw::optim::kThreads}, &q, sizeof q, fields);
+  return PlanStepOf<4>(call, row, fmt::format("optim::Step<{}, {}, {}, optim::kNoDecay>", type, state, rule), plan,
+                       [&](auto& p, int64_t, std::vector<Field>& more) { more.push_back({&p.coefficients, coefficients}); });
 }
 
 template <int kRow>
@@ -91,11 +122,13 @@ Status PlanStep(const Call& call, Plan& plan) {
     case OptimRule::kSgd: rule = fmt::format("optim::Sgd<{}, {}>", compute, states == 0 ? 0 : a.nesterov ? 2 : 1); break;
     case OptimRule::kLion: rule = fmt::format("optim::Lion<{}>", compute); break;
     case OptimRule::kAdagrad: rule = fmt::format("optim::Adagrad<{}>", compute); break;
+    case OptimRule::kLamb: break;  // PlanLamb
   }
   const std::string body = fmt::format("optim::Step<{}, {}, {}, optim::{}>", type, state, rule,
                                        a.weight_decay == 0 ? "kNoDecay" : a.decoupled ? "kDecoupled" : "kL2");
-  if (states == 2) return PlanStepOf<4>(call, kStep, body, plan);
-  return states == 1 ? PlanStepOf<3>(call, kStep, body, plan) : PlanStepOf<2>(call, kStep, body, plan);
+  const auto nothing = [](auto&, int64_t, std::vector<Field>&) {};
+  if (states == 2) return PlanStepOf<4>(call, kStep, body, plan, nothing);
+  return states == 1 ? PlanStepOf<3>(call, kStep, body, plan, nothing) : PlanStepOf<2>(call, kStep, body, plan, nothing);
 }
 
 Status PlanScale(const Call& call, Plan& plan) {
@@ -151,6 +184,7 @@ void AddOptimGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddGpu(table, code, ops::kStepRows[1].name, {.flags = flags, .plan = PlanStep<1>});
   AddGpu(table, code, ops::kStepRows[2].name, {.flags = flags, .plan = PlanStep<2>});
   AddGpu(table, code, ops::kStepRows[3].name, {.flags = flags, .plan = PlanStep<3>});
+  AddGpu(table, code, ops::kStepRows[ops::kLambRow].name, {.flags = flags, .plan = PlanLamb});
   AddGpu(table, code, "l2_norm", {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS, .plan = PlanL2Norm});
   AddGpu(table, code, "scale", {.flags = flags, .plan = PlanScale});
 }

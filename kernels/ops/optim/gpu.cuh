@@ -74,6 +74,36 @@ struct Adamw {
   }
 };
 
+template <typename C, bool kCorrect>
+struct Lamb {
+  static constexpr int kStates = 2;
+  C beta1, rest1, beta2, rest2, rate, root, eps, pull, trust;
+  template <typename P>
+  OPW_DEVICE explicit Lamb(const P& p)
+      : beta1(static_cast<C>(p.beta1)), rest1(static_cast<C>(p.rest1)), beta2(static_cast<C>(p.beta2)), rest2(static_cast<C>(p.rest2)), rate(1), root(1),
+        eps(static_cast<C>(p.eps)), pull(static_cast<C>(p.weight_decay)), trust(0) {
+    if constexpr (kCorrect) {
+      const i64 step = *p.step;
+      rate /= CorrectionOf<C>(p.log_beta1, step);
+      root = 1 / Sqrt(CorrectionOf<C>(p.log_beta2, step));
+    }
+  }
+  // For the launch's tensor t.
+  template <typename P>
+  OPW_DEVICE void Enter(const P& p, int t) { trust = -static_cast<C>(*p.lr) * static_cast<const C*>(p.coefficients)[p.places[t]]; }
+  OPW_DEVICE C Update(C p, C g, C (&s)[2]) const {
+    s[0] = Fma(beta1, s[0], rest1 * g);
+    s[1] = Fma(beta2, s[1], rest2 * g * g);
+    return Fma(pull, p, rate * s[0] / Fma(Sqrt(s[1]), root, eps));
+  }
+  OPW_DEVICE C operator()(C p, C g, C (&s)[2]) const { return Fma(trust, Update(p, g, s), p); }
+};
+// What is the same for all tensors is not looked at for each.
+template <typename Rule>
+inline constexpr bool kByTensor = false;
+template <typename C, bool kCorrect>
+inline constexpr bool kByTensor<Lamb<C, kCorrect>> = true;
+
 template <typename C, int kMomentum>  // 0: none; 2: Nesterov's
 struct Sgd {
   static constexpr int kStates = kMomentum > 0 ? 1 : 0;
@@ -160,7 +190,7 @@ OPW_DEVICE void Step(const StepParams<2 + Rule::kStates>& p) {
   constexpr int kStates = Rule::kStates, kSome = kStates + (kStates == 0), kWidth = kPerVector<T>;
   constexpr int kBatch = kStates == 2 ? 1 : 2;  // vectors of each list that a thread has under way
   const bool skips = p.skip != nullptr && *p.skip != 0;
-  const Rule rule(p);
+  Rule rule(p);
   const C gradient = static_cast<C>(p.sign) / (p.grad_scale == nullptr ? C(1) : static_cast<C>(*p.grad_scale));
   const C l2 = static_cast<C>(p.weight_decay), decay = kDecay == kDecoupled ? static_cast<C>(1 - static_cast<double>(*p.lr) * p.weight_decay) : C(1);
   const auto move = [&](C param, C grad, C(&states)[kSome]) -> C {
@@ -172,6 +202,7 @@ OPW_DEVICE void Step(const StepParams<2 + Rule::kStates>& p) {
   ForChunks<T>(p.tensors, [&](int t, i64 begin, int n, u32) {
     const Place<T, G, Rule> place(p, t, begin);
     if (skips) return place.CopyAll(n);
+    if constexpr (kByTensor<Rule>) rule.Enter(p, t);
     const int size = static_cast<int>(blockDim.x), vectors = place.Aligned() ? n / kWidth : 0;
 #pragma unroll 1
     for (int first = static_cast<int>(threadIdx.x); first < vectors; first += size * kBatch) {
@@ -217,6 +248,70 @@ OPW_DEVICE void Step(const StepParams<2 + Rule::kStates>& p) {
       for (int k = 0; k < kStates; ++k) place.state_to[k][i] = Store<G>(s[k]);
     }
   });
+}
+
+// ---- lamb's coefficients: sums of squares of chunks, then of each tensor's
+
+template <typename T, typename G, typename Rule>
+OPW_DEVICE void LambSums(const StepParams<4>& p) {
+  using C = ComputeOf<T>;
+  constexpr int kWidth = kPerVector<T>;
+  if (p.skip != nullptr && *p.skip != 0) return;
+  const Rule rule(p);
+  const C gradient = static_cast<C>(p.sign) / (p.grad_scale == nullptr ? C(1) : static_cast<C>(*p.grad_scale));
+  ForChunks<T>(p.tensors, [&](int t, i64 begin, int n, u32 chunk) {
+    const Place<T, G, Rule> place(p, t, begin);
+    C params = 0, updates = 0;
+    const auto take = [&](C param, C grad, C m, C v) {
+      C s[2] = {m, v};
+      const C u = rule.Update(param, grad * gradient, s);
+      params = Fma(param, param, params);
+      updates = Fma(u, u, updates);
+    };
+    const int size = static_cast<int>(blockDim.x), vectors = place.Aligned() ? n / kWidth : 0;
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < vectors; i += size) {
+      const Wide<T> param = LoadAligned(place.param + i * kWidth), grad = LoadAligned(place.grad + i * kWidth);
+      Beside<T, G> m, v;
+      m.Load(place.state[0] + i * kWidth);
+      v.Load(place.state[1] + i * kWidth);
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) take(Load(param.Get(k)), Load(grad.Get(k)), m.Get(k), v.Get(k));
+    }
+#pragma unroll 1
+    for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += size) {
+      take(Load(place.param[i]), Load(place.grad[i]), Load(place.state[0][i]), Load(place.state[1][i]));
+    }
+    params = GroupReduce<0>(params, Sum(), C(0));
+    updates = GroupReduce<0>(updates, Sum(), C(0));
+    if (threadIdx.x == 0) {
+      static_cast<C*>(p.sums)[chunk] = params;
+      static_cast<C*>(p.sums)[chunk + p.sums_apart] = updates;
+    }
+  });
+}
+
+// A block a tensor.
+template <typename T>
+OPW_DEVICE void LambCoefficients(const CoefficientParams& p) {
+  using C = ComputeOf<T>;
+  const bool skips = p.skip != nullptr && *p.skip != 0;
+  const C* const sums = static_cast<const C*>(p.sums);
+  for (i64 t = blockIdx.x; t < p.tensors; t += gridDim.x) {
+    double params = 0, updates = 0;
+    if (!skips) {
+      for (i64 i = p.first[t] + threadIdx.x; i < p.first[t + 1]; i += blockDim.x) {
+        params += static_cast<double>(sums[i]);
+        updates += static_cast<double>(sums[i + p.first[p.tensors]]);
+      }
+    }
+    params = GroupReduce<0>(params, Sum(), 0.0);
+    updates = GroupReduce<0>(updates, Sum(), 0.0);
+    if (threadIdx.x != 0) continue;
+    const double ratio = Sqrt(params) / Sqrt(updates);
+    const double c = params == 0 || updates == 0 ? 1.0 : ratio < p.least ? p.least : ratio > p.most ? p.most : ratio;
+    static_cast<C*>(p.coefficients)[t] = static_cast<C>(c);
+  }
 }
 
 // ---- Scaling

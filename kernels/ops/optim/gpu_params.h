@@ -28,7 +28,13 @@ struct StepParams {
   const unsigned char* skip;   // null: false
   double sign;                 // -1: up the gradient
   double weight_decay, beta1, rest1, beta2, rest2, eps;  // rest: 1 - beta; sgd's momentum and 1 - dampening are the first two
-  double log_beta1, log_beta2;  // adamw with bias correction
+  double log_beta1, log_beta2;  // adamw and lamb with bias correction
+  // lamb: the sums of squares of the launch's chunks, of parameters and then of updates, `sums_apart` from each other; a coefficient for each of the
+  // list's tensors, and which of them the launch's are.
+  void* sums;
+  long long sums_apart;
+  const void* coefficients;
+  int places[kTensors];
 };
 
 struct ScaleParams {
@@ -49,6 +55,15 @@ struct NormParams {
   const long long* first;   // by tensor, its first chunk; the number of all behind the last
   void* norms;
   void* norm;
+  long long tensors;
+};
+
+struct CoefficientParams {
+  const void* sums;         // of all chunks of all tensors, of parameters and then of updates
+  const long long* first;   // by tensor, its first chunk; the number of all behind the last
+  const unsigned char* skip;  // null: false
+  void* coefficients;
+  double least, most;
   long long tensors;
 };
 

@@ -21,6 +21,21 @@ struct Adamw {
   }
 };
 
+template <typename E>
+struct Lamb {
+  static constexpr int kStates = 2;
+  E beta1, rest1, beta2, rest2, rate, root, eps, pull, trust;
+  explicit Lamb(const StepNumbers& n)
+      : beta1(static_cast<E>(n.beta1)), rest1(static_cast<E>(n.rest1)), beta2(static_cast<E>(n.beta2)), rest2(static_cast<E>(n.rest2)),
+        rate(static_cast<E>(n.rate)), root(static_cast<E>(n.root)), eps(static_cast<E>(n.eps)), pull(static_cast<E>(n.pull)), trust(static_cast<E>(-n.trust)) {}
+  Vec<E> Update(Vec<E> p, Vec<E> g, Vec<E>* s) const {
+    s[0] = Fma(Splat(beta1), s[0], g * rest1);
+    s[1] = Fma(Splat(beta2), s[1], g * rest2 * g);
+    return Fma(p, Splat(pull), s[0] * rate / Fma(Sqrt(s[1]), Splat(root), eps));
+  }
+  Vec<E> operator()(Vec<E> p, Vec<E> g, Vec<E>* s) const { return Fma(Splat(trust), Update(p, g, s), p); }
+};
+
 template <typename E, int kMomentum>  // 0: none; 2: Nesterov's
 struct Sgd {
   static constexpr int kStates = kMomentum > 0 ? 1 : 0;
@@ -105,6 +120,24 @@ void SgdOf(const StepPart& part, const StepNumbers& n) {
   else StepOf<S, G, Sgd<E, 1>>(part, n);
 }
 
+template <typename S, typename G>
+void LambSums(const StepPart& part, const StepNumbers& n, double* params, double* updates) {
+  using E = typename Mem<S>::Compute;
+  const Lamb<E> step(n);
+  const E gradient = static_cast<E>(n.gradient);
+  const S *const from = static_cast<const S*>(part.from_params), *const grads = static_cast<const S*>(part.grads);
+  const G *const m = static_cast<const G*>(part.from_states[0]), *const v = static_cast<const G*>(part.from_states[1]);
+  *params += static_cast<double>(FoldWith(from, part.n, E{0}, [](Vec<E> p) { return p * p; }, Plus()));
+  *updates += static_cast<double>(FoldVectors(
+      part.n, E{0},
+      [&](int64_t i, auto lanes) {
+        Vec<E> s[2] = {lanes.Load(m + i), lanes.Load(v + i)};
+        const Vec<E> u = step.Update(lanes.Load(from + i), lanes.Load(grads + i) * gradient, s);
+        return u * u;
+      },
+      Plus()));
+}
+
 template <typename S>
 double Square(const void* x, int64_t n) {
   using E = typename Mem<S>::Compute;
@@ -145,6 +178,8 @@ constexpr void SetSteps(OptimLoops* l, int type, bool wider) {
   l->step[static_cast<int>(OptimRule::kSgd)][type][wider] = SgdOf<S, G>;
   l->step[static_cast<int>(OptimRule::kLion)][type][wider] = StepOf<S, G, Lion<E>>;
   l->step[static_cast<int>(OptimRule::kAdagrad)][type][wider] = StepOf<S, G, Adagrad<E>>;
+  l->step[static_cast<int>(OptimRule::kLamb)][type][wider] = StepOf<S, G, Lamb<E>>;
+  l->lamb[type][wider] = LambSums<S, G>;
 }
 template <typename S>
 constexpr void SetType(OptimLoops* l, int type) {

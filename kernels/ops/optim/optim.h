@@ -23,7 +23,9 @@ struct StepRow {
 inline constexpr StepRow kStepRows[] = {{"adamw", OptimRule::kAdamw, 2, 4, 5, 6, 7},
                                         {"sgd", OptimRule::kSgd, 1, 3, 4, 5, 6},
                                         {"lion", OptimRule::kLion, 1, 3, -1, 4, 5},
-                                        {"adagrad", OptimRule::kAdagrad, 1, 3, -1, 4, 5}};
+                                        {"adagrad", OptimRule::kAdagrad, 1, 3, -1, 4, 5},
+                                        {"lamb", OptimRule::kLamb, 2, 4, 5, 6, 7}};
+inline constexpr int kLambRow = 4;  // whose step needs a coefficient of each tensor first, its last result
 
 // How many lists of states a call has: sgd without momentum has none.
 inline int StatesOf(const StepRow& row, const opw_call* c) { return ListSize(c, 2) > 0 ? row.states : 0; }
@@ -37,12 +39,15 @@ StepPlace PlaceOf(const opw_call* c, int states, int64_t place);
 // What a row's attributes say; its operands' share stays open.
 struct StepAttrs {
   double beta1 = 0, beta2 = 0, rest1 = 0, eps = 0, weight_decay = 0;  // rest1: sgd's 1 - dampening
+  double least = 0, most = 0;  // of lamb's coefficient
   bool decoupled = false, bias_correction = false, maximize = false, nesterov = false;
 };
 StepAttrs AttrsOf(const StepRow& row, const opw_call* c);
 // With the operands' values. REQUIRES: this thread reaches them.
 StepNumbers NumbersOf(const StepRow& row, const opw_call* c);
 bool Skips(const StepRow& row, const opw_call* c);
+// lamb's coefficient of a tensor whose parameters and updates have such sums of squares.
+double CoefficientOf(const StepAttrs& a, double params, double updates);
 
 // The chunks of tensors laid end to end; a tensor's last may be short, an empty tensor has none.
 struct Chunks {

@@ -38,6 +38,13 @@ void Step(OptimRule rule, const StepNumbers& n, bool stateless, double grad, dou
       m = n.beta2 * m + n.rest2 * g;
       break;
     }
+    case OptimRule::kLamb: {
+      double& v = state[1];
+      m = n.beta1 * m + n.rest1 * g;
+      v = n.beta2 * v + n.rest2 * g * g;
+      p -= n.trust * (n.rate * m / (std::sqrt(v) * n.root + n.eps) + n.pull * p);
+      break;
+    }
     case OptimRule::kAdagrad:
       m += g * g;
       p -= n.rate * g / (std::sqrt(m) + n.eps);
@@ -60,14 +67,39 @@ void ForParts(const opw_call* c, const F& body) {
   }
 }
 
+const opw_tensor& CoefficientsOf(const opw_call* c) { return c->results[3 * ListSize(c, 0)]; }
+
+// lamb's, by what a step of 1 would take from each parameter.
+void Coefficients(const opw_call* c, StepNumbers numbers, bool skips) {
+  numbers.trust = 1;
+  for (int64_t t = 0; t < ListSize(c, 0); ++t) {
+    const StepPlace place = PlaceOf(c, 2, t);
+    double params = 0, updates = 0;
+    for (int64_t i = 0; i < place.in[0]->elements && !skips && !StoppedAt(c, i); ++i) {
+      double left = 0, state[kMostStates] = {ValueAt(*place.in[2], i), ValueAt(*place.in[3], i)};
+      const double p = ValueAt(*place.in[0], i);
+      StepNumbers own = numbers;
+      own.pull = 0;
+      Step(OptimRule::kLamb, own, false, ValueAt(*place.in[1], i), left, state);
+      const double update = numbers.pull * p - left;
+      params += p * p;
+      updates += update * update;
+    }
+    SetAt(CoefficientsOf(c), t, CoefficientOf(AttrsOf(kStepRows[kLambRow], c), params, updates));
+  }
+}
+
 template <int kRow>
 int RunStep(const opw_call* c) {
   constexpr const StepRow& kStep = kStepRows[kRow];
   const int states = StatesOf(kStep, c);
-  const StepNumbers numbers = NumbersOf(kStep, c);
+  const StepNumbers all = NumbersOf(kStep, c);
   const bool skips = Skips(kStep, c);
+  if (kRow == kLambRow) Coefficients(c, all, skips);
   ForParts(c, [&](int64_t t, int64_t begin, int64_t end) {
     const StepPlace place = PlaceOf(c, states, t);
+    StepNumbers numbers = all;
+    if (kRow == kLambRow) numbers.trust *= ValueAt(CoefficientsOf(c), t);
     for (int64_t i = begin; i < end; ++i) {
       double p = ValueAt(*place.in[0], i), state[kMostStates] = {};
       for (int s = 0; s < states; ++s) state[s] = ValueAt(*place.in[2 + s], i);
@@ -119,6 +151,7 @@ void AddOptimReference(VariantTable& table) {
   add(kStepRows[1].name, OPW_INPLACE, RunStep<1>);
   add(kStepRows[2].name, OPW_INPLACE, RunStep<2>);
   add(kStepRows[3].name, OPW_INPLACE, RunStep<3>);
+  add(kStepRows[kLambRow].name, OPW_INPLACE, RunStep<kLambRow>);
   add("l2_norm", 0, L2Norm);
   add("scale", OPW_INPLACE, Scale);
 }

@@ -26,6 +26,9 @@ StepAttrs AttrsOf(const StepRow& row, const opw_call* c) {
     case OptimRule::kLion:
       return {.beta1 = number(0), .beta2 = number(1), .rest1 = 1 - number(0), .weight_decay = number(2), .decoupled = true, .maximize = flag(3)};
     case OptimRule::kAdagrad: return {.eps = number(0), .weight_decay = number(1), .maximize = flag(2)};
+    case OptimRule::kLamb:
+      return {.beta1 = number(0), .beta2 = number(1), .rest1 = 1 - number(0), .eps = number(2), .weight_decay = number(3), .least = number(4), .most = number(5),
+              .bias_correction = flag(6), .maximize = flag(7)};
   }
   return {};
 }
@@ -37,9 +40,12 @@ StepNumbers NumbersOf(const StepRow& row, const opw_call* c) {
   const int64_t step = row.step < 0 ? 0 : *static_cast<const int64_t*>(Operand(c, row.step).data);
   StepNumbers n{};
   n.gradient = (a.maximize ? -1 : 1) / (Absent(scale) ? 1.0 : static_cast<double>(*static_cast<const float*>(scale.data)));
-  n.l2 = a.decoupled ? 0 : a.weight_decay;
+  const bool lamb = row.rule == OptimRule::kLamb;
+  n.l2 = a.decoupled || lamb ? 0 : a.weight_decay;
   n.decay = a.decoupled ? 1 - lr * a.weight_decay : 1;
-  n.rate = lr;
+  n.rate = lamb ? 1 : lr;
+  n.pull = a.weight_decay;
+  n.trust = lr;
   n.beta1 = a.beta1;
   n.rest1 = a.rest1;
   n.beta2 = a.beta2;
@@ -51,7 +57,7 @@ StepNumbers NumbersOf(const StepRow& row, const opw_call* c) {
   if (a.bias_correction) {
     // 1 - beta^step, without what the difference would lose.
     const auto correction = [&](double beta) { return -std::expm1(static_cast<double>(step) * std::log(beta)); };
-    n.rate = lr / correction(a.beta1);
+    n.rate /= correction(a.beta1);
     n.root = 1 / std::sqrt(correction(a.beta2));
   }
   return n;
@@ -60,6 +66,12 @@ StepNumbers NumbersOf(const StepRow& row, const opw_call* c) {
 bool Skips(const StepRow& row, const opw_call* c) {
   const opw_tensor& skip = Operand(c, row.skip);
   return !Absent(skip) && *static_cast<const uint8_t*>(skip.data) != 0;
+}
+
+double CoefficientOf(const StepAttrs& a, double params, double updates) {
+  if (params == 0 || updates == 0) return 1;
+  const double ratio = std::sqrt(params) / std::sqrt(updates);
+  return ratio < a.least ? a.least : ratio > a.most ? a.most : ratio;  // a NaN stays
 }
 
 Chunks::Chunks(const opw_tensor* tensors, int64_t count, int64_t elements) : size(elements), first(static_cast<size_t>(count) + 1) {
