@@ -123,6 +123,22 @@ OpCost AttentionBackwardCost(const CostArgs& a) {
   return {2 * queries * static_cast<double>(key[key.size() - 2]) * static_cast<double>(3 * query.back() + 2 * value.back()), TrafficBytes(a)};
 }
 
+// cache [..., H, S, D], new [..., H, Snew, D], and a position, or one for each of [...].
+Status InferKvAppend(InferContext& c) {
+  const TensorType &cache = c.In(0), &added = c.In(1), &position = c.In(2);
+  const int rank = cache.rank(), batch = rank - 3, rows = rank - 2;
+  OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 3));
+  OPWIRE_RETURN_IF_ERROR(c.RequireRank(1, rank));
+  for (int a = 0; a < rank; ++a) {
+    if (a == rows) OPWIRE_RETURN_IF_ERROR(c.RequireAtMost(added.shape[a], cache.shape[a], "new's positions, of cache"));
+    else OPWIRE_RETURN_IF_ERROR(c.RequireEqual(added.shape[a], cache.shape[a], "extents of new and cache"));
+  }
+  if (position.rank() != 0) {
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(position.shape, std::span(cache.shape).first(static_cast<size_t>(batch)), "extents of position and of cache before its heads"));
+  }
+  return SameAsFirst(c);
+}
+
 // x [..., S, D], and positions that broadcast to [..., S].
 Status InferRotary(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 2));
@@ -222,6 +238,16 @@ std::vector<OpRow> NnRows() {
                    "scale * dS key and grad_key scale * dS^T query, the last two sums over the heads that share a key's. Keys that take no part get nothing. "
                    "f16 and bf16 accumulate in f32; their P and dS may be rounded to the type before they are multiplied further, and "
                    "so may what each head gives before heads are added."}),
+      Make({.name = "kv_append",
+            .signature = "cache: T, new: T, position: I -> y: T",
+            .domains = {{"position", Domain::kIndex}},
+            .infer = InferKvAppend,
+            .aliasing = Aliasing::kElementwise,
+            .cost = [](const CostArgs& a) { return OpCost{0, 2 * Elements(a.results[0]) * static_cast<double>(a.element_bytes)}; },
+            .family = "attention",
+            .doc = "cache [..., H, S, D] with new [..., H, Snew, D] written to the positions from `position` on. position is 0-d, or [...], one for each batch, in [-n, n) of "
+                   "n = S - Snew + 1 places; of a batch whose position is out of range nothing is written. Where the result takes the cache's place, no more than the new "
+                   "positions is touched."}),
       Make({.name = "rotary_embedding",
             .signature = "x: F, positions?: I -> y: F",
             .attrs = {Optional("dim", Int(0), "How many of the leading elements of D are rotated: an even number; 0: all."),

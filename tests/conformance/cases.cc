@@ -51,6 +51,7 @@ class Builder {
   void Nn();
   void Long();
   void Attention();
+  void KvAppend();
   void Optim();
   void Rotary();
 
@@ -522,6 +523,29 @@ void Builder::Attention() {
   Add({std::move(q), std::move(k), Of(steep.v), absent});
 }
 
+// Of one position and of one a batch; rows of odd sizes, none, and as many as the cache has; positions out of range.
+void Builder::KvAppend() {
+  for (const DType index : {DType::kI64, DType::kI32}) {
+    for (const int bad : {0, 1}) {
+      const auto add = [&](const Extents& cache, int64_t rows, Extents positions) {
+        Extents added = cache;
+        added[added.size() - 2] = rows;
+        const int64_t places = cache[cache.size() - 2] - rows + 1;
+        Add({Of(cache, Values::kSpecial), Of(std::move(added), Values::kSpecial), Indices(index, std::move(positions), places, bad)});
+      };
+      add({2, 3, 9, 16}, 1, {});
+      add({4, 2, 9, 16}, 1, {4});
+      add({4, 2, 9, 7}, 3, {4});
+      add({2, 3, 2, 20, 64}, 5, {2, 3});
+      add({3, 5, 8}, 5, {});
+      add({3, 5, 8}, 0, {});
+      add({5, 1, 4, 3}, 4, {5});
+      add({2, 3, 40, 64}, 30, {2});
+    }
+  }
+  Add({Of({2, 0, 4, 3}), Of({2, 0, 1, 3}), Indices(DType::kI64, {2}, 4)});
+}
+
 // Lists of odd sizes, of several chunks, of one tensor, without elements, of more tensors than a launch takes.
 void Builder::Optim() {
   const std::vector<std::vector<Extents>> all = {{{7}, {0}, {}, {33, 40}, {1}, {2, 0, 3}, {515}}, {{20483}, {8192}}, {{16}}, {{0}, {2, 0}}, std::vector<Extents>(100, {3, 5})};
@@ -692,6 +716,8 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.Sort();
   else if (row.family == "quant")
     b.Quant();
+  else if (row.name == "kv_append")
+    b.KvAppend();
   else if (row.family == "attention")
     b.Attention();
   else if (row.family == "optim")

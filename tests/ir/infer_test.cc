@@ -17,7 +17,7 @@ constexpr std::string_view kParams =
     "%q: i8:q8_0[4, 32], %q4: f32[2, 6, 5, 8], %k4: f32[2, 3, 7, 8], %v4: f32[2, 3, 7, 4], %q0: f32[2, 0, 5, 8], %k0: f32[2, 0, 7, 8], %v0: f32[2, 0, 7, 4], "
     "%qs: f32[?b, ?c, 5, 8], %ks: f32[?b, ?a, ?k, 8], %m: bool[6, 5, 7], %ms: bool[?a, 1, 5, 7], %r5: f32[2, 2, 6, 5, 7], %d4: f64[2, 3, 7, 8], %d2: f64[4, 8], %nb: bool[], "
     "%o4: f32[2, 6, 5, 4], %l4: f32[2, 6, 5], %l8: f64[2, 6, 5], "
-    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1]";
+    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1], %k1: f32[2, 3, 1, 8], %p: i32[2]";
 
 // The type of %0, or the error without its position.
 std::string Infer(std::string_view node) {
@@ -398,6 +398,19 @@ std::string InferAll(std::string_view names, std::string_view node) {
   std::string out;
   for (const TensorType& t : m->functions[0].nodes[0].results) out += (out.empty() ? "" : " ") + ToString(t, m->dims);
   return out;
+}
+
+TEST(Infer, KvAppend) {
+  Check({{"kv_append(%q4, %q4, %n)", "f32[2, 6, 5, 8]"},
+         {"kv_append(%k4, %k1, %p)", "f32[2, 3, 7, 8]"},
+         {"kv_append(%x, %x, %n)", "kv_append: operand cache: expected rank 3 or more, got f32[4, 8]"},
+         {"kv_append(%k4, %x, %n)", "kv_append: operand new: expected rank 4, got f32[4, 8]"},
+         {"kv_append(%k4, %q4, %n)", "kv_append: extents of new and cache differ: [2, 3, 7, 8] x [2, 6, 5, 8] x [] (6 and 3)"},
+         {"kv_append(%k1, %k4, %n)", "kv_append: new's positions, of cache: expected at most 1, got 7 in [2, 3, 1, 8] x [2, 3, 7, 8] x []"},
+         {"kv_append(%k4, %k1, %i)", "kv_append: extents of position and of cache before its heads differ: [2, 3, 7, 8] x [2, 3, 1, 8] x [3] (3 and 2)"},
+         {"kv_append(%k4, %k1, %j)", "kv_append: extents of position and of cache before its heads differ: [2, 3, 7, 8] x [2, 3, 1, 8] x [4, 2] (ranks 2 and 1)"},
+         {"kv_append(%k4, %d4, %n)", "kv_append: operand new: expected f32 as in cache, got f64[2, 3, 7, 8]"}});
+  EXPECT_EQ(Constraints("kv_append(%ks, %ks, %n)"), "");
 }
 
 TEST(Infer, Optimisers) {

@@ -17,6 +17,7 @@ void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddShapeGpu(table, code);
   AddMatmulGpu(table, code);
   AddAttentionGpu(table, code);
+  AddKvAppendGpu(table, code);
   AddRotaryGpu(table, code);
   AddSoftmaxGpu(table, code);
   AddSoftmaxBackwardGpu(table, code);

@@ -20,6 +20,7 @@ void AddCreateGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddShapeGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddMatmulGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddAttentionGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddKvAppendGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddRotaryGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddSoftmaxGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddSoftmaxBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& code);

@@ -44,6 +44,8 @@ class LargeCases {
           Add({Of(x), Of(b)}, {{"transpose_x", false}, {"transpose_y", transposed}});
         }
       }
+    } else if (row_.name == "kv_append") {
+      Add({Of({64, 8, 4096, 128}), Of({64, 8, 1, 128}), {DType::kI64, {64}, {}}}, {});
     } else if (row_.family == "attention") {
       for (const int64_t queries : {1, 4096}) {
         const Tensor own = Of({2, 32, queries, 128}), shared = Of({2, 8, 4096, 128});

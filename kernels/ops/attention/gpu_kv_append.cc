@@ -1,0 +1,37 @@
+// kv_append on GPUs.
+#include <fmt/format.h>
+
+#include "kernels/ops/attention/gpu_kv_append_params.h"
+#include "kernels/ops/attention/kv_append.h"
+#include "kernels/ops/gpu/families.h"
+#include "kernels/ops/gpu/plan.h"
+
+namespace opwire::gpu {
+namespace {
+
+Status PlanAppend(const Call& call, Plan& plan) {
+  const ops::AppendShapes s(call.c);
+  const int64_t bytes = DTypeBytes(ops::TypeOf(s.y));
+  const std::string body = fmt::format("attention::Append<{}, {}>", bytes == 1 ? "u8" : bytes == 2 ? "u16" : bytes == 4 ? "u32" : "u64", CodeName(ops::TypeOf(s.position)));
+  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/attention/gpu_kv_append.cuh", body, "attention::AppendParams", 256}));
+  opw::attention::AppendParams p{};
+  p.slices = s.batches * s.heads;
+  p.heads = s.heads;
+  p.rows = s.rows;
+  p.new_rows = s.new_rows;
+  p.columns = s.columns;
+  p.positions = s.one() ? 1 : s.batches;
+  // As many as a device holds, which take elements in turn: whether the cache is updated where it is, and so how many there are, is known when it runs.
+  const int64_t blocks = std::min<int64_t>(BlocksFor(s.y.elements * bytes, 16 * 256), int64_t{8} * call.multiprocessors());
+  plan.Launch(f, {.blocks = blocks, .threads = 256}, p,
+              {{&p.cache, Operand(0)}, {&p.added, Operand(1)}, {&p.position, Operand(2)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddKvAppendGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
+  AddGpu(table, code, "kv_append", {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS | OPW_INPLACE, .plan = PlanAppend});
+}
+
+}  // namespace opwire::gpu
