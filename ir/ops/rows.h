@@ -22,6 +22,7 @@ std::vector<OpRow> NormRows();
 std::vector<OpRow> NnRows();
 std::vector<OpRow> OptimRows();
 std::vector<OpRow> QuantRows();
+std::vector<OpRow> SamplingRows();
 std::vector<OpAlias> Aliases();
 
 using InferRule = std::function<Status(InferContext&)>;

@@ -25,6 +25,7 @@ void AddRotary(VariantTable& table, const Isa& isa);
 void AddLoss(VariantTable& table, const Isa& isa);
 void AddOptim(VariantTable& table, const Isa& isa);
 void AddQuant(VariantTable& table, const Isa& isa);
+void AddSampling(VariantTable& table, const Isa& isa);
 
 // The variant "reference" of a row, for all element types of the row's first type variable.
 void AddReference(VariantTable& table, std::string_view op, const opw_kernel& kernel);

@@ -51,6 +51,7 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   ops::AddLoss(table, isa);
   ops::AddOptim(table, isa);
   ops::AddQuant(table, isa);
+  ops::AddSampling(table, isa);
   torch::AddTorch(table, device);
   return table;
 }

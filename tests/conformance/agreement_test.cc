@@ -1,4 +1,4 @@
-// Random ops give the same bits by every variant on every device that is checked.
+// Random ops, and those that choose elements, give the same bits by every variant on every device that is checked.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/harness.h"
@@ -6,10 +6,10 @@
 namespace opwire::conformance {
 namespace {
 
-TEST(Agreement, RandomOpsGiveEqualBitsByEveryVariant) {
+TEST(Agreement, ExactOpsGiveEqualBitsByEveryVariant) {
   Random random(std::random_device{}());
   int compared = 0;
-  for (const char* op : {"uniform", "normal", "dropout"}) {
+  for (const char* op : {"uniform", "normal", "dropout", "sample", "topk"}) {
     const OpRow& row = *Catalogue().Find(op);
     for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}) {
       if (!TypesToCheck().Has(type)) continue;

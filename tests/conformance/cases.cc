@@ -48,6 +48,7 @@ class Builder {
   void Reduce();
   void Sort();
   void Quant();
+  void Sample();
   void Nn();
   void Long();
   void Attention();
@@ -377,6 +378,38 @@ void Builder::Quant() {
     for (const Real v : {Ulp(type_, 0), Largest(type_), static_cast<Real>(INFINITY)}) x.insert(x.end(), {v, v, -v, v});
     x.insert(x.end(), {NAN, 1, -2, NAN});
   }
+}
+
+// Of each way to keep tokens alone and of all together; equal logits, NaN and infinities; one token.
+void Builder::Sample() {
+  const Tensor absent;
+  const auto add = [&](Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p) {
+    Add({std::move(logits), Key(), std::move(temperature), std::move(top_k), std::move(top_p)}, {{"site", static_cast<int64_t>(random_() % 5)}});
+  };
+  const auto of = [&](DType type, Extents shape, std::vector<Real> choices) {
+    Tensor t{type, shape, std::vector<Real>(Count(shape))};
+    for (Real& v : t.values) v = Rounded(type, choices[random_() % choices.size()]);
+    return t;
+  };
+  for (const Values v : {Values::kPlain, Values::kSpecial}) {
+    for (const Extents& shape : {Extents{5, 1}, Extents{40, 33}, Extents{9, 1000}, Extents{2, 5003}}) {
+      const Extents rows = {shape[0]};
+      const Tensor k = of(DType::kI64, rows, {1, 3, 20, -2, 0, static_cast<Real>(shape[1]), 1e9L}), p = of(DType::kF32, rows, {0.5L, 0.9L, 0, -1, 1, 2, 0.01L, NAN});
+      const Tensor t = of(DType::kF32, rows, {1, 0.25L, 3, 0, -1, NAN, 1e-30L, INFINITY});
+      add(Of(shape, v), absent, absent, absent);
+      add(Of(shape, v), t, absent, absent);
+      add(Of(shape, v), absent, k, absent);
+      add(Of(shape, v), absent, absent, p);
+      add(Of(shape, v), t, k, p);
+      add(Of(shape, v), Scalar(DType::kF32, 0.7L), Scalar(DType::kI32, 10), Scalar(DType::kF32, 0.8L));
+      add(of(type_, shape, {1, 2, 2.5L}), absent, k, p);
+    }
+  }
+  for (const Real x : {static_cast<Real>(NAN), static_cast<Real>(-INFINITY), static_cast<Real>(INFINITY)}) {
+    add(of(type_, {6, 50}, {x}), absent, Scalar(DType::kI64, 20), absent);
+    add(of(type_, {6, 50}, {x, 0, -0.0L}), absent, absent, Scalar(DType::kF32, 0.6L));
+  }
+  add(Of({0, 7}), absent, absent, absent);
 }
 
 void Builder::Nn() {
@@ -716,6 +749,8 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.Sort();
   else if (row.family == "quant")
     b.Quant();
+  else if (row.family == "sampling")
+    b.Sample();
   else if (row.name == "kv_append")
     b.KvAppend();
   else if (row.family == "attention")

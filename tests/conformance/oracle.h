@@ -72,6 +72,7 @@ bool ComputeRotary(const OracleCall& call, Expected* e);
 bool ComputeCreate(const OracleCall& call, Expected* e);
 bool ComputeOptim(const OracleCall& call, Expected* e);
 bool ComputeQuant(const OracleCall& call, Expected* e);
+bool ComputeSampling(const OracleCall& call, Expected* e);
 
 // Helpers.
 inline int Axis(int64_t axis, int rank) { return static_cast<int>(axis < 0 ? axis + rank : axis); }

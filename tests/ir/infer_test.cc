@@ -17,7 +17,7 @@ constexpr std::string_view kParams =
     "%q: i8:q8_0[4, 32], %q4: f32[2, 6, 5, 8], %k4: f32[2, 3, 7, 8], %v4: f32[2, 3, 7, 4], %q0: f32[2, 0, 5, 8], %k0: f32[2, 0, 7, 8], %v0: f32[2, 0, 7, 4], "
     "%qs: f32[?b, ?c, 5, 8], %ks: f32[?b, ?a, ?k, 8], %m: bool[6, 5, 7], %ms: bool[?a, 1, 5, 7], %r5: f32[2, 2, 6, 5, 7], %d4: f64[2, 3, 7, 8], %d2: f64[4, 8], %nb: bool[], "
     "%o4: f32[2, 6, 5, 4], %l4: f32[2, 6, 5], %l8: f64[2, 6, 5], "
-    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1], %k1: f32[2, 3, 1, 8], %p: i32[2]";
+    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1], %k1: f32[2, 3, 1, 8], %p: i32[2], %f4: f32[4], %w0: f32[4, 0]";
 
 // The type of %0, or the error without its position.
 std::string Infer(std::string_view node) {
@@ -398,6 +398,21 @@ std::string InferAll(std::string_view names, std::string_view node) {
   std::string out;
   for (const TensorType& t : m->functions[0].nodes[0].results) out += (out.empty() ? "" : " ") + ToString(t, m->dims);
   return out;
+}
+
+TEST(Infer, Sampling) {
+  Check({{"sample(%x, %k)", "i64[4]"},
+         {"sample(%bc, %k, %s, %n, %s)", "i64[?b]"},
+         {"sample(%d2, %k, %f4, _, %f4) {site = 3}", "i64[4]"},
+         {"sample(%v, %k)", "sample: operand logits: expected rank 2, got f32[8]"},
+         {"sample(%x, %k3)", "sample: key's extent and 2 differ: [4, 8] x [3] (3 and 2)"},
+         {"sample(%x, %k, %x)", "sample: operand temperature: expected rank 1, got f32[4, 8]"},
+         {"sample(%x, %k, %v)", "sample: rows of temperature and logits differ: [4, 8] x [2] x [8] (8 and 4)"},
+         {"sample(%x, %k, _, %i)", "sample: rows of top_k and logits differ: [4, 8] x [2] x [3] (3 and 4)"},
+         {"sample(%x, %k, _, _, %v)", "sample: rows of top_p and logits differ: [4, 8] x [2] x [8] (8 and 4)"},
+         {"sample(%x, %k, %n)", "sample: operand temperature: expected f32, got i64[]"},
+         {"sample(%w0, %k)", "sample: 1 and logits' last extent: expected at most 0, got 1 in [4, 0] x [2]"}});
+  EXPECT_EQ(Constraints("sample(%bc, %k)"), "min(?c, 1) == 1: 1 and logits' last extent; min(?c, 134217728) == ?c: logits' last extent");
 }
 
 TEST(Infer, KvAppend) {

@@ -29,7 +29,8 @@ constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {{"element
                                                                        {"rotary", "Rotary embedding"},
                                                                        {"loss", "Losses"},
                                                                        {"optim", "Optimisers"},
-                                                                       {"quant", "Quantisation"}};
+                                                                       {"quant", "Quantisation"},
+                                                                       {"sampling", "Sampling"}};
 
 std::string Default(const AttrValue& v) {
   if (const auto* i = std::get_if<int64_t>(&v)) return fmt::to_string(*i);

@@ -29,6 +29,7 @@ void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddLossGpu(table, code);
   AddOptimGpu(table, code);
   AddQuantGpu(table, code);
+  AddSamplingGpu(table, code);
 }
 
 }  // namespace opwire::gpu

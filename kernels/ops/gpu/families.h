@@ -32,6 +32,7 @@ void AddNormBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddLossGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddOptimGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddQuantGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddSamplingGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 
 }  // namespace opwire::gpu
 

@@ -54,6 +54,8 @@ class LargeCases {
       }
     } else if (row_.family == "optim") {
       Optim();
+    } else if (row_.name == "sample") {
+      Add({Of({64, 131072}), {DType::kU64, {2}, {}}, {DType::kF32, {64}, {}}, {DType::kI64, {64}, {}}, {DType::kF32, {64}, {}}}, {});
     } else if (row_.name == "quantize") {
       for (const int64_t group : {32, 128, 1024, 0}) Add({Of({4096, 8192})}, {{"group_size", group}, {"bits", int64_t{4}}});
     } else if (row_.family == "rotary") {

@@ -1,0 +1,12 @@
+// The sampling family's variants.
+#include "kernels/ops/families.h"
+#include "kernels/ops/sampling/sampling.h"
+
+namespace opwire::ops {
+
+void AddSampling(VariantTable& table, const Isa& isa) {
+  AddSamplingReference(table);
+  AddSamplingFast(table, isa);
+}
+
+}  // namespace opwire::ops

@@ -1,0 +1,37 @@
+// sample of dense logits, with what is kept searched for by the ranks' digits, the highest first.
+#include "kernels/ops/families.h"
+#include "kernels/ops/rows.h"
+#include "kernels/ops/sampling/sampler.h"
+#include "kernels/ops/sampling/sampling.h"
+
+namespace opwire::ops {
+namespace {
+
+struct Digits {
+  template <typename Row, typename Measure>
+  static Cut Find(const Row& row, uint64_t wanted, const Measure& measure) {
+    uint64_t rank = 0;
+    for (int shift = Row::kBits - 8; shift >= 0; shift -= 8) {
+      uint64_t bins[256] = {};
+      row.ForEach([&](int64_t i, uint64_t r) {
+        if (r >> shift >> 8 == rank >> shift >> 8) bins[r >> shift & 255] += measure(i, r);
+        return true;
+      });
+      uint64_t digit = 0;
+      for (; digit < 255 && bins[digit] < wanted; ++digit) wanted -= bins[digit];
+      rank |= digit << shift;
+    }
+    return {rank, wanted};
+  }
+};
+
+const char* Supports(const opw_call* c) { return AllDense(c, 5) ? nullptr : "needs dense tensors"; }
+int Sample(const opw_call* c) { return SampleRows<Digits>(c, RowsPerRange(Operand(c, 0).shape[1])); }
+
+}  // namespace
+
+void AddSamplingFast(VariantTable& table, const Isa& isa) {
+  AddProduction(table, isa, "sample", "radix", "", 0, kFloats, {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, nullptr, nullptr, Sample});
+}
+
+}  // namespace opwire::ops

@@ -1,0 +1,160 @@
+// A row of logits from which a token is drawn. How what is kept is searched for is the includer's: Search has
+//   template <typename Measure> static Cut Find(const Row&, uint64_t wanted, const Measure&)
+// which finds where the measures of a row's elements, added up in its order, come to `wanted`. Not for files built for an instruction set.
+#ifndef OPWIRE_KERNELS_OPS_SAMPLING_SAMPLER_H_
+#define OPWIRE_KERNELS_OPS_SAMPLING_SAMPLER_H_
+
+#include <bit>
+#include <limits>
+
+#include "kernels/ops/call.h"
+#include "kernels/ops/create/random.h"
+#include "kernels/ops/scalar.h"
+#include "kernels/ops/sort/keys.h"
+
+namespace opwire::ops {
+
+namespace weights {
+inline double DoubleOf(unsigned long long bits) { return std::bit_cast<double>(bits); }
+#define OPWIRE_FUNCTION inline
+#include "kernels/ops/sampling/weight.inc.h"
+#undef OPWIRE_FUNCTION
+}  // namespace weights
+
+// Elements of ranks below `rank` come first, then those of it in the order of their indices; `left` is what the latter still have to come to.
+struct Cut {
+  uint64_t rank, left;
+};
+
+// Elements by rank: 0 is that of the largest.
+template <typename T, typename Key>
+class Row {
+ public:
+  static constexpr int kBits = sizeof(T) * 8;
+  Row(const opw_call* c, const T* x, int64_t stride, int64_t n) : c_(c), x_(x), stride_(stride), n_(n) {}
+
+  int64_t size() const { return n_; }
+  double Value(int64_t i) const {
+    const double v = Load<T>(x_, i * stride_);
+    return v == v ? v : -std::numeric_limits<double>::infinity();
+  }
+  uint64_t Rank(int64_t i) const {
+    using Bits = typename Key::Bits;
+    const Bits bits = std::bit_cast<Bits>(x_[i * stride_]);
+    if (static_cast<Bits>(bits & static_cast<Bits>(~Key::kTop)) > Key::kInfinity) return static_cast<Bits>(Key::kTop | Key::kInfinity);  // -inf's
+    return static_cast<Bits>(~Key::Key(bits));
+  }
+  // Calls f(i, rank) in order of indices while it returns true; false: the run was stopped.
+  template <typename F>
+  bool ForEach(const F& f) const {
+    for (int64_t i = 0; i < n_; ++i) {
+      if (StoppedAt(c_, i)) return false;
+      if (!f(i, Rank(i))) break;
+    }
+    return true;
+  }
+
+ private:
+  const opw_call* const c_;
+  const T* const x_;
+  const int64_t stride_, n_;
+};
+
+template <typename T, typename Key, typename Search>
+class Sampler {
+ public:
+  explicit Sampler(const Row<T, Key>& row) : row_(row) {}
+
+  // Token of 64 random bits; -1: the run was stopped.
+  int64_t Draw(double temperature, int64_t top_k, double top_p, uint64_t random) {
+    int64_t first = 0;
+    best_ = ~uint64_t{0};
+    if (!row_.ForEach([&](int64_t i, uint64_t rank) {
+          if (rank < best_) best_ = rank, first = i;
+          return true;
+        })) return -1;
+    if (!(temperature > 0)) return first;
+    most_ = row_.Value(first);
+    temperature_ = temperature;
+    Cut kept{~uint64_t{0}, 0};  // all; left: how many of its rank are kept
+    if (top_k > 0 && top_k < row_.size()) kept = Search::Find(row_, static_cast<uint64_t>(top_k), [](int64_t, uint64_t) { return uint64_t{1}; });
+    if (top_p < 1) {
+      const Cut at = Search::Find(row_, weights::ShareOf(top_p, Sum(kept)), [&](int64_t i, uint64_t rank) { return Weight(i, rank); });
+      uint64_t each = 1;
+      row_.ForEach([&](int64_t i, uint64_t rank) {
+        if (rank == at.rank) each = Weight(i, rank);
+        return rank != at.rank;
+      });
+      kept = {at.rank, each == 0 ? 0 : (at.left - 1) / each + 1};
+    }
+    const uint64_t target = static_cast<uint64_t>(static_cast<unsigned __int128>(random) * Sum(kept) >> 64);
+    uint64_t sum = 0;
+    int64_t token = -1;
+    ForKept(kept, [&](int64_t i, uint64_t rank) {
+      sum += Weight(i, rank);
+      if (sum > target) token = i;
+      return token < 0;
+    });
+    return token;
+  }
+
+ private:
+  uint64_t Weight(int64_t i, uint64_t rank) const { return rank == best_ ? weights::kFullWeight : weights::WeightOf((row_.Value(i) - most_) / temperature_); }
+  template <typename F>
+  void ForKept(const Cut& kept, const F& f) const {
+    uint64_t ties = 0;
+    row_.ForEach([&](int64_t i, uint64_t rank) { return rank < kept.rank || (rank == kept.rank && ties++ < kept.left) ? f(i, rank) : true; });
+  }
+  uint64_t Sum(const Cut& kept) const {
+    uint64_t sum = 0;
+    ForKept(kept, [&](int64_t i, uint64_t rank) {
+      sum += Weight(i, rank);
+      return true;
+    });
+    return sum;
+  }
+
+  const Row<T, Key>& row_;
+  uint64_t best_ = 0;
+  double most_ = 0, temperature_ = 1;
+};
+
+// The rows of a call, of which a range has `rows`.
+template <typename Search>
+int SampleRows(const opw_call* c, int64_t rows) {
+  const opw_tensor &logits = Operand(c, 0), &key = Operand(c, 1), &tokens = c->results[0];
+  const auto of_row = [](const opw_tensor& t, int64_t row) { return t.rank == 0 ? 0 : row * t.strides[0]; };
+  const auto number = [&](int operand, int64_t row) {
+    const opw_tensor& t = Operand(c, operand);
+    return Absent(t) ? 1.0 : static_cast<double>(static_cast<const float*>(t.data)[of_row(t, row)]);
+  };
+  const uint64_t* const words = static_cast<const uint64_t*>(key.data);
+  const portable::RandomKey random{words[0], words[key.strides[0]] + static_cast<uint64_t>(c->attrs[0].value.i)};
+  VisitType(TypeOf(logits), [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    if constexpr (std::is_floating_point_v<ComputeOf<T>> && sizeof(T) > 1) {
+      portable::VisitKey(logits.dtype, [&](auto type) {
+        using Key = decltype(type);
+        if constexpr (Key::kInfinity != 0 && sizeof(typename Key::Bits) == sizeof(T)) {
+          ParallelFor(c, tokens.elements, rows, [&](int64_t begin, int64_t end) {
+            for (int64_t r = begin; r < end; ++r) {
+              const Row<T, Key> row(c, static_cast<const T*>(logits.data) + r * logits.strides[0], logits.strides[1], logits.shape[1]);
+              uint32_t lanes[4][1];
+              portable::random::Philox(random, static_cast<uint64_t>(r) / 2, lanes);
+              const int lane = static_cast<int>(r % 2) * 2;
+              const int64_t k = Absent(Operand(c, 3)) ? 0 : LoadIndex(Operand(c, 3), of_row(Operand(c, 3), r));
+              const int64_t token = Sampler<T, Key, Search>(row).Draw(number(2, r), k, number(4, r), uint64_t{lanes[lane][0]} << 32 | lanes[lane + 1][0]);
+              if (token < 0) return;
+              static_cast<int64_t*>(tokens.data)[r * tokens.strides[0]] = token;
+            }
+          });
+        }
+      });
+    }
+  });
+  return OPW_OK;
+}
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_SAMPLING_SAMPLER_H_

@@ -1,0 +1,16 @@
+// The parts of the sampling family.
+#ifndef OPWIRE_KERNELS_OPS_SAMPLING_SAMPLING_H_
+#define OPWIRE_KERNELS_OPS_SAMPLING_SAMPLING_H_
+
+#include "kernels/select/isa.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::ops {
+
+void AddSamplingReference(VariantTable& table);
+// "radix".
+void AddSamplingFast(VariantTable& table, const Isa& isa);
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_SAMPLING_SAMPLING_H_
