@@ -31,7 +31,9 @@ int KvAppend(const opw_call* c) {
     ParallelFor(c, s.batches * s.heads * s.new_rows, range, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const int64_t head = r / s.new_rows, to = first(head);
-        if (to >= 0) std::memcpy(y + (head * s.rows + to + r % s.new_rows) * bytes, added + r * bytes, static_cast<size_t>(bytes));
+        if (to < 0) continue;
+        char* const row = y + (head * s.rows + to + r % s.new_rows) * bytes;
+        if (row != added + r * bytes) std::memcpy(row, added + r * bytes, static_cast<size_t>(bytes));
       }
     });
     return OPW_OK;
