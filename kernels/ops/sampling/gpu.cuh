@@ -114,7 +114,8 @@ OPW_DEVICE void Sample(const SampleParams& p) {
       if (top_k > 0 && top_k < n) kept = Find(x, n, static_cast<u64>(top_k), [](T, u64) -> u64 { return 1; });
       if (top_p < 1) {
         sum_part();
-        kept = Find(x, n, ShareOf(top_p, total()), weigh);
+        const u64 last = kept.rank;  // what is kept by then ends there at the latest
+        kept = Find(x, n, ShareOf(top_p, total()), [&](T v, u64 rank) -> u64 { return rank > last ? 0 : weigh(v, rank); });
         const u64 each = tie_weight();  // above 0, but where the logits change meanwhile
         kept.left = each == 0 ? 0 : (kept.left - 1) / each + 1;
       }

@@ -8,13 +8,13 @@ namespace {
 
 struct Bisection {
   template <typename Row, typename Measure>
-  static Cut Find(const Row& row, uint64_t wanted, const Measure& measure) {
+  static Cut Find(const Row& row, uint64_t last, uint64_t wanted, const Measure& measure) {
     uint64_t rank = 0, before = 0;
     for (int bit = Row::kBits - 1; bit >= 0; --bit) {
       const uint64_t half = uint64_t{1} << bit;
       uint64_t sum = 0;  // of ranks below rank + half
-      row.ForEach([&](int64_t i, uint64_t r) {
-        if (r < rank + half) sum += measure(i, r);
+      row.ForEach(std::min(last, rank + half - 1), [&](int64_t i, uint64_t r) {
+        sum += measure(i, r);
         return true;
       });
       if (sum >= wanted) continue;
@@ -25,7 +25,7 @@ struct Bisection {
   }
 };
 
-int Sample(const opw_call* c) { return SampleRows<Bisection>(c, 1); }
+int Sample(const opw_call* c) { return SampleRows<Bisection>(c, 1, nullptr); }
 
 }  // namespace
 

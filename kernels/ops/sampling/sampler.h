@@ -1,6 +1,6 @@
 // A row of logits from which a token is drawn. How what is kept is searched for is the includer's: Search has
-//   template <typename Measure> static Cut Find(const Row&, uint64_t wanted, const Measure&)
-// which finds where the measures of a row's elements, added up in its order, come to `wanted`. Not for files built for an instruction set.
+//   template <typename Measure> static Cut Find(const Row&, uint64_t last, uint64_t wanted, const Measure&)
+// which finds where the measures of a row's elements, added up in its order, come to `wanted`: at rank `last` at the latest. Not for files built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_SAMPLING_SAMPLER_H_
 #define OPWIRE_KERNELS_OPS_SAMPLING_SAMPLER_H_
 
@@ -10,6 +10,7 @@
 #include "kernels/ops/call.h"
 #include "kernels/ops/create/random.h"
 #include "kernels/ops/scalar.h"
+#include "kernels/ops/sort/fast.h"
 #include "kernels/ops/sort/keys.h"
 
 namespace opwire::ops {
@@ -31,7 +32,8 @@ template <typename T, typename Key>
 class Row {
  public:
   static constexpr int kBits = sizeof(T) * 8;
-  Row(const opw_call* c, const T* x, int64_t stride, int64_t n) : c_(c), x_(x), stride_(stride), n_(n) {}
+  // `find` passes over elements; null: each is looked at. REQUIRES: a stride of 1 for it.
+  Row(const opw_call* c, const T* x, int64_t stride, int64_t n, FindBelow find) : c_(c), x_(x), stride_(stride), n_(n), find_(find) {}
 
   int64_t size() const { return n_; }
   double Value(int64_t i) const {
@@ -44,12 +46,23 @@ class Row {
     if (static_cast<Bits>(bits & static_cast<Bits>(~Key::kTop)) > Key::kInfinity) return static_cast<Bits>(Key::kTop | Key::kInfinity);  // -inf's
     return static_cast<Bits>(~Key::Key(bits));
   }
-  // Calls f(i, rank) in order of indices while it returns true; false: the run was stopped.
+  // Calls f(i, rank) for ranks up to `last`, which it may lower, in order of indices while it returns true; false: the run was stopped.
   template <typename F>
-  bool ForEach(const F& f) const {
+  bool ForEach(const uint64_t& last, const F& f) const {
     for (int64_t i = 0; i < n_; ++i) {
-      if (StoppedAt(c_, i)) return false;
-      if (!f(i, Rank(i))) break;
+      if (find_ != nullptr && last < static_cast<typename Key::Bits>(~typename Key::Bits{0})) {
+        const int64_t end = std::min(n_, (i / kReferenceGrain + 1) * kReferenceGrain);
+        i = find_(x_, i, end, ~uint64_t{0}, last + 1);
+        if (i == end) {
+          if (Stopped(c_)) return false;
+          --i;
+          continue;
+        }
+      } else if (StoppedAt(c_, i)) {
+        return false;
+      }
+      const uint64_t rank = Rank(i);
+      if (rank <= last && !f(i, rank)) break;
     }
     return true;
   }
@@ -58,6 +71,7 @@ class Row {
   const opw_call* const c_;
   const T* const x_;
   const int64_t stride_, n_;
+  const FindBelow find_;
 };
 
 template <typename T, typename Key, typename Search>
@@ -68,20 +82,22 @@ class Sampler {
   // Token of 64 random bits; -1: the run was stopped.
   int64_t Draw(double temperature, int64_t top_k, double top_p, uint64_t random) {
     int64_t first = 0;
-    best_ = ~uint64_t{0};
-    if (!row_.ForEach([&](int64_t i, uint64_t rank) {
-          if (rank < best_) best_ = rank, first = i;
-          return true;
+    uint64_t better = ~uint64_t{0};
+    if (!row_.ForEach(better, [&](int64_t i, uint64_t rank) {
+          best_ = rank;
+          first = i;
+          better = rank - 1;
+          return rank > 0;
         })) return -1;
     if (!(temperature > 0)) return first;
     most_ = row_.Value(first);
     temperature_ = temperature;
     Cut kept{~uint64_t{0}, 0};  // all; left: how many of its rank are kept
-    if (top_k > 0 && top_k < row_.size()) kept = Search::Find(row_, static_cast<uint64_t>(top_k), [](int64_t, uint64_t) { return uint64_t{1}; });
+    if (top_k > 0 && top_k < row_.size()) kept = Search::Find(row_, kept.rank, static_cast<uint64_t>(top_k), [](int64_t, uint64_t) { return uint64_t{1}; });
     if (top_p < 1) {
-      const Cut at = Search::Find(row_, weights::ShareOf(top_p, Sum(kept)), [&](int64_t i, uint64_t rank) { return Weight(i, rank); });
+      const Cut at = Search::Find(row_, kept.rank, weights::ShareOf(top_p, Sum(kept)), [&](int64_t i, uint64_t rank) { return Weight(i, rank); });
       uint64_t each = 1;
-      row_.ForEach([&](int64_t i, uint64_t rank) {
+      row_.ForEach(at.rank, [&](int64_t i, uint64_t rank) {
         if (rank == at.rank) each = Weight(i, rank);
         return rank != at.rank;
       });
@@ -103,7 +119,7 @@ class Sampler {
   template <typename F>
   void ForKept(const Cut& kept, const F& f) const {
     uint64_t ties = 0;
-    row_.ForEach([&](int64_t i, uint64_t rank) { return rank < kept.rank || (rank == kept.rank && ties++ < kept.left) ? f(i, rank) : true; });
+    row_.ForEach(kept.rank, [&](int64_t i, uint64_t rank) { return rank < kept.rank || ties++ < kept.left ? f(i, rank) : true; });
   }
   uint64_t Sum(const Cut& kept) const {
     uint64_t sum = 0;
@@ -119,9 +135,9 @@ class Sampler {
   double most_ = 0, temperature_ = 1;
 };
 
-// The rows of a call, of which a range has `rows`.
+// The rows of a call, of which a range has `rows`. `find`: as Row takes it.
 template <typename Search>
-int SampleRows(const opw_call* c, int64_t rows) {
+int SampleRows(const opw_call* c, int64_t rows, FindBelow find) {
   const opw_tensor &logits = Operand(c, 0), &key = Operand(c, 1), &tokens = c->results[0];
   const auto of_row = [](const opw_tensor& t, int64_t row) { return t.rank == 0 ? 0 : row * t.strides[0]; };
   const auto number = [&](int operand, int64_t row) {
@@ -138,7 +154,7 @@ int SampleRows(const opw_call* c, int64_t rows) {
         if constexpr (Key::kInfinity != 0 && sizeof(typename Key::Bits) == sizeof(T)) {
           ParallelFor(c, tokens.elements, rows, [&](int64_t begin, int64_t end) {
             for (int64_t r = begin; r < end; ++r) {
-              const Row<T, Key> row(c, static_cast<const T*>(logits.data) + r * logits.strides[0], logits.strides[1], logits.shape[1]);
+              const Row<T, Key> row(c, static_cast<const T*>(logits.data) + r * logits.strides[0], logits.strides[1], logits.shape[1], find);
               uint32_t lanes[4][1];
               portable::random::Philox(random, static_cast<uint64_t>(r) / 2, lanes);
               const int lane = static_cast<int>(r % 2) * 2;

@@ -8,7 +8,7 @@
 namespace opwire::ops {
 
 void AddSamplingReference(VariantTable& table);
-// "radix".
+// "avx512" and "avx2".
 void AddSamplingFast(VariantTable& table, const Isa& isa);
 
 }  // namespace opwire::ops
