@@ -106,6 +106,8 @@ constexpr TorchRow kRows[] = {
     {"argmax", kComputes},
     {"argmin", kComputes},
     {"cumsum", kWraps},
+    {"sort", kComputes | kBoolean, kSame},
+    {"argsort", kComputes | kBoolean, kSame},
     // shape
     {"reshape", kAll, kSame},
     {"permute", kAll, kSame},
@@ -155,6 +157,13 @@ constexpr OtherRow kOthers[] = {
     {"uniform", "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
     {"normal", "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
     {"rotary_embedding", "ATen has no such op"},
+    {"scaled_dot_product_attention_backward", "ATen's gradients take what its own kernels kept"},
+    {"kv_append", "ATen has no such op"},
+    {"topk", "which of equal elements ATen takes is left open"},
+    {"quantize", "ATen's has no groups"},
+    {"dequantize", "ATen's has no groups"},
+    {"lamb", "ATen has no such op"},
+    {"sample", "the row's random numbers and sums are equal on every device; ATen's are not"},
     {"dropout", "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
 };
 

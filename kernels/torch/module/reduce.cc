@@ -1,13 +1,15 @@
-// Rows that fold axes.
+// Rows that fold axes, or put them in order.
 #include <ATen/ops/all.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/amin.h>
 #include <ATen/ops/any.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/argmin.h>
+#include <ATen/ops/argsort.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/prod.h>
+#include <ATen/ops/sort.h>
 #include <ATen/ops/sum.h>
 
 #include "kernels/torch/module/call.h"
@@ -67,6 +69,13 @@ void CumSum(const Call& call) {
   at::cumsum_out(y, x, call.Int(0), x.scalar_type());
 }
 
+void Sort(const Call& call) {
+  at::Tensor values = call.Out(0), indices = call.Out(1);
+  at::sort_out(values, indices, call.In(0), true, call.Int(0), call.Bool(1));
+}
+
+void ArgSort(const Call& call) { call.Out().copy_(at::argsort(call.In(0), true, call.Int(0), call.Bool(1))); }
+
 }  // namespace
 
 const Row kReduceRows[] = {
@@ -80,6 +89,8 @@ const Row kReduceRows[] = {
     {"argmax", Argument<at::argmax_out>},
     {"argmin", Argument<at::argmin_out>},
     {"cumsum", CumSum},
+    {"sort", Sort},
+    {"argsort", ArgSort},
     {nullptr, nullptr}};
 
 }  // namespace opwire::torch_module
