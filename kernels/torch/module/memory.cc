@@ -4,6 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string_view>
@@ -21,12 +22,14 @@ struct Source {
 
 namespace {
 
+constexpr size_t kAlignment = 64;
+
 // Guards the blocks, and sources against being closed.
 std::mutex& Mutex() {
   static auto* const mutex = new std::mutex;
   return *mutex;
 }
-// Never destroyed, as libtorch gives blocks back while the process ends.
+// Of no source: the process's own. Never destroyed, as libtorch gives blocks back while the process ends.
 std::unordered_map<void*, Source*>& Blocks() {
   static auto* const blocks = new std::unordered_map<void*, Source*>;
   return *blocks;
@@ -60,9 +63,10 @@ void* Allocate(size_t bytes, bool cuda) {
   if (bytes == 0) return nullptr;
   const std::lock_guard lock(Mutex());
   Source* const source = current[cuda].load(std::memory_order_acquire);
-  if (source == nullptr) throw Exhausted("no device is open");
-  char why[256] = "";
-  void* const memory = source->host.allocate(source->host.context, static_cast<int64_t>(bytes), why, sizeof why);
+  char why[256] = "no device is open";
+  void* memory = nullptr;
+  if (source != nullptr) memory = source->host.allocate(source->host.context, static_cast<int64_t>(bytes), why, sizeof why);
+  else if (!cuda) memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (memory == nullptr) throw Exhausted(why);
   Blocks().emplace(memory, source);
   return memory;
@@ -73,9 +77,10 @@ void Free(void* memory) {
   const std::lock_guard lock(Mutex());
   const auto block = Blocks().find(memory);
   if (block == Blocks().end()) return;
-  const Source& source = *block->second;
+  const Source* const source = block->second;
   Blocks().erase(block);
-  if (source.open) source.host.free(source.host.context, memory);
+  if (source == nullptr) std::free(memory);
+  else if (source->open) source->host.free(source->host.context, memory);
 }
 
 void InstallCpuAllocator() {
