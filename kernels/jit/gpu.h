@@ -209,24 +209,6 @@ OPW_DEVICE void WarpBarrier() {
 #endif
 }
 
-// ---- Copies into shared memory that go on by themselves
-
-// The first `bytes` of 16 from p on, which is aligned to 16, and zeros behind them. A thread sees what it has copied behind WaitForCopies.
-OPW_DEVICE void CopyToShared(Quad* shared, const void* p, int bytes) {
-#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "l"(p), "r"(bytes) : "memory");
-#else
-  Quad q{0, 0, 0, 0};
-  memcpy(&q, p, bytes);
-  *shared = q;
-#endif
-}
-OPW_DEVICE void WaitForCopies() {
-#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-
 struct Sum {
   template <typename T>
   __device__ T operator()(T a, T b) const { return a + b; }

@@ -434,7 +434,6 @@ void Builder::Nn() {
     Add({Of({9, 33}, Values::kSpecial)}, {{"dim", int64_t{0}}});
     Add({Of({2, 100, 150})}, {{"dim", int64_t{1}}});
     if (type_ == DType::kF32) Add({Of({2, 20000})});  // longer than a GPU's block holds
-    for (const Extents& shape : {Extents{40, 2603}, Extents{40, 2560}}) Add({Of(shape)});  // held in shared memory: more rows than blocks, odd and even ones
   } else if (row_.family == "norm") {
     for (const auto& [shape, trailing] :
          {std::pair{Extents{6, 33}, 1}, {Extents{3, 4, 10}, 2}, {Extents{2, 1}, 1}, {Extents{0, 8}, 1}, {Extents{40, 768}, 1}}) {
@@ -447,7 +446,6 @@ void Builder::Nn() {
       if (op.starts_with("add_") || op.ends_with("_backward")) AddNorm({9, 16500}, 1, 0);
     }
     if (op.ends_with("_backward")) AddNorm({300, 40}, 1, 1);  // several blocks of rows
-    else if (!op.starts_with("add_")) AddNorm({40, 2603}, 1, 1), AddNorm({40, 2560}, 1, row_.FindOperand("bias") > 0 ? 3 : 1);  // held in shared memory
   } else if (op == "matmul") {
     const std::pair<Extents, Extents> shapes[] = {{{1, 1}, {1, 1}},           {{5, 7}, {7, 3}},
                                                   {{33, 17}, {17, 40}},       {{0, 4}, {4, 3}},
@@ -721,9 +719,9 @@ Tensor Make(DType type, Extents shape, Values values, Random& random) {
   return t;
 }
 
-// Clusters of 2, 4 and 8 blocks: enough rows to fill a device with them, of which the last has a part; and rows in shared memory.
+// Clusters of 2, 4 and 8 blocks: enough rows to fill a device with them, of which the last has a part.
 void Builder::Long() {
-  for (const Extents& shape : {Extents{66, 20000}, Extents{40, 40003}, Extents{20, 131072}, Extents{1300, 2603}, Extents{280, 40003}, Extents{150, 131072}}) {
+  for (const Extents& shape : {Extents{66, 20000}, Extents{40, 40003}, Extents{20, 131072}}) {
     if (row_.family == "softmax") Add(row_.operands.size() == 1 ? std::vector{Of(shape)} : std::vector{Of(shape), Of(shape)});
     if (row_.family == "norm") AddNorm(shape, 1, 1);
   }

@@ -55,19 +55,13 @@ Code::~Code() {
   for (const Module m : modules_) device_.UnloadModule(m);
 }
 
-namespace {
-
-// 90 of "sm_90a"; 0 where it is none of CUDA's.
-int CudaArchitecture(std::string_view arch) {
+int Code::cluster_blocks() const {
   int architecture = 0;
-  if (arch.starts_with("sm_")) std::from_chars(arch.data() + 3, arch.data() + arch.size(), architecture);
-  return architecture;
+  if (!device_.info().arch.starts_with("sm_")) return 1;
+  const std::string_view number = std::string_view(device_.info().arch).substr(3);
+  std::from_chars(number.data(), number.data() + number.size(), architecture);
+  return architecture >= 90 ? 8 : 1;
 }
-
-}  // namespace
-
-int Code::cluster_blocks() const { return CudaArchitecture(device_.info().arch) >= 90 ? 8 : 1; }
-bool Code::copies_by_themselves() const { return CudaArchitecture(device_.info().arch) >= 80 || device_.driver().vendor() == Vendor::kEmu; }
 
 StatusOr<Function> Code::Get(const CodeInstance& i) {
   const std::string key = fmt::format("{} {} {} {} {} {}", i.file, i.call, i.params, i.threads, i.blocks, i.cluster);

@@ -59,8 +59,6 @@ class Code {
   GpuDevice& device() const { return device_; }
   // The most blocks of a cluster: 8, which every device that has clusters allows, or 1.
   int cluster_blocks() const;
-  // Whether CopyToShared goes on by itself: on CUDA from sm_80 on; also on the emulator, which runs the same kernels.
-  bool copies_by_themselves() const;
 
  private:
   StatusOr<Function> Load(const KernelText& kernel);

@@ -35,38 +35,6 @@ inline OnChipForm OnChipFormOf(const Call& call, int64_t rows, int64_t extent, i
   if (blocks > call.code.cluster_blocks() || vectors > int64_t{blocks} * 512 * 8 || rows * blocks < 2 * call.multiprocessors()) return alone;
   return {-blocks, 8, static_cast<int>((vectors + blocks * 512 - 1) / (blocks * 512) * 64)};
 }
-// Of a row that its block, or cluster, has in dynamic shared memory (HeldRows in held_rows.cuh).
-struct HeldForm {
-  int lanes = 0;     // 0: a block, or -n: a cluster of n blocks
-  int threads = 0;   // a block; 0: rows of this length are none for this form
-  int shared = 0;    // bytes a block
-  int resident = 1;  // blocks a multiprocessor that the kernel is compiled for
-  int64_t blocks = 0;
-
-  int limit() const { return threads <= 128 ? 128 : threads <= 256 ? 256 : 512; }
-  int cluster() const { return lanes < 0 ? -lanes : 1; }
-};
-// Of rows that a warp does not hold, where copies into shared memory go on by themselves and the rows fill the device. Each block gets as many as the others, for
-// none goes on before its last row is fetched.
-inline HeldForm HeldFormOf(const Call& call, int64_t rows, int64_t extent, int64_t bytes_each) {
-  constexpr int64_t kMostHeld = 72 << 10, kBesides = 2 << 10, kRegisters = 64;  // bytes a block, of what it has beside a row, and registers a thread
-  const int64_t vectors = extent * bytes_each / 16 + 2;                        // with those that rows share
-  HeldForm form;
-  if (!call.code.copies_by_themselves() || bytes_each == 8 || vectors <= 32 * 8) return form;
-  int cluster = 1;
-  while (vectors * 16 > kMostHeld * cluster) cluster *= 2;
-  if (cluster > call.code.cluster_blocks() || rows * cluster < 2 * call.multiprocessors()) return form;
-  const int64_t part = (vectors + cluster - 1) / cluster;
-  form.threads = static_cast<int>(std::clamp<int64_t>((part / 4 + 63) / 64 * 64, 128, 512));
-  form.lanes = cluster > 1 ? -cluster : 0;
-  form.shared = static_cast<int>((part + form.threads - 1) / form.threads * form.threads * 16);
-  form.resident = static_cast<int>(65536 / (form.limit() * kRegisters));
-  const int64_t fit = std::max<int64_t>(1, std::min<int64_t>(form.resident, call.code.device().shared_bytes() / (form.shared + kBesides)));
-  const int64_t groups = std::max<int64_t>(1, call.multiprocessors() * fit / cluster), turns = (rows + groups - 1) / groups;
-  form.blocks = (rows + turns - 1) / turns * cluster;
-  return form;
-}
-
 // What a form's kernel is compiled for: so many threads a block, and blocks a multiprocessor that leave 64 registers a thread, of f64 128.
 inline int ThreadLimit(const OnChipForm& form) { return form.threads <= 256 ? 256 : 512; }
 // The longest rows of a warp take 80 registers: three blocks.

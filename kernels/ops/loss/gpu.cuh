@@ -67,7 +67,7 @@ OPW_DEVICE void Gradients(const RowsParams& p) {
     const Target target = TargetOf<I, kLanes>(p, row, there);
     OnChip<T, kLanes, kVectors> x;
     x.Load(static_cast<const T*>(p.logits) + row * p.classes, there ? static_cast<int>(p.classes) : 0);
-    x.Store(static_cast<T*>(p.out) + row * p.classes, Gradient<T>{LogSumExp(softmax::OnlineOfHeld<kLanes, T>(x)), ScaleOf<T>(p, row), target.at});
+    x.Store(static_cast<T*>(p.out) + row * p.classes, Gradient<T>{LogSumExp(OnlineOf<kLanes>(x)), ScaleOf<T>(p, row), target.at});
   });
 }
 template <typename T, typename I>

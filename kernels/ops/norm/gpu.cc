@@ -33,10 +33,6 @@ Status PlanRows(const Call& call, Plan& plan) {
     plan.LaunchBytes(f, grid, &p, sizeof p, fields);
     return absl::OkStatus();
   };
-  if (const HeldForm form = HeldFormOf(call, p.rows, p.extent, bytes_each); !kResidual && form.threads > 0) {
-    return launch(fmt::format("norm::Held<{}, {}, {}, {}, {}>", type, kLayer, weighted, biased, form.lanes), form.limit(), form.resident,
-                  {.blocks = form.blocks, .threads = form.threads, .shared = form.shared}, form.cluster());
-  }
   if (const OnChipForm form = OnChipFormOf(call, p.rows, p.extent, bytes_each); form.vectors > 0) {
     const int resident = kResidual && form.cluster() > 1 ? 1 : BlockTarget(form, bytes_each);  // else what is added would not fit beside a cluster's row
     return launch(fmt::format("norm::Rows<{}, {}, {}>", which, form.lanes, form.vectors), ThreadLimit(form), resident,

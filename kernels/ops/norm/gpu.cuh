@@ -1,6 +1,5 @@
-// layer_norm and rms_norm, of x or of x + residual: of rows held in registers or in shared memory, of longer rows in two readings, and of few long rows split over blocks.
+// layer_norm and rms_norm, of x or of x + residual: of rows held in registers, of longer rows in two readings, and of few long rows split over blocks.
 #include "kernels/ops/gpu/chunks.cuh"
-#include "kernels/ops/gpu/held_rows.cuh"
 #include "kernels/ops/norm/gpu_params.h"
 
 namespace opw::norm {
@@ -185,34 +184,6 @@ OPW_DEVICE void StreamedRows(const RowsParams& p) {
     const Moments<ComputeOf<T>> m = MomentsOf<kLayer, 0>(Input<T, kResidual>(p, row * p.extent), p.extent);
     Write<true, T, kLayer, kWeight, kBias, kResidual>(p, row, 0, p.extent, m.mean, m.square);
   });
-}
-
-template <typename T, bool kLayer, bool kWeight, bool kBias, int kLanes, bool kShifted>
-OPW_DEVICE void HeldAs(const RowsParams& p) {
-  using C = ComputeOf<T>;
-  constexpr int kBlocks = kIsCluster<kLanes> ? -kLanes : 1;
-  HeldRows<T, kLanes, kShifted> x(static_cast<const T*>(p.x), p.rows, p.extent);
-  const i64 step = gridDim.x / kBlocks;
-  i64 row = blockIdx.x / kBlocks;
-  x.Fetch(row);
-  for (; row < p.rows; row += step) {
-    x.Arrive();
-    C mean = 0, square = 0;
-    if constexpr (kLayer) {
-      x.Each([&](C v) { mean += v; });
-      mean = GroupReduce<kLanes>(mean, Sum(), C(0)) / static_cast<C>(p.extent);
-    }
-    x.Each([&](C v) { square = Fma(v - mean, v - mean, square); });
-    const Finish<T, kLayer, kWeight, kBias, kShifted> finish(p, mean, GroupReduce<kLanes, 1>(square, Sum(), C(0)));
-    x.StoreWith(static_cast<T*>(p.y) + row * p.extent, row + step, [&](int at) { return finish.Beside(at); }, [&](int at) { return finish.BesideOne(at); }, finish);
-  }
-}
-// Blocks, or clusters, of which there are no more than rows.
-template <typename T, bool kLayer, bool kWeight, bool kBias, int kLanes>
-OPW_DEVICE void Held(const RowsParams& p) {
-  if (((reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.y)) & 15) != 0) StreamedRows<T, kLayer, kWeight, kBias, false>(p);
-  else if (AllAligned<T, false>(p)) HeldAs<T, kLayer, kWeight, kBias, kLanes, false>(p);
-  else HeldAs<T, kLayer, kWeight, kBias, kLanes, true>(p);
 }
 
 // Rows in chunks: a launch that folds them, and one that writes.

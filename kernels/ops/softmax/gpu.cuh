@@ -1,5 +1,4 @@
-// softmax and log_softmax: of rows held in registers or in shared memory, of longer rows in two readings, of few long rows split over blocks, and of columns.
-#include "kernels/ops/gpu/held_rows.cuh"
+// softmax and log_softmax: of rows held in registers, of longer rows in two readings, of few long rows split over blocks, and of columns.
 #include "kernels/ops/softmax/gpu_online.cuh"
 #include "kernels/ops/softmax/gpu_params.h"
 
@@ -19,7 +18,7 @@ OPW_DEVICE void Rows(const RowsParams& p) {
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
     OnChip<T, kLanes, kVectors> x;
     x.Load(static_cast<const T*>(p.x) + row * p.extent, there ? static_cast<int>(p.extent) : 0);
-    const Finish<T, kLog> finish(OnlineOfHeld<kLanes, T>(x));
+    const Finish<T, kLog> finish(OnlineOf<kLanes>(x));
     x.Store(static_cast<T*>(p.y) + row * p.extent, finish);
   });
 }
@@ -31,27 +30,6 @@ OPW_DEVICE void StreamedRows(const RowsParams& p) {
     const Finish<T, kLog> finish(OnlineOf<T, 0>(x, p.extent));
     MapSpan<0, true>(x, static_cast<T*>(p.y) + row * p.extent, p.extent, finish);
   });
-}
-
-template <typename T, bool kLog, int kLanes, bool kShifted>
-OPW_DEVICE void HeldAs(const RowsParams& p) {
-  constexpr int kBlocks = kIsCluster<kLanes> ? -kLanes : 1;
-  HeldRows<T, kLanes, kShifted> x(static_cast<const T*>(p.x), p.rows, p.extent);
-  const i64 step = gridDim.x / kBlocks;
-  i64 row = blockIdx.x / kBlocks;
-  x.Fetch(row);
-  for (; row < p.rows; row += step) {
-    x.Arrive();
-    const Finish<T, kLog> finish(OnlineOfHeld<kLanes, T>(x));
-    x.Store(static_cast<T*>(p.y) + row * p.extent, row + step, finish);
-  }
-}
-// Blocks, or clusters, of which there are no more than rows.
-template <typename T, bool kLog, int kLanes>
-OPW_DEVICE void Held(const RowsParams& p) {
-  if (((reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.y)) & 15) != 0) StreamedRows<T, kLog>(p);
-  else if (static_cast<u64>(p.extent) * sizeof(T) % 16 == 0) HeldAs<T, kLog, kLanes, false>(p);
-  else HeldAs<T, kLog, kLanes, true>(p);
 }
 
 // Rows in chunks: a launch that folds them, and one that writes.

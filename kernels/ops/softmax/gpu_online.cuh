@@ -62,8 +62,8 @@ OPW_DEVICE Online<ComputeOf<T>> OnlineOf(const T* x, i64 n) {
   return GroupReduce<kLanes>(o, Join(), NothingSeen<ComputeOf<T>>());
 }
 // Of a row that its group holds.
-template <int kLanes, typename T, typename Row>
-OPW_DEVICE Online<ComputeOf<T>> OnlineOfHeld(const Row& row) {
+template <int kLanes, typename T, int kVectors>
+OPW_DEVICE Online<ComputeOf<T>> OnlineOf(const OnChip<T, kLanes, kVectors>& row) {
   using C = ComputeOf<T>;
   C most = -Infinity<C>(), sum = 0;
   row.Each([&](C v) { most = Larger(most, v); });
