@@ -92,12 +92,12 @@ const char* Supports(const opw_call* c, const Shapes& s, bool backward) {
 const char* SupportsForward(const opw_call* c) { return Supports(c, Shapes(c), false); }
 const char* SupportsBackward(const opw_call* c) { return Supports(c, Shapes::OfBackward(c), true); }
 
-// Runs the graph where all addresses are aligned, else the portable kernels. `operands` and `results`: those of the call, in the graph's order; operands are
-// the first `read` of them, and an address taken twice stands twice.
+// One of the graph's tensors: the call's operand (lists laid flat), or its result.
 struct Argument {
   bool result;
   uint32_t index;
 };
+// Runs the graph where all addresses are aligned, else the portable kernels.
 void Run(std::shared_ptr<CudnnGraph> graph, std::vector<Argument> arguments, const Call& call, Status (*portable)(const Call&, Plan&), Plan& plan) {
   const int64_t workspace_at = plan.TakeWorkspace(graph->workspace_bytes());
   auto otherwise = std::make_shared<Otherwise>(call, portable);
@@ -136,10 +136,11 @@ Status PlanBackward(const Call& call, Plan& plan) {
 
 void AddAttentionCudnn(VariantTable& table, const std::shared_ptr<Code>& code) {
   constexpr DTypeSet kTypes{DType::kF16, DType::kBF16};
-  AddGpu(table, code, "scaled_dot_product_attention", {.name = "cudnn", .dtypes = kTypes, .supports = SupportsForward, .plan = PlanForward});
+  AddGpu(table, code, "scaled_dot_product_attention", {.name = "cudnn", .dtypes = kTypes, .supports = SupportsForward, .plan = PlanForward, .without = WithoutCudnn});
   AddGpu(table, code, "scaled_dot_product_attention_backward",
-         {.name = "cudnn", .priority = 1, .dtypes = kTypes, .flags = 0, .supports = SupportsBackward, .plan = PlanBackward<false>});
-  AddGpu(table, code, "scaled_dot_product_attention_backward", {.name = "cudnn-ordered", .dtypes = kTypes, .supports = SupportsBackward, .plan = PlanBackward<true>});
+         {.name = "cudnn", .priority = 1, .dtypes = kTypes, .flags = 0, .supports = SupportsBackward, .plan = PlanBackward<false>, .without = WithoutCudnn});
+  AddGpu(table, code, "scaled_dot_product_attention_backward",
+         {.name = "cudnn-ordered", .dtypes = kTypes, .supports = SupportsBackward, .plan = PlanBackward<true>, .without = WithoutCudnn});
 }
 
 }  // namespace opwire::gpu

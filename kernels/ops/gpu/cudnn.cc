@@ -155,7 +155,7 @@ void SetMask(const CudnnAttention& call, Attributes& attributes) {
 
 }  // namespace
 
-const char* WithoutCudnn() { return Missing().empty() ? nullptr : Missing().c_str(); }
+const char* WithoutCudnn(bool open) { return !open || Missing().empty() ? nullptr : Missing().c_str(); }
 
 StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice& device, const CudnnAttention& call) {
   if (const char* why = WithoutCudnn()) return Unimplemented("{}", why);

@@ -40,8 +40,8 @@ class CudnnGraph {
   virtual Status Execute(Stream stream, std::span<void* const> addresses, void* workspace) const = 0;
 };
 
-// Null: cuDNN is there. Otherwise why not, in static memory.
-const char* WithoutCudnn();
+// Null: cuDNN is there. Otherwise why not, in static memory; without `open` only what is known before the library is opened.
+const char* WithoutCudnn(bool open = true);
 
 // UNIMPLEMENTED: the library has no kernel for it, with what it says. On the device's context; takes some 0.1 s, from any thread.
 StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice& device, const CudnnAttention& call);

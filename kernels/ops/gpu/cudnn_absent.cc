@@ -3,9 +3,9 @@
 
 namespace opwire::gpu {
 
-const char* WithoutCudnn() { return "this build has no cuDNN: its headers and cudnn_frontend.h were not found"; }
+const char* WithoutCudnn(bool) { return "this build has no cuDNN: its headers and cudnn_frontend.h were not found"; }
 
-StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn()); }
-StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionBackward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn()); }
+StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn(false)); }
+StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionBackward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn(false)); }
 
 }  // namespace opwire::gpu

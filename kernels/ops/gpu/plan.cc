@@ -161,6 +161,12 @@ void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_
   Variant v{std::string(op), std::string(kernel.name), kernel.tier, kernel.priority, kernel.dtypes.Empty() ? KeyTypesOf(*row) : kernel.dtypes, "", "builtin",
             planner->kernel(kernel.flags)};
   v.holds = std::move(planner);
+  if (kernel.without) {
+    v.library = [without = kernel.without](bool open) -> std::string {
+      const char* const why = without(open);
+      return why ? why : "";
+    };
+  }
   table.Add(std::move(v));
 }
 

@@ -156,6 +156,8 @@ struct GpuKernel {
   uint32_t flags = OPW_DETERMINISTIC;             // OPW_*
   const char* (*supports)(const opw_call*) = nullptr;
   Status (*plan)(const Call&, Plan&) = nullptr;   // not called where no result has elements
+  // Why its library cannot be opened, in static memory, or null; without `open` only what is known before it is tried.
+  const char* (*without)(bool open) = nullptr;
 };
 // REQUIRES: `op` is a row.
 void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op, const GpuKernel& kernel);

@@ -165,6 +165,12 @@ std::optional<Matrix> MatrixOf(int64_t rows, int64_t columns, int64_t row_stride
 std::optional<Matrix> MatrixA(const ops::MatmulShapes& s) { return MatrixOf(s.n, s.k, s.y_n, s.y_k); }
 std::optional<Matrix> MatrixB(const ops::MatmulShapes& s) { return MatrixOf(s.k, s.m, s.x_k, s.x_m); }
 
+const char* WithoutLibrary(bool open) {
+  if (!open) return nullptr;
+  static const std::string why = Library::Get().ok() ? "" : MessageOf(Library::Get().status());
+  return why.empty() ? nullptr : why.c_str();
+}
+
 const char* Supports(const opw_call* c) {
   const ops::MatmulShapes s(c);
   if (!MatrixA(s) || !MatrixB(s)) return "needs rows or columns to be contiguous";
@@ -173,8 +179,7 @@ const char* Supports(const opw_call* c) {
   int64_t calls = 1;
   for (int a = 0; a + 1 < s.batch_rank; ++a) calls *= s.batch[a];
   if (calls > kMostCalls) return "a batch of more axes than the library takes";
-  if (!Library::Get().ok()) return "there is no cuBLASLt (OPWIRE_CUBLASLT may name its file or folder)";
-  return nullptr;
+  return WithoutLibrary(/*open=*/true);
 }
 
 Status Describe(Product& p, const ops::MatmulShapes& s, DType type, bool tf32) {
@@ -261,7 +266,7 @@ Status PlanProduct(const Call& call, Plan& plan) {
 }  // namespace
 
 void AddMatmulCublasLt(VariantTable& table, const std::shared_ptr<Code>& code) {
-  AddGpu(table, code, "matmul", {.name = "cublaslt", .dtypes = kFloats, .supports = Supports, .plan = PlanProduct});
+  AddGpu(table, code, "matmul", {.name = "cublaslt", .dtypes = kFloats, .supports = Supports, .plan = PlanProduct, .without = WithoutLibrary});
 }
 
 }  // namespace opwire::gpu
