@@ -183,8 +183,14 @@ Status GpuDevice::Start() {
   reporter_.block = static_cast<opw::FlagBlock*>(block);
   OPWIRE_RETURN_IF_ERROR(Check(api_.host_alloc(&changed, sizeof(unsigned), kHostPortable), "allocating"));
   changed_ = static_cast<unsigned*>(changed);
-  *changed_ = 1;
-  TakeFlags();  // which clears the block
+  return ClearFlags();
+}
+
+Status GpuDevice::ClearFlags() {
+  const opw::FlagBlock clear{kNothingReported, 0, 0, const_cast<unsigned*>(changed_)};
+  OPWIRE_RETURN_IF_ERROR(Copy(reporter_.block, &clear, sizeof clear, 0));
+  OPWIRE_RETURN_IF_ERROR(Synchronize());
+  *changed_ = 0;
   return absl::OkStatus();
 }
 
@@ -193,13 +199,9 @@ RunFlags GpuDevice::TakeFlags() {
   RunFlags flags = runtime_.TakeFlags();
   if (*changed_ == 0) return flags;
   opw::FlagBlock block{};
-  const auto copy = [&](void* to, const void* from) { return Copy(to, from, sizeof block, 0).ok() && Synchronize().ok(); };
-  if (!copy(&block, reporter_.block)) return flags;
-  const opw::FlagBlock clear{~0ull, 0, 0, const_cast<unsigned*>(changed_)};
-  if (!copy(reporter_.block, &clear)) return flags;
-  *changed_ = 0;
+  if (!Copy(&block, reporter_.block, sizeof block, 0).ok() || !Synchronize().ok() || !ClearFlags().ok()) return flags;
   flags.raised |= block.raised;
-  if (block.first == clear.first) return flags;
+  if (block.first == kNothingReported) return flags;
   RunFlags reported;
   SetOutOfRange(block.first, reported);
   const auto when = [](const RunFlags& f) { return std::tuple(f.out_of_range_step, f.out_of_range_position, f.out_of_range_operand); };

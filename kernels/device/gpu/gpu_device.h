@@ -147,6 +147,9 @@ class GpuDevice final : public Device {
   void* const context_;
   const DeviceInfo info_;
   HostRuntime runtime_;  // of the parts of kernels that the host does
+  static constexpr unsigned long long kNothingReported = ~0ull;  // FlagBlock::first
+  Status ClearFlags();
+
   opw::Reporter reporter_{};
   volatile unsigned* changed_ = nullptr;  // of the flag block
   mutable std::mutex mutex_;  // guards what follows
