@@ -14,7 +14,7 @@ constexpr int64_t kMostDepth = 128, kMostPositions = int64_t{1} << 30;
 constexpr int64_t kAlignment = 16;  // bytes, of rows and addresses
 constexpr int64_t kStep = kAlignment / 2;
 
-// [B, H, rows, columns] of a tensor whose heads are `heads` of each of its batches; nullopt: its batches are not one stride apart.
+// [B, H, rows, columns] of a tensor whose heads are `heads` of each of its batches; nullopt: its batches or heads are not one stride apart.
 std::optional<CudnnTensor> TensorOf(const Shapes& s, Shapes::Tensor t, int64_t heads, int64_t rows, int64_t columns) {
   const int batches = s.rank - 2;
   int64_t batch = 1, stride = 0;
@@ -27,10 +27,10 @@ std::optional<CudnnTensor> TensorOf(const Shapes& s, Shapes::Tensor t, int64_t h
   // Along the heads of one batch: those of the query are key heads by group.
   const int64_t group = s.extents[s.rank - 1], by_key_head = s.strides[t][batches], by_head = heads == s.extents[batches] ? by_key_head : s.strides[t][s.rank - 1];
   if (heads != s.extents[batches] && by_key_head != by_head * group && s.extents[batches] > 1) return std::nullopt;
+  if ((rows > 1 && s.row[t] == 0) || (heads > 1 && by_head == 0) || (batch > 1 && stride == 0)) return std::nullopt;  // one is broadcast
   // Axes of one element have strides that the library checks too.
-  const int64_t row = s.row[t] != 0 ? s.row[t] : columns;
-  const int64_t head = by_head != 0 ? by_head : row * rows;
-  return CudnnTensor{{batch, heads, rows, columns}, {stride != 0 ? stride : head * heads, head, row, 1}};
+  const int64_t row = rows > 1 ? s.row[t] : columns, head = heads > 1 ? by_head : row * rows;
+  return CudnnTensor{{batch, heads, rows, columns}, {batch > 1 ? stride : head * heads, head, row, 1}};
 }
 
 struct Attention {
