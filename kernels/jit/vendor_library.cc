@@ -1,5 +1,7 @@
-// Listing the places.
+// Listing the places, and opening what is there.
 #include "kernels/jit/vendor_library.h"
+
+#include <dlfcn.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -29,6 +31,15 @@ std::vector<std::string> CandidatesFor(const VendorLibrary& library) {
   }
   for (const char* folder : library.folders) add_home(folder);
   return out;
+}
+
+void* OpenFirst(const VendorLibrary& library, std::string& reasons) {
+  for (const std::string& candidate : CandidatesFor(library)) {
+    if (void* const handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
+    const char* const why = dlerror();
+    reasons += "; " + (why ? std::string(why) : candidate);
+  }
+  return nullptr;
 }
 
 }  // namespace opwire::jit

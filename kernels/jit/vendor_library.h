@@ -18,6 +18,9 @@ struct VendorLibrary {
 // In their order: what the user named, then what the loader finds, then the usual folders.
 std::vector<std::string> CandidatesFor(const VendorLibrary& library);
 
+// dlopen's handle of the first candidate that opens, with its symbols for it alone. Null: none does, and `reasons` has "; why" of each behind what it had.
+void* OpenFirst(const VendorLibrary& library, std::string& reasons);
+
 }  // namespace opwire::jit
 
 #endif  // OPWIRE_KERNELS_JIT_VENDOR_LIBRARY_H_

@@ -32,14 +32,7 @@ Status LoadInstallation() {
   if (const char* named = std::getenv(kInstallation); !named || !*named) return absl::OkStatus();
   for (const char* name : {"libc10.so", "libtorch_cpu.so"}) {
     std::string reasons;
-    bool loaded = false;
-    for (const std::string& candidate : jit::CandidatesFor({kInstallation, {}, {}, {"lib", "torch/lib"}, {name}})) {
-      loaded = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr;
-      if (loaded) break;
-      const char* const why = dlerror();
-      reasons += fmt::format("; {}", why ? why : candidate);
-    }
-    if (!loaded) return FailedPrecondition("{} names no installation of torch that can be loaded{}", kInstallation, reasons);
+    if (!jit::OpenFirst({kInstallation, {}, {}, {"lib", "torch/lib"}, {name}}, reasons)) return FailedPrecondition("{} names no installation of torch that can be loaded{}", kInstallation, reasons);
   }
   return absl::OkStatus();
 }

@@ -12,7 +12,7 @@ namespace {
 Status PlanAppend(const Call& call, Plan& plan) {
   const ops::AppendShapes s(call.c);
   const int64_t bytes = DTypeBytes(ops::TypeOf(s.y));
-  const std::string body = fmt::format("attention::Append<{}, {}>", bytes == 1 ? "u8" : bytes == 2 ? "u16" : bytes == 4 ? "u32" : "u64", CodeName(ops::TypeOf(s.position)));
+  const std::string body = fmt::format("attention::Append<{}, {}>", BitsName(bytes), CodeName(ops::TypeOf(s.position)));
   OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/attention/gpu_kv_append.cuh", body, "attention::AppendParams", 256}));
   opw::attention::AppendParams p{};
   p.slices = s.batches * s.heads;

@@ -40,6 +40,7 @@ std::string UnitOf(std::span<const KernelText> kernels) {
   return out;
 }
 
+std::string_view BitsName(int64_t bytes) { return CodeName(bytes == 1 ? DType::kU8 : bytes == 2 ? DType::kU16 : bytes == 4 ? DType::kU32 : DType::kU64); }
 std::string_view CodeName(DType type) {
   static constexpr std::string_view kNames[kDTypeCount] = {"",    "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64",
                                                            "i32", "i16", "i8",  "u64", "u32",  "u16",    "u8",     "boolean"};

@@ -78,6 +78,8 @@ class Code {
 std::string UnitOf(std::span<const KernelText> kernels);
 // What an element type is called in the units: "bf16", "f32", "boolean".
 std::string_view CodeName(DType type);
+// An unsigned integer of so many bytes, for kernels that only move elements: "u16".
+std::string_view BitsName(int64_t bytes);
 // What its values compute in: "f32", "f64", an integer's own.
 std::string_view ComputeName(DType type);
 

@@ -1,14 +1,9 @@
 // Building and running cuDNN's graphs. The only file that includes its frontend.
 #include "kernels/ops/gpu/cudnn.h"
 
-#include <dlfcn.h>
-#include <fmt/format.h>
-
-#include <array>
 #include <mutex>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
@@ -25,16 +20,6 @@ namespace {
 
 namespace fe = cudnn_frontend;
 
-// The handle of the first candidate that opens; null: `why` says more of each.
-void* OpenFirst(const jit::VendorLibrary& places, std::string* why) {
-  for (const std::string& candidate : jit::CandidatesFor(places)) {
-    if (void* const handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
-    const char* const error = dlerror();
-    *why += fmt::format("; {}", error ? error : candidate);
-  }
-  return nullptr;
-}
-
 // Empty: the library is open. CUDA's runtime, which the frontend looks for by its name, is opened before it.
 const std::string& Missing() {
   static const std::string missing = [] {
@@ -42,8 +27,8 @@ const std::string& Missing() {
                                         {"libcudart.so.13", "libcudart.so.12"}};
     const jit::VendorLibrary cudnn = {"OPWIRE_CUDNN", {"CUDNN_HOME", "CUDA_HOME", "CUDA_PATH"}, {"/usr/local/cuda"}, {"lib64", "lib", "nvidia/cudnn/lib"}, {"libcudnn.so.9"}};
     std::string why;
-    if (!OpenFirst(runtime, &why)) return "there is no CUDA runtime (OPWIRE_CUDART may name its file or folder)" + why;
-    fe::cudnn_dlhandle = OpenFirst(cudnn, &why);
+    if (!jit::OpenFirst(runtime, why)) return "there is no CUDA runtime (OPWIRE_CUDART may name its file or folder)" + why;
+    fe::cudnn_dlhandle = jit::OpenFirst(cudnn, why);
     return fe::cudnn_dlhandle ? std::string() : "there is no cuDNN (OPWIRE_CUDNN may name its file or folder)" + why;
   }();
   return missing;

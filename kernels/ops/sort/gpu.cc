@@ -17,8 +17,6 @@ constexpr int kThreads = 256, kSumThreads = 1024;
 constexpr int64_t kShort = 2048;            // gpu.cuh's
 constexpr int64_t kMatchTile = 256 * 64;
 
-std::string_view BitsName(int64_t bytes) { return bytes == 1 ? "u8" : bytes == 2 ? "u16" : bytes == 4 ? "u32" : "u64"; }
-
 class Sorter {
  public:
   Sorter(const Call& call, Plan& plan, const ops::Ordering& o)
