@@ -75,6 +75,20 @@ OPW_DEVICE void Store16(T* p, const Pack<T>& pack) {
   *reinterpret_cast<Quad*>(p) = q;
 }
 
+// Copies 16 bytes from global to shared memory, both aligned to 16, while the thread goes on; it may read them once it has waited for all its copies.
+OPW_DEVICE void CopyAsync16(void* shared, const void* global) {
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
+  asm volatile("{\n.reg .u64 to;\ncvta.to.shared.u64 to, %0;\ncp.async.cg.shared.global [to], [%1], 16;\n}" ::"l"(shared), "l"(global) : "memory");
+#else
+  *static_cast<Quad*>(shared) = *static_cast<const Quad*>(global);
+#endif
+}
+OPW_DEVICE void WaitForCopies() {
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 // ---- 16-bit floats: storage only, arithmetic is in float
 
 struct f16 { u16 bits; };

@@ -19,6 +19,10 @@ inline constexpr bool kSame = false;
 template <typename A>
 inline constexpr bool kSame<A, A> = true;
 
+// Bytes from a boundary before it.
+template <int kBoundary = 16, typename T>
+OPW_DEVICE int Phase(const T* p) { return static_cast<int>(reinterpret_cast<u64>(p) & (kBoundary - 1)); }
+
 // ---- Traits
 
 template <typename T>

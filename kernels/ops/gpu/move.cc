@@ -38,14 +38,25 @@ Status PlanTranspose(const Call& call, const Move& move, const MergedAxes& m, in
   const MergedAxes batch = Merge(std::move(extents), {std::move(xs), std::move(ys)});
   p.batches = batch.elements;
   p.batch = AxesOf<2, 16>(batch);
-  const bool nvidia = call.code.device().info().arch.starts_with("sm_");
-  const int resident = !nvidia ? 0 : DTypeBytes(move.type) == 2 ? 6 : 4;  // as registers for whole tiles allow
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/shape/gpu.cuh", fmt::format("shape::Transpose<{}>", CodeName(move.type)),
-                                                           "shape::TransposeParams", 256, resident}));
-  const int64_t tile = DTypeBytes(move.type) == 8 ? 32 : 64;  // kTile
+  int64_t tall = 64, wide = 64;
+  int resident = 4;  // as registers for whole tiles allow
+  std::string body = fmt::format("shape::Transpose<{}>", CodeName(move.type));
+  if (DTypeBytes(move.type) == 8) {
+    tall = wide = 32;  // kTile
+  } else if (DTypeBytes(move.type) == 2) {
+    wide = 128;
+    if (((p.rows | p.columns | p.x_row | p.y_column) & 7) != 0) {
+      body = "shape::TransposeByFrames";
+      tall = opw::shape::kFrameRows;
+      wide = opw::shape::kFrameColumns;
+      resident = 6;
+    }
+  }
+  if (!call.code.device().info().arch.starts_with("sm_")) resident = 0;
+  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/shape/gpu.cuh", body, "shape::TransposeParams", 256, resident}));
   plan.Launch(f,
-              {.blocks = std::min<int64_t>(BlocksFor(p.columns, tile), INT32_MAX), .threads = 256,
-               .blocks_y = std::min<int64_t>(BlocksFor(p.rows, tile), kMostBlocks), .blocks_z = std::min<int64_t>(p.batches, kMostBlocks)},
+              {.blocks = std::min<int64_t>(BlocksFor(p.rows, tall), INT32_MAX), .threads = 256,
+               .blocks_y = std::min<int64_t>(BlocksFor(p.columns, wide), kMostBlocks), .blocks_z = std::min<int64_t>(p.batches, kMostBlocks)},
               p, {{&p.x, move.from}, {&p.y, move.to}});
   return absl::OkStatus();
 }

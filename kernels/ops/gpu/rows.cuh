@@ -84,9 +84,6 @@ template <typename T>
 inline constexpr int kPerVector = 16 / static_cast<int>(sizeof(T));
 
 template <typename T>
-OPW_DEVICE int Phase(const T* p) { return static_cast<int>(reinterpret_cast<u64>(p) & 15); }
-
-template <typename T>
 struct Span {
   int head, tail;  // elements
   i64 body;        // vectors

@@ -106,7 +106,7 @@ OPW_DEVICE void OneHot(const OneHotParams& p) {
   }
 }
 
-// Tiles of kTile x kTile, 256 threads. blockIdx.x: along x's columns, y: along its rows, z: batches.
+// Tiles of kTile x kTile, 256 threads.
 template <typename U>
 inline constexpr int kTile = sizeof(U) == 8 ? 32 : 64;
 
@@ -137,54 +137,55 @@ OPW_DEVICE void TransposeTile(const TransposeParams& p, const U* x, U* y, i64 i0
   for (int u = 0; u < kRows; ++u, to += 8 * p.y_column) {
     const int c = first + 8 * u;
     if (c >= columns) break;
-    if constexpr (sizeof(U) == 2) {
-      // By words: of a column that begins in the middle of one, the first element and the last are alone.
-      const int lead = static_cast<int>(reinterpret_cast<u64>(to) >> 1 & 1), r = 2 * lane + lead;
-      if (r + 1 < rows) *reinterpret_cast<u32*>(to + r) = tile[r][c] | static_cast<u32>(tile[r + 1][c]) << 16;
-      if (lane == 0 && lead == 1) to[0] = tile[0][c];
-      if (lane == 1 && (rows - lead) % 2 == 1) to[rows - 1] = tile[rows - 1][c];
-    } else {
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        const int r = lane + 32 * part;
-        if (r < rows) to[r] = tile[r][c];
-      }
+    for (int part = 0; part < kParts; ++part) {
+      const int r = lane + 32 * part;
+      if (r < rows) to[r] = tile[r][c];
     }
   }
   __syncthreads();
 }
 
-// Where each row of both tensors begins at 16 bytes and is whole vectors: a thread reads 8 columns of two rows and writes 8 rows of two columns. Taller
-// tiles, with more loads a thread, were slower.
+// 64 rows and 128 columns, where each row of both tensors begins at 16 bytes and is whole vectors: a thread reads 8 columns of two rows, twice, and writes
+// 8 rows of two columns. More loads a thread were slower, and so were taller tiles.
 OPW_DEVICE void TransposeVectors(const TransposeParams& p, const u16* x, u16* y, i64 i0, i64 j0) {
   // By column of x, its rows by pairs: in groups of four, and those in an order in which neither writes nor reads of a warp meet in a bank.
-  __shared__ Quad tile[64][8];
+  __shared__ Quad tile[2][64][8];
   const int part = static_cast<int>(threadIdx.x) % 8, pair = static_cast<int>(threadIdx.x) / 8;
-  const i64 i = i0 + 2 * pair, j = j0 + 8 * part;
-  Quad upper{}, lower{};
-  if (i < p.rows && j < p.columns) {
-    const u16* const from = x + i * p.x_row + j;
-    upper = *reinterpret_cast<const Quad*>(from);
-    lower = *reinterpret_cast<const Quad*>(from + p.x_row);
-  }
-  const u32 a[4] = {upper.x, upper.y, upper.z, upper.w}, b[4] = {lower.x, lower.y, lower.z, lower.w};
+  const i64 i = i0 + 2 * pair;
+  Quad upper[2]{}, lower[2]{};
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    reinterpret_cast<u32*>(&tile[8 * part + 2 * k][pair / 4 ^ part])[pair % 4] = (a[k] & 0xffffu) | b[k] << 16;
-    reinterpret_cast<u32*>(&tile[8 * part + 2 * k + 1][pair / 4 ^ part])[pair % 4] = a[k] >> 16 | (b[k] & 0xffff0000u);
+  for (int side = 0; side < 2; ++side) {
+    const i64 j = j0 + 64 * side + 8 * part;
+    if (i < p.rows && j < p.columns) {
+      const u16* const from = x + i * p.x_row + j;
+      upper[side] = *reinterpret_cast<const Quad*>(from);
+      lower[side] = *reinterpret_cast<const Quad*>(from + p.x_row);
+    }
+  }
+#pragma unroll
+  for (int side = 0; side < 2; ++side) {
+    const u32 a[4] = {upper[side].x, upper[side].y, upper[side].z, upper[side].w}, b[4] = {lower[side].x, lower[side].y, lower[side].z, lower[side].w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      reinterpret_cast<u32*>(&tile[side][8 * part + 2 * k][pair / 4 ^ part])[pair % 4] = (a[k] & 0xffffu) | b[k] << 16;
+      reinterpret_cast<u32*>(&tile[side][8 * part + 2 * k + 1][pair / 4 ^ part])[pair % 4] = a[k] >> 16 | (b[k] & 0xffff0000u);
+    }
   }
   __syncthreads();
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int c = pair + 32 * h;
-    if (j0 + c < p.columns && i0 + 8 * part < p.rows) *reinterpret_cast<Quad*>(y + (j0 + c) * p.y_column + i0 + 8 * part) = tile[c][part ^ c / 8];
+  for (int h = 0; h < 4; ++h) {
+    const int c = pair + 32 * (h % 2);
+    const i64 j = j0 + 64 * (h / 2) + c;
+    if (j < p.columns && i0 + 8 * part < p.rows) *reinterpret_cast<Quad*>(y + j * p.y_column + i0 + 8 * part) = tile[h / 2][c][part ^ c / 8];
   }
   __syncthreads();
 }
 
+// Blocks of 256 threads walk along x's rows first, so that what they write lies together: x: tiles along its rows, y: along its columns, z: batches.
 template <typename U>
 OPW_DEVICE void Transpose(const TransposeParams& p) {
-  constexpr i64 kSide = kTile<U>;
+  constexpr i64 kSide = kTile<U>, kWide = sizeof(U) == 2 ? 2 * kSide : kSide;
   for (i64 b = blockIdx.z; b < p.batches; b += gridDim.z) {
     i64 at[2];
     OffsetsAt<true>(p.batch, b, at);
@@ -192,17 +193,100 @@ OPW_DEVICE void Transpose(const TransposeParams& p) {
     U* const y = static_cast<U*>(p.y) + at[1];
     const u64 addresses = reinterpret_cast<u64>(x) | reinterpret_cast<u64>(y);
     const bool vectors = sizeof(U) == 2 && (addresses & 15) == 0 && ((p.rows | p.columns | p.x_row | p.y_column) & 7) == 0;
-    for (i64 i0 = static_cast<i64>(blockIdx.y) * kSide; i0 < p.rows; i0 += static_cast<i64>(gridDim.y) * kSide) {
-      for (i64 j0 = static_cast<i64>(blockIdx.x) * kSide; j0 < p.columns; j0 += static_cast<i64>(gridDim.x) * kSide) {
+    for (i64 j0 = static_cast<i64>(blockIdx.y) * kWide; j0 < p.columns; j0 += static_cast<i64>(gridDim.y) * kWide) {
+      for (i64 i0 = static_cast<i64>(blockIdx.x) * kSide; i0 < p.rows; i0 += static_cast<i64>(gridDim.x) * kSide) {
         if constexpr (sizeof(U) == 2) {
           if (vectors) {
             TransposeVectors(p, x, y, i0, j0);
             continue;
           }
         }
-        if (i0 + kSide <= p.rows && j0 + kSide <= p.columns) TransposeTile<true>(p, x, y, i0, j0);
-        else TransposeTile<false>(p, x, y, i0, j0);
+        for (i64 j = j0; j < j0 + kWide && j < p.columns; j += kSide) {
+          if (i0 + kSide <= p.rows && j + kSide <= p.columns) TransposeTile<true>(p, x, y, i0, j);
+          else TransposeTile<false>(p, x, y, i0, j);
+        }
       }
+    }
+  }
+}
+
+// Of 16-bit elements, where rows begin anywhere. A tile's rows are copied as they lie in their 16-byte frames, with as many rows more as it takes that each
+// column has whole sectors of 32 bytes; then threads gather 8 rows of a column. Every 16 rows and columns frames and sectors lie alike, so that what a
+// thread computes of places holds for all that it copies and gathers. Blocks as Transpose has them.
+OPW_DEVICE void TransposeFrames(const TransposeParams& p, const u16* x, u16* y, i64 i0, i64 j0) {
+  constexpr int kHeight = kFrameRows, kWidth = kFrameColumns, kMore = 16, kPitch = kWidth + 16;
+  static_assert(kPitch % 8 == 0 && kWidth % 16 == 0);
+  // Eight rows on, a frame lies 16 bytes further, in banks of its own.
+  __shared__ Quad tile[((kHeight + kMore) * kPitch + (kHeight + kMore) / 8 * 8) / 8];
+  const int rows = p.rows - i0 < kHeight + kMore ? static_cast<int>(p.rows - i0) : kHeight + kMore;
+  const int columns = p.columns - j0 < kWidth ? static_cast<int>(p.columns - j0) : kWidth;
+  const int t = static_cast<int>(threadIdx.x);
+  const auto place = [](int r) { return reinterpret_cast<u16*>(tile) + r * kPitch + r / 8 * 8; };
+  {
+    const int part = t % 16, first = t / 16;
+    const u16* const row = x + (i0 + first) * p.x_row + j0;
+    const u16* from = row - Phase(row) / 2 + part * 8;
+    // Of the elements from j0 on those that the frame's vector has, and whether it has others than x's row: then they are copied one by one.
+    const int begin = static_cast<int>(from - row);
+    const bool whole = j0 + begin >= 0 && j0 + begin + 8 <= p.columns;
+    if (begin < columns) {
+      for (int r = first; r < rows; r += 16, from += 16 * p.x_row) {
+        u16* const to = place(r) + part * 8;
+        if (whole) {
+          CopyAsync16(to, from);
+        } else {
+          for (int k = 0; k < 8; ++k) {
+            if (begin + k >= 0 && begin + k < columns) to[k] = from[k];
+          }
+        }
+      }
+    }
+  }
+  WaitForCopies();
+  __syncthreads();
+  // 8 lanes have 64 rows of a column, a warp 4 columns, two warps 128 rows.
+  const int lane = t % 32, warp = t / 32, c0 = lane / 8 + warp / 2 * 4;
+  u16* to = y + (j0 + c0) * p.y_column + i0;
+  const int lead = (16 - (Phase<32>(to) >> 1)) % 16;
+  const int at = lead + 8 * (lane % 8 + warp % 2 * 8);
+  int offsets[8];
+#pragma unroll
+  for (int k = 0; k < 8; ++k) offsets[k] = static_cast<int>(place(at + k) - place(0)) + Phase(x + (i0 + at + k) * p.x_row + j0) / 2 + c0;
+  const u16* const own = place(0);
+  const int left = rows - at;
+  if (left >= 8) {
+#pragma unroll 1  // else compilers store words one by one
+    for (int c = 0; c0 + c < columns; c += 16, to += 16 * p.y_column) {
+      u32 words[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) words[k] = Opaque(own[offsets[2 * k] + c] | static_cast<u32>(own[offsets[2 * k + 1] + c]) << 16);  // else halves
+      *reinterpret_cast<Quad*>(to + at) = {words[0], words[1], words[2], words[3]};
+    }
+  } else if (left > 0) {
+    for (int c = 0; c0 + c < columns; c += 16, to += 16 * p.y_column) {
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        if (k < left) to[at + k] = own[offsets[k] + c];
+      }
+    }
+  }
+  if (i0 == 0) {  // what lies before each column's first sector
+    for (int c = t; c < columns; c += 256) {
+      u16* const column = y + (j0 + c) * p.y_column;
+      const int before = (16 - (Phase<32>(column) >> 1)) % 16;
+      for (int r = 0; r < before && r < rows; ++r) column[r] = place(r)[Phase(x + r * p.x_row + j0) / 2 + c];
+    }
+  }
+  __syncthreads();
+}
+OPW_DEVICE void TransposeByFrames(const TransposeParams& p) {
+  for (i64 b = blockIdx.z; b < p.batches; b += gridDim.z) {
+    i64 at[2];
+    OffsetsAt<true>(p.batch, b, at);
+    const u16* const x = static_cast<const u16*>(p.x) + at[0];
+    u16* const y = static_cast<u16*>(p.y) + at[1];
+    for (i64 j0 = static_cast<i64>(blockIdx.y) * kFrameColumns; j0 < p.columns; j0 += static_cast<i64>(gridDim.y) * kFrameColumns) {
+      for (i64 i0 = static_cast<i64>(blockIdx.x) * kFrameRows; i0 < p.rows; i0 += static_cast<i64>(gridDim.x) * kFrameRows) TransposeFrames(p, x, y, i0, j0);
     }
   }
 }
