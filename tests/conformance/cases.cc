@@ -121,7 +121,7 @@ void Builder::Shape() {
     Add({Of({2, 3, 4, 5})}, {{"dims", Ints{0, 2, 1, 3}}});
     Add({Of({0, 3})}, {{"dims", Ints{1, 0}}});
     Add({Of({})}, {{"dims", Ints{}}});
-    for (const Extents& shape : {Extents{200, 300}, Extents{72, 136}}) Add({Of(shape)}, {{"dims", Ints{1, 0}}});
+    for (const Extents& shape : {Extents{200, 300}, Extents{72, 136}, Extents{301, 261}}) Add({Of(shape)}, {{"dims", Ints{1, 0}}});
   } else if (op == "expand") {
     Add({Of({3, 1}, Values::kSpecial)}, {{"shape", Ints{2, 3, 40}}});
     Add({Of({40})}, {{"shape", Ints{30, 40}}});
@@ -429,11 +429,11 @@ void Builder::Nn() {
     }
   } else if (row_.family == "softmax") {
     for (int64_t dim : {0, 1, -1}) Add({Of({5, 17, 9})}, {{"dim", dim}});
-    for (const Extents& shape : {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000}}) Add({Of(shape)});
+    for (const Extents& shape : {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000}, Extents{3, 5003}}) Add({Of(shape)});
     Add({Of({9, 33}, Values::kSpecial)});
     Add({Of({9, 33}, Values::kSpecial)}, {{"dim", int64_t{0}}});
     Add({Of({2, 100, 150})}, {{"dim", int64_t{1}}});
-    if (type_ == DType::kF32) Add({Of({2, 20000})});  // longer than a GPU's block holds
+    if (type_ == DType::kF32) Add({Of({2, 20000})}), Add({Of({5, 20001})});  // longer than a GPU's block holds in registers
   } else if (row_.family == "norm") {
     for (const auto& [shape, trailing] :
          {std::pair{Extents{6, 33}, 1}, {Extents{3, 4, 10}, 2}, {Extents{2, 1}, 1}, {Extents{0, 8}, 1}, {Extents{40, 768}, 1}}) {
@@ -441,8 +441,10 @@ void Builder::Nn() {
         AddNorm(shape, trailing, mask);
       }
     }
+    AddNorm({3, 5003}, 1, 3);  // more than a GPU's warp holds
     if (type_ == DType::kF32) {  // longer than a GPU's block holds: few rows in chunks, many one a block
       AddNorm({2, 20000}, 1, 1);
+      if (!op.ends_with("_backward")) AddNorm({5, 20001}, 1, 3);
       if (op.starts_with("add_") || op.ends_with("_backward")) AddNorm({9, 16500}, 1, 0);
     }
     if (op.ends_with("_backward")) AddNorm({300, 40}, 1, 1);  // several blocks of rows
@@ -721,7 +723,7 @@ Tensor Make(DType type, Extents shape, Values values, Random& random) {
 
 // Clusters of 2, 4 and 8 blocks: enough rows to fill a device with them, of which the last has a part.
 void Builder::Long() {
-  for (const Extents& shape : {Extents{66, 20000}, Extents{40, 40003}, Extents{20, 131072}}) {
+  for (const Extents& shape : {Extents{66, 20000}, Extents{70, 30001}, Extents{40, 40003}, Extents{20, 131072}}) {
     if (row_.family == "softmax") Add(row_.operands.size() == 1 ? std::vector{Of(shape)} : std::vector{Of(shape), Of(shape)});
     if (row_.family == "norm") AddNorm(shape, 1, 1);
   }

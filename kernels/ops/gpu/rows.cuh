@@ -1,4 +1,4 @@
-// Rows of dense tensors: who works on which row, a row's aligned middle and its edges, and rows that are held in registers.
+// Rows of dense tensors: who works on which row, a row's aligned middle and its edges, and rows that are held in registers or shared memory.
 #include "kernels/ops/gpu/device.cuh"
 
 namespace opw {
@@ -59,6 +59,21 @@ OPW_DEVICE V GroupReduce(V v, Op op, V identity) {
     for (int mask = kLanes / 2; mask > 0; mask /= 2) v = op(v, ShuffleXor(v, mask));
     return ShuffleFrom(v, Lane() / kLanes * kLanes);
   }
+}
+
+// Every thread of the cluster gets what its blocks' values come to, which all threads of a block have alike. As GroupReduce else.
+template <int kLanes, typename V, typename Op>
+OPW_DEVICE V JoinBlocks(const V& own, Op op, V identity) {
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+  if constexpr (kIsCluster<kLanes>) {
+    constexpr int kBlocks = -kLanes;
+    __shared__ V parts[kBlocks];
+    if (threadIdx.x < kBlocks) *InBlock(&parts[static_cast<int>(blockIdx.x) % kBlocks], static_cast<int>(threadIdx.x)) = own;
+    ClusterBarrier();
+    return WarpReduce(Lane() < kBlocks ? parts[Lane()] : identity, op);
+  }
+#endif
+  return own;
 }
 
 // Calls body(row, there) for the group's rows. All groups of a warp call it together: where `there` is false the row is some other
@@ -312,6 +327,11 @@ struct OnChip {
   template <typename Extras, typename Extra, typename F>
   OPW_DEVICE void StoreWith(T* y, const Extras& extras, const Extra& extra, const F& map) const {
     const bool aligned = Phase(y) == phase;
+    decltype(extra(0)) beside_edges[kEdges];  // on their way while vectors are stored
+#pragma unroll
+    for (int i = 0; i < kEdges; ++i) {
+      if (Edge(i) < edge_count) beside_edges[i] = extra(EdgeAt(i));
+    }
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       if (Vector(i) < body) {
@@ -325,7 +345,7 @@ struct OnChip {
     }
 #pragma unroll
     for (int i = 0; i < kEdges; ++i) {
-      if (Edge(i) < edge_count) y[EdgeAt(i)] = opw::Store<T>(map(opw::Load(edges[i]), EdgeAt(i), extra(EdgeAt(i))));
+      if (Edge(i) < edge_count) y[EdgeAt(i)] = opw::Store<T>(map(opw::Load(edges[i]), EdgeAt(i), beside_edges[i]));
     }
   }
   // Stores map(value, position).
@@ -338,6 +358,116 @@ struct OnChip {
   static OPW_DEVICE int Vector(int i) { return GroupRank<kLanes>() + i * GroupSize<kLanes>(); }
   static OPW_DEVICE int Edge(int i) { return GroupRank<kLanes>() + i * GroupSize<kLanes>(); }
   OPW_DEVICE int EdgeAt(int i) const { return Edge(i) < head ? Edge(i) : body * kWidth + Edge(i); }
+};
+
+// ---- A row in the shared memory of its block, or of its cluster's blocks (kLanes <= 0): its vectors, of which each thread sees those that it copied
+// there itself, and the edges in registers. Against registers it frees those, so that more blocks are there and more bytes on their way.
+
+template <typename T, int kLanes, bool kTrim = false>
+struct Held {
+  static_assert(kLanes <= 0);
+  using C = ComputeOf<T>;
+  static constexpr int kWidth = kPerVector<T>;
+  T edge;
+  int head, edge_count, body;
+  int phase;
+
+  // REQUIRES: 16 bytes of dynamic shared memory for each of a thread's vectors; a block has 32 threads at least, a width is 8 at most.
+  // In clusters, the blocks are all there behind it, and have read what others gave them for the row before.
+  OPW_DEVICE void Load(const T* p, int n) {
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+    if constexpr (kIsCluster<kLanes>) ClusterArrive();
+#endif
+    const Span<T> s = SpanOf<kTrim>(p, n);
+    head = s.head;
+    edge_count = s.head + s.tail;
+    body = static_cast<int>(s.body);
+    phase = Phase(p);
+    ForOwn<4>([&](Quad* place, int at) { CopyAsync16(place, p + at); return 0; }, [](Quad*, int, int) {});
+    if (Rank() < edge_count) edge = p[EdgeAt()];
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+    if constexpr (kIsCluster<kLanes>) ClusterWait();
+#endif
+    WaitForCopies();
+  }
+  // How many elements the block has.
+  OPW_DEVICE int CountOfBlock() const {
+    if constexpr (!kIsCluster<kLanes>) return body * kWidth + edge_count;
+    const int threads = static_cast<int>(blockDim.x), before = Rank() - static_cast<int>(threadIdx.x), size = GroupSize<kLanes>();
+    const int rest = body % size - before;
+    return (body / size * threads + (rest < 0 ? 0 : rest < threads ? rest : threads)) * kWidth + (before == 0 ? edge_count : 0);
+  }
+  // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in its place of `into` too. Without kTrim `other` is
+  // aligned as the row is.
+  template <typename F>
+  OPW_DEVICE void Merge(const T* other, T* into, const F& map) {
+    const bool aligned = Phase(into) == phase;
+    ForOwn<2>([&](Quad*, int at) { return LoadNear<kTrim>(other + at); },
+              [&](Quad* place, int at, const Wide<T>& beside) {
+                const Wide<T> v = MapPairs(At(place), beside, map);
+                *place = {v.words[0], v.words[1], v.words[2], v.words[3]};
+                StoreWide(into + at, v, aligned);
+              });
+    if (Rank() < edge_count) into[EdgeAt()] = edge = opw::Store<T>(map(opw::Load(edge), opw::Load(other[EdgeAt()])));
+  }
+  // Calls f(value) for the thread's elements.
+  template <typename F>
+  OPW_DEVICE void Each(const F& f) const {
+    ForOwn<4>([&](const Quad* place, int) { return At(place); },
+              [&](const Quad*, int, const Wide<T>& v) {
+#pragma unroll
+                for (int k = 0; k < kWidth; ++k) f(opw::Load(v.Get(k)));
+              });
+    if (Rank() < edge_count) f(opw::Load(edge));
+  }
+  // As OnChip's.
+  template <typename Extras, typename Extra, typename F>
+  OPW_DEVICE void StoreWith(T* y, const Extras& extras, const Extra& extra, const F& map) const {
+    using Beside = decltype(extras(0));
+    decltype(extra(0)) beside_edge;  // on its way while vectors are stored
+    if (Rank() < edge_count) beside_edge = extra(EdgeAt());
+    const auto all = [&](bool aligned) {
+      ForOwn<2>([&](const Quad*, int at) { return extras(at); },
+                [&](const Quad* place, int at, const Beside& beside) {
+                  const Wide<T> v = At(place);
+                  C out[kWidth];
+#pragma unroll
+                  for (int k = 0; k < kWidth; ++k) out[k] = map(opw::Load(v.Get(k)), at + k, beside.Get(k));
+                  StoreWide(y + at, RoundAll<T>(out), aligned);
+                });
+    };
+    if (Phase(y) == phase) all(true);
+    else all(false);
+    if (Rank() < edge_count) y[EdgeAt()] = opw::Store<T>(map(opw::Load(edge), EdgeAt(), beside_edge));
+  }
+  template <typename F>
+  OPW_DEVICE void Store(T* y, const F& map) const {
+    StoreWith(y, [](int) { return NothingBeside{}; }, [](int) { return 0; }, [&](C v, int at, int) { return map(v, at); });
+  }
+
+ private:
+  static OPW_DEVICE int Rank() { return GroupRank<kLanes>(); }
+  OPW_DEVICE int EdgeAt() const { return Rank() < head ? Rank() : body * kWidth + Rank(); }
+  static OPW_DEVICE Wide<T> At(const Quad* place) { return {{place->x, place->y, place->z, place->w}}; }
+  // Calls load(place, position of the first element) and use(place, position, what load gave) for the thread's vectors: kBatch at a time, each loaded
+  // before the first is used, and what is left one by one.
+  template <int kBatch, typename L, typename U>
+  OPW_DEVICE void ForOwn(const L& load, const U& use) const {
+    extern __shared__ Quad places[];
+    const int threads = static_cast<int>(blockDim.x), size = GroupSize<kLanes>();
+    Quad* place = places + threadIdx.x;
+    int i = Rank();
+#pragma unroll 1
+    for (; i + (kBatch - 1) * size < body; i += kBatch * size, place += kBatch * threads) {
+      decltype(load(place, 0)) loaded[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) loaded[b] = load(place + b * threads, head + (i + b * size) * kWidth);
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) use(place + b * threads, head + (i + b * size) * kWidth, loaded[b]);
+    }
+#pragma unroll 1
+    for (; i < body; i += size, place += threads) use(place, head + i * kWidth, load(place, head + i * kWidth));
+  }
 };
 
 // ---- Rows of any length, read in turns of kBatch vectors a thread

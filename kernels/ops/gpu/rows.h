@@ -35,6 +35,32 @@ inline OnChipForm OnChipFormOf(const Call& call, int64_t rows, int64_t extent, i
   if (blocks > call.code.cluster_blocks() || vectors > int64_t{blocks} * 512 * 8 || rows * blocks < 2 * call.multiprocessors()) return alone;
   return {-blocks, 8, static_cast<int>((vectors + blocks * 512 - 1) / (blocks * 512) * 64)};
 }
+// Of a row that its block, or its cluster's blocks, hold in shared memory (Held in rows.cuh).
+struct HeldForm {
+  int lanes = 0;    // 0: a block, or -n: a cluster of n blocks
+  int threads = 0;  // a block; 0: the row is too short or too long for this form
+  int shared = 0;   // bytes a block
+
+  int cluster() const { return lanes < 0 ? -lanes : 1; }
+};
+// Of rows that are too long for a warp's registers, and, where they are not whole vectors, for a block's, which has their edges at less cost. Up to 64 KiB a
+// block has a row, and up to 96, so that two of them share a multiprocessor, where the rows fill the device: longer ones clusters, as above.
+inline HeldForm HeldFormOf(const Call& call, int64_t rows, int64_t extent, int64_t bytes_each) {
+  const int64_t vectors = extent * bytes_each / 16, most = rows < call.multiprocessors() ? 64 << 10 : 96 << 10;
+  const int64_t room = std::min<int64_t>(most, call.code.device().shared_bytes() / 2) / 16;
+  if (extent * bytes_each % 16 == 0 ? vectors <= 32 * 8 : OnChipFormOf(extent, bytes_each).vectors > 0) return {};
+  HeldForm form{.threads = vectors <= 640 ? 128 : vectors <= 2048 ? 256 : 512};
+  if (vectors > room) {
+    const OnChipForm clusters = OnChipFormOf(call, rows, extent, bytes_each);
+    if (clusters.cluster() == 1) return {};
+    form.lanes = clusters.lanes;
+    form.threads = vectors <= int64_t{2048} * clusters.cluster() ? 256 : 512;
+  }
+  const int64_t at_once = int64_t{form.threads} * form.cluster();
+  form.shared = static_cast<int>((vectors + at_once - 1) / at_once * form.threads * 16);
+  return form;
+}
+
 // What a form's kernel is compiled for: so many threads a block, and blocks a multiprocessor that leave 64 registers a thread, of f64 128.
 inline int ThreadLimit(const OnChipForm& form) { return form.threads <= 256 ? 256 : 512; }
 // The longest rows of a warp take 80 registers: three blocks.
@@ -42,6 +68,9 @@ inline int BlockTarget(const OnChipForm& form, int64_t bytes_each) {
   const int blocks = form.threads > 256 ? 2 : form.lanes == 32 && form.vectors == 8 ? 3 : 4;
   return blocks / (bytes_each == 8 ? 2 : 1);
 }
+// 40 registers a thread.
+inline int HeldTarget(const HeldForm& form) { return 1536 / form.threads; }
+inline int64_t BlocksOf(const HeldForm& form, int64_t rows) { return std::min<int64_t>(rows, INT32_MAX / form.cluster()) * form.cluster(); }
 inline int64_t BlocksOf(const OnChipForm& form, int64_t rows) {
   const int64_t each = form.lanes <= 0 ? 1 : form.threads / form.lanes, blocks = form.cluster();
   return std::min<int64_t>((rows + each - 1) / each, INT32_MAX / blocks) * blocks;

@@ -33,10 +33,13 @@ Status PlanRows(const Call& call, Plan& plan) {
     plan.LaunchBytes(f, grid, &p, sizeof p, fields);
     return absl::OkStatus();
   };
-  if (const OnChipForm form = OnChipFormOf(call, p.rows, p.extent, bytes_each); form.vectors > 0) {
-    const int resident = kResidual && form.cluster() > 1 ? 1 : BlockTarget(form, bytes_each);  // else what is added would not fit beside a cluster's row
-    return launch(fmt::format("norm::Rows<{}, {}, {}>", which, form.lanes, form.vectors), ThreadLimit(form), resident,
-                  {.blocks = BlocksOf(form, p.rows), .threads = form.threads}, form.cluster());
+  if (const HeldForm form = HeldFormOf(call, p.rows, p.extent, bytes_each); form.threads > 0) {
+    const Grid grid{.blocks = BlocksOf(form, p.rows), .threads = form.threads, .shared = form.shared};
+    return launch(fmt::format("norm::HeldRows<{}, {}>", which, form.lanes), form.threads, HeldTarget(form), grid, form.cluster());
+  }
+  if (const OnChipForm form = OnChipFormOf(p.extent, bytes_each); form.vectors > 0) {
+    return launch(fmt::format("norm::Rows<{}, {}, {}>", which, form.lanes, form.vectors), ThreadLimit(form), BlockTarget(form, bytes_each),
+                  {.blocks = BlocksOf(form, p.rows), .threads = form.threads});
   }
   const StreamedForm form = StreamedFormOf(p.rows, p.extent, bytes_each, call.multiprocessors());
   if (form.chunks == 1) {

@@ -1,4 +1,5 @@
-// layer_norm and rms_norm, of x or of x + residual: of rows held in registers, of longer rows in two readings, and of few long rows split over blocks.
+// layer_norm and rms_norm, of x or of x + residual: of rows held in registers or shared memory, of longer rows in two readings, and of few long rows split
+// over blocks.
 #include "kernels/ops/gpu/chunks.cuh"
 #include "kernels/ops/norm/gpu_params.h"
 
@@ -129,10 +130,10 @@ struct Finish {
   }
   OPW_DEVICE Pair BesideOne(i64 at) const { return {kWeight ? Load(weight[at]) : C(1), kBias ? Load(bias[at]) : C(0)}; }
   OPW_DEVICE C operator()(C v, i64, const Pair& pair) const {
-    C out = (kLayer ? v - mean : v) * factor;
-    if constexpr (kWeight) out *= pair.weight;
-    if constexpr (kBias) out += pair.bias;
-    return out;
+    const C out = (kLayer ? v - mean : v) * factor;
+    if constexpr (kWeight && kBias) return Fma(out, pair.weight, pair.bias);
+    else if constexpr (kWeight) return out * pair.weight;
+    else return kBias ? out + pair.bias : out;
   }
 };
 
@@ -144,29 +145,53 @@ OPW_DEVICE bool AllAligned(const RowsParams& p) {
   return ((addresses | static_cast<u64>(p.extent) * sizeof(T)) & 15) == 0;
 }
 
-template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, int kLanes, int kVectors, bool kShifted>
-OPW_DEVICE void RowsAs(const RowsParams& p) {
+// Of a row that its group holds.
+template <bool kLayer, int kLanes, typename T, int kVectors, bool kTrim>
+OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(OnChip<T, kLanes, kVectors, kTrim>& row, i64 n) {
   using C = ComputeOf<T>;
+  C mean = 0, square = 0;
+  if constexpr (kLayer) {
+    row.Each([&](C v) { mean += v; });
+    mean = GroupReduce<kLanes>(mean, Sum(), C(0)) / static_cast<C>(n);
+  }
+  row.Forget();
+  row.Each([&](C v) { square = Fma(v - mean, v - mean, square); });
+  row.Forget();
+  return {static_cast<C>(n), mean, GroupReduce<kLanes, 1>(square, Sum(), C(0))};
+}
+template <bool kLayer, int kLanes, typename T, bool kTrim>
+OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(const Held<T, kLanes, kTrim>& row, i64) {
+  using C = ComputeOf<T>;
+  const C count = static_cast<C>(row.CountOfBlock());
+  C mean = 0, square = 0;
+  if constexpr (kLayer) {
+    row.Each([&](C v) { mean += v; });
+    mean = BlockReduce(mean, Sum(), C(0)) / Larger(count, C(1));
+  }
+  row.Each([&](C v) { square = Fma(v - mean, v - mean, square); });
+  return JoinBlocks<kLanes>(Moments<C>{count, mean, BlockReduce(square, Sum(), C(0))}, Join<kLayer>(), Moments<C>{0, 0, 0});
+}
+
+template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, bool kShifted, typename Row, int kLanes>
+OPW_DEVICE void RowsAs(const RowsParams& p) {
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
-    OnChip<T, kLanes, kVectors, kShifted> x;
+    Row x;
     x.Load(static_cast<const T*>(p.x) + row * p.extent, there ? static_cast<int>(p.extent) : 0);
     if constexpr (kResidual) x.Merge(static_cast<const T*>(p.residual) + row * p.extent, static_cast<T*>(p.sum) + row * p.extent, Sum());
-    C mean = 0, square = 0;
-    if constexpr (kLayer) {
-      x.Each([&](C v) { mean += v; });
-      mean = GroupReduce<kLanes>(mean, Sum(), C(0)) / static_cast<C>(p.extent);
-    }
-    x.Forget();
-    x.Each([&](C v) { square = Fma(v - mean, v - mean, square); });
-    x.Forget();
-    const Finish<T, kLayer, kWeight, kBias, kShifted> finish(p, mean, GroupReduce<kLanes, 1>(square, Sum(), C(0)));
+    const Moments<ComputeOf<T>> m = MomentsOf<kLayer, kLanes>(x, p.extent);
+    const Finish<T, kLayer, kWeight, kBias, kShifted> finish(p, m.mean, m.square);
     x.StoreWith(static_cast<T*>(p.y) + row * p.extent, [&](int at) { return finish.Beside(at); }, [&](int at) { return finish.BesideOne(at); }, finish);
   });
 }
 template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, int kLanes, int kVectors>
 OPW_DEVICE void Rows(const RowsParams& p) {
-  if (AllAligned<T, kResidual>(p)) RowsAs<T, kLayer, kWeight, kBias, kResidual, kLanes, kVectors, false>(p);
-  else RowsAs<T, kLayer, kWeight, kBias, kResidual, kLanes, kVectors, true>(p);
+  if (AllAligned<T, kResidual>(p)) RowsAs<T, kLayer, kWeight, kBias, kResidual, false, OnChip<T, kLanes, kVectors>, kLanes>(p);
+  else RowsAs<T, kLayer, kWeight, kBias, kResidual, true, OnChip<T, kLanes, kVectors, true>, kLanes>(p);
+}
+template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, int kLanes>
+OPW_DEVICE void HeldRows(const RowsParams& p) {
+  if (AllAligned<T, kResidual>(p)) RowsAs<T, kLayer, kWeight, kBias, kResidual, false, Held<T, kLanes>, kLanes>(p);
+  else RowsAs<T, kLayer, kWeight, kBias, kResidual, true, Held<T, kLanes, true>, kLanes>(p);
 }
 
 // n elements of a row, from its position `begin` on. With kResidual their sums are stored already.

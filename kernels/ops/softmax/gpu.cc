@@ -30,9 +30,13 @@ Status PlanRows(const Call& call, Plan& plan) {
   if (p.inner > 1) {
     return launch(fmt::format("softmax::Columns<{}, {}>", type, kLog), 1024, 1, ColumnGrid(p.rows, p.extent, call.multiprocessors()));
   }
-  if (const OnChipForm form = OnChipFormOf(call, p.rows, p.extent, bytes_each); form.vectors > 0) {
+  if (const HeldForm form = HeldFormOf(call, p.rows, p.extent, bytes_each); form.threads > 0) {
+    return launch(fmt::format("softmax::HeldRows<{}, {}, {}>", type, kLog, form.lanes), form.threads, HeldTarget(form),
+                  {.blocks = BlocksOf(form, p.rows), .threads = form.threads, .shared = form.shared}, form.cluster());
+  }
+  if (const OnChipForm form = OnChipFormOf(p.extent, bytes_each); form.vectors > 0) {
     return launch(fmt::format("softmax::Rows<{}, {}, {}, {}>", type, kLog, form.lanes, form.vectors), ThreadLimit(form), BlockTarget(form, bytes_each),
-                  {.blocks = BlocksOf(form, p.rows), .threads = form.threads}, form.cluster());
+                  {.blocks = BlocksOf(form, p.rows), .threads = form.threads});
   }
   const StreamedForm form = StreamedFormOf(p.rows, p.extent, bytes_each, call.multiprocessors());
   if (form.chunks == 1) {

@@ -1,4 +1,4 @@
-// softmax and log_softmax: of rows held in registers, of longer rows in two readings, of few long rows split over blocks, and of columns.
+// softmax and log_softmax: of rows held in registers or shared memory, of longer rows in two readings, of few long rows split over blocks, and of columns.
 #include "kernels/ops/softmax/gpu_online.cuh"
 #include "kernels/ops/softmax/gpu_params.h"
 
@@ -13,15 +13,19 @@ struct Finish {
   OPW_DEVICE C operator()(C v, i64) const { return kLog ? v - most - factor : ExpFor<T>(v - most) * factor; }
 };
 
-template <typename T, bool kLog, int kLanes, int kVectors>
-OPW_DEVICE void Rows(const RowsParams& p) {
+template <typename T, bool kLog, typename Row, int kLanes>
+OPW_DEVICE void RowsAs(const RowsParams& p) {
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
-    OnChip<T, kLanes, kVectors> x;
+    Row x;
     x.Load(static_cast<const T*>(p.x) + row * p.extent, there ? static_cast<int>(p.extent) : 0);
     const Finish<T, kLog> finish(OnlineOf<kLanes>(x));
     x.Store(static_cast<T*>(p.y) + row * p.extent, finish);
   });
 }
+template <typename T, bool kLog, int kLanes, int kVectors>
+OPW_DEVICE void Rows(const RowsParams& p) { RowsAs<T, kLog, OnChip<T, kLanes, kVectors>, kLanes>(p); }
+template <typename T, bool kLog, int kLanes>
+OPW_DEVICE void HeldRows(const RowsParams& p) { RowsAs<T, kLog, Held<T, kLanes>, kLanes>(p); }
 
 template <typename T, bool kLog>
 OPW_DEVICE void StreamedRows(const RowsParams& p) {

@@ -72,5 +72,15 @@ OPW_DEVICE Online<ComputeOf<T>> OnlineOf(const OnChip<T, kLanes, kVectors>& row)
   row.Each([&](C v) { sum += ExpFor<T>(v - base); });
   return {most, GroupReduce<kLanes>(sum, Sum(), C(0))};
 }
+template <int kLanes, typename T>
+OPW_DEVICE Online<ComputeOf<T>> OnlineOf(const Held<T, kLanes>& row) {
+  using C = ComputeOf<T>;
+  C most = -Infinity<C>(), sum = 0;
+  row.Each([&](C v) { most = Larger(most, v); });
+  most = BlockReduce(most, [](C a, C b) { return Larger(a, b); }, -Infinity<C>());
+  const C base = FiniteOrZero(most);
+  row.Each([&](C v) { sum += ExpFor<T>(v - base); });
+  return JoinBlocks<kLanes>(Online<C>{most, BlockReduce(sum, Sum(), C(0))}, Join(), NothingSeen<C>());
+}
 
 }  // namespace opw::softmax
