@@ -176,7 +176,7 @@ const OpCatalogue& Catalogue() {
     std::vector<OpRow> all;
     for (auto* family :
          {rows::ElementwiseRows, rows::ShapeRows, rows::IndexingRows, rows::CreateRows, rows::ReduceRows, rows::SortRows, rows::NormRows, rows::NnRows,
-          rows::OptimRows, rows::QuantRows, rows::SamplingRows}) {
+          rows::OptimRows, rows::QuantRows, rows::SamplingRows, rows::ConvolutionRows}) {
       for (OpRow& row : family()) all.push_back(std::move(row));
     }
     return new OpCatalogue(std::move(all), rows::Aliases());

@@ -23,6 +23,7 @@ std::vector<OpRow> NnRows();
 std::vector<OpRow> OptimRows();
 std::vector<OpRow> QuantRows();
 std::vector<OpRow> SamplingRows();
+std::vector<OpRow> ConvolutionRows();
 std::vector<OpAlias> Aliases();
 
 using InferRule = std::function<Status(InferContext&)>;

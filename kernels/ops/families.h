@@ -20,6 +20,7 @@ void AddSort(VariantTable& table, const Isa& isa);
 void AddSoftmax(VariantTable& table, const Isa& isa);
 void AddNorm(VariantTable& table, const Isa& isa);
 void AddMatmul(VariantTable& table, const Isa& isa);
+void AddConvolution(VariantTable& table, const Isa& isa);
 void AddAttention(VariantTable& table, const Isa& isa);
 void AddRotary(VariantTable& table, const Isa& isa);
 void AddLoss(VariantTable& table, const Isa& isa);

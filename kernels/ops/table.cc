@@ -46,6 +46,7 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   ops::AddSoftmax(table, isa);
   ops::AddNorm(table, isa);
   ops::AddMatmul(table, isa);
+  ops::AddConvolution(table, isa);
   ops::AddAttention(table, isa);
   ops::AddRotary(table, isa);
   ops::AddLoss(table, isa);

@@ -134,6 +134,8 @@ constexpr TorchRow kRows[] = {
     {"layer_norm_backward", kFloats},
     {"rms_norm_backward", kFloats},
     {.op = "matmul", .dtypes = kWraps, .only_cpu = kIntegers},
+    {"convolution", kFloats},
+    {"convolution_backward", kFloats},
     {"scaled_dot_product_attention", kFloats},
     {"cross_entropy", kFloats},
     {"cross_entropy_backward", kFloats},

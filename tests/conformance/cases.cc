@@ -7,6 +7,8 @@
 #include <limits>
 #include <span>
 
+#include "tests/conformance/harness.h"
+
 namespace opwire::conformance {
 namespace {
 
@@ -53,6 +55,7 @@ class Builder {
   void Long();
   void Attention();
   void KvAppend();
+  void Convolution();
   void Optim();
   void Rotary();
 
@@ -556,6 +559,62 @@ void Builder::Attention() {
   Add({std::move(q), std::move(k), Of(steep.v), absent});
 }
 
+// Of 1 to 3 axes; strides, dilations and paddings that differ by axis; groups, depthwise and of one element; nothing to sum, and no results; several tiles and blocks
+// of channels and positions.
+void Builder::Convolution() {
+  const auto add = [&](const Extents& input, const Extents& weight, Attrs attrs = {}, bool biased = false) {
+    Case plain;
+    for (const Extents& shape : {input, weight}) plain.operands.push_back({type_, shape, {}});
+    plain.operands.push_back({});
+    plain.attrs = attrs;
+    const Extents output = Bind(*Catalogue().Find("convolution"), plain).value().results[0].shape;
+    std::vector<Tensor> operands = {Of(input), Of(weight)};
+    if (row_.name == "convolution") operands.push_back(biased ? Of({output[1]}) : Tensor{});
+    else operands.insert(operands.begin(), Of(output));
+    Case& c = Add(std::move(operands), std::move(attrs));
+    for (const NamedAttr& a : c.attrs) {
+      c.name += " " + a.name;
+      if (const Ints* const list = std::get_if<Ints>(&a.value)) c.name += ShapeToString(*list);
+      if (const int64_t* const number = std::get_if<int64_t>(&a.value)) c.name += fmt::format("{}", *number);
+    }
+  };
+  for (const bool transposed : {false, true}) {
+    // Weights of `out` channels for `in`, in groups.
+    const auto both = [&](const Extents& input, int64_t out, const Extents& kernel, Attrs attrs = {}, bool biased = false, int64_t groups = 1) {
+      Extents weight = transposed ? Extents{input[1], out / groups} : Extents{out, input[1] / groups};
+      weight.insert(weight.end(), kernel.begin(), kernel.end());
+      if (groups > 1) attrs.push_back({"groups", groups});
+      if (transposed) attrs.push_back({"transposed", true});
+      add(input, weight, std::move(attrs), biased);
+    };
+    both({2, 3, 9}, 4, {3}, {}, true);
+    both({1, 1, 1}, 1, {1});
+    both({3, 5, 20}, 7, {4}, {{"stride", Ints{3}}, {"padding", Ints{2}}, {"dilation", Ints{2}}}, true);
+    both({2, 3, 7, 8}, 5, {3, 3}, {{"padding", Ints{1}}}, true);
+    both({2, 3, 7, 8}, 5, {3, 2}, {{"stride", Ints{2, 1}}, {"padding", Ints{0, 2}}, {"dilation", Ints{1, 3}}}, true);
+    both({2, 3, 6, 5}, 4, {1, 1}, {}, true);
+    both({2, 4, 7, 5}, 6, {1, 1}, {{"stride", Ints{2}}});
+    both({2, 6, 8, 9}, 4, {3, 3}, {{"stride", Ints{2}}, {"padding", Ints{1}}}, true, 2);
+    both({2, 6, 8, 9}, 6, {3, 3}, {{"padding", Ints{1}}}, true, 6);   // depthwise
+    both({2, 5, 8, 9}, 10, {3, 3}, {{"padding", Ints{1}}}, true, 5);  // two of each
+    both({1, 32, 6, 6}, 32, {3, 3}, {{"padding", Ints{1}}, {"stride", Ints{2}}}, true, 32);
+    both({2, 3, 4, 5, 6}, 4, {2, 3, 2}, {{"stride", Ints{1, 2, 1}}, {"padding", Ints{1, 0, 1}}, {"dilation", Ints{2, 1, 1}}}, true);
+    both({1, 4, 3, 4, 5}, 4, {1, 3, 3}, {{"padding", Ints{0, 1, 1}}}, false, 2);
+    both({1, 3, 5, 5}, 2, {5, 5}, {{"padding", Ints{2}}});
+    both({0, 3, 5, 5}, 2, {3, 3}, {}, true);
+    both({2, 0, 5, 5}, 4, {3, 3}, {}, !transposed);
+    both({2, 3, 5, 5}, 0, {3, 3}, {}, true);
+    both({2, 70, 5, 6}, 67, {3, 3}, {{"padding", Ints{1}}}, true);
+    both({3, 16, 12, 13}, 32, {3, 3}, {{"padding", Ints{1}}, {"stride", Ints{2}}}, true);
+    both({17, 3, 9, 9}, 64, {7, 7}, {{"padding", Ints{3}}, {"stride", Ints{2}}});
+    if (type_ == DType::kF32) both({2, 64, 20, 20}, 64, {3, 3}, {{"padding", Ints{1}}}, true);
+  }
+  add({2, 3, 5, 4}, {3, 4, 3, 3}, {{"stride", Ints{2, 3}}, {"padding", Ints{1, 0}}, {"output_padding", Ints{1, 2}}, {"transposed", true}}, true);
+  add({2, 4, 7}, {4, 3, 2}, {{"stride", Ints{2}}, {"dilation", Ints{4}}, {"output_padding", Ints{3}}, {"transposed", true}}, true);
+  add({1, 4, 3, 2, 3}, {4, 2, 3, 1, 2}, {{"stride", Ints{2}}, {"padding", Ints{1, 0, 1}}, {"output_padding", Ints{1, 0, 1}}, {"transposed", true}, {"groups", int64_t{2}}}, true);
+  add({2, 3, 0, 4}, {2, 3, 2, 2}, {{"padding", Ints{1}}}, true);  // only zeros to meet
+}
+
 // Of one position and of one a batch; rows of odd sizes, none, and as many as the cache has; positions out of range.
 void Builder::KvAppend() {
   for (const DType index : {DType::kI64, DType::kI32}) {
@@ -751,6 +810,8 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.Quant();
   else if (row.family == "sampling")
     b.Sample();
+  else if (row.family == "convolution")
+    b.Convolution();
   else if (row.name == "kv_append")
     b.KvAppend();
   else if (row.family == "attention")

@@ -53,7 +53,7 @@ Expected Compute(const OracleCall& call, std::vector<Tensor> results) {
     e.results.push_back({std::move(result), {}});
   }
   if (ComputeElementwise(call, &e) || ComputeShape(call, &e) || ComputeReduce(call, &e) || ComputeSort(call, &e) || ComputeNn(call, &e) ||
-      ComputeGradients(call, &e) || ComputeAttention(call, &e) || ComputeRotary(call, &e) || ComputeCreate(call, &e) ||
+      ComputeGradients(call, &e) || ComputeConvolution(call, &e) || ComputeAttention(call, &e) || ComputeRotary(call, &e) || ComputeCreate(call, &e) ||
       ComputeOptim(call, &e) || ComputeQuant(call, &e) || ComputeSampling(call, &e)) {
     return e;
   }

@@ -17,6 +17,8 @@ constexpr std::string_view kParams =
     "%q: i8:q8_0[4, 32], %q4: f32[2, 6, 5, 8], %k4: f32[2, 3, 7, 8], %v4: f32[2, 3, 7, 4], %q0: f32[2, 0, 5, 8], %k0: f32[2, 0, 7, 8], %v0: f32[2, 0, 7, 4], "
     "%qs: f32[?b, ?c, 5, 8], %ks: f32[?b, ?a, ?k, 8], %m: bool[6, 5, 7], %ms: bool[?a, 1, 5, 7], %r5: f32[2, 2, 6, 5, 7], %d4: f64[2, 3, 7, 8], %d2: f64[4, 8], %nb: bool[], "
     "%o4: f32[2, 6, 5, 4], %l4: f32[2, 6, 5], %l8: f64[2, 6, 5], "
+    "%ci: f32[2, 4, 7, 9], %cw: f32[6, 4, 3, 3], %cb: f32[6], %cg: f32[6, 2, 3, 3], %ct: f32[4, 6, 3, 3], %c0: f32[6, 4, 0, 3], %cs: f32[?b, 4, ?a, 7], %cz: f32[0, 4, 7, 9], "
+    "%cd: f32[?a, ?c, ?b, 3], %co: f32[2, 6, 5, 7], %c6: f32[1, 1, 1, 1, 1, 1], %o3: f32[2, 3, 12], %k8: f32[3, 3, 8], "
     "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1], %k1: f32[2, 3, 1, 8], %p: i32[2], %f4: f32[4], %w0: f32[4, 0]";
 
 // The type of %0, or the error without its position.
@@ -389,6 +391,49 @@ TEST(Infer, Attention) {
   }
   EXPECT_EQ(Constraints("scaled_dot_product_attention(%q4, %k4, %v4, %ms)", "%0, %1"), "?a == 2: extents of mask and the scores");
   EXPECT_EQ(Constraints("scaled_dot_product_attention(%qs, %ks, %ks)", "%0, %1"), "?c%?a == 0: remainder of query's heads by key's and 0");
+}
+
+TEST(Infer, Convolution) {
+  Check({{"convolution(%ci, %cw)", "f32[2, 6, 5, 7]"},
+         {"convolution(%ci, %cw, %cb) {padding = [1]}", "f32[2, 6, 7, 9]"},
+         {"convolution(%ci, %cw, %cb) {stride = [2, 3], padding = [1, 2], dilation = [3, 1]}", "f32[2, 6, 2, 4]"},
+         {"convolution(%ci, %cg) {groups = 2}", "f32[2, 6, 5, 7]"},
+         {"convolution(%cs, %cw) {stride = [2], padding = [1]}", "f32[?b, 6, (?a+-1)//2+1, 4]"},
+         {"convolution(%cs, %cw) {transposed = false, dilation = [2]}", "f32[?b, 6, ?a+-4, 3]"},
+         {"convolution(%cz, %cw)", "f32[0, 6, 5, 7]"},
+         {"convolution(%o3, %k8)", "f32[2, 3, 5]"},
+         {"convolution(%ci, %ct) {transposed = true}", "f32[2, 6, 9, 11]"},
+         {"convolution(%ci, %ct, %cb) {transposed = true, stride = [2, 3], padding = [1], output_padding = [1, 2]}", "f32[2, 6, 14, 27]"},
+         {"convolution(%ci, %ct) {transposed = true, groups = 2, dilation = [2]}", "f32[2, 12, 11, 13]"},
+         {"convolution(%cs, %ct) {transposed = true, stride = [2]}", "f32[?b, 6, 2*(?a+-1)+3, 15]"},
+         {"convolution(%x, %x)", "convolution: operand input: expected rank 3, 4 or 5, got f32[4, 8]"},
+         {"convolution(%c6, %c6)", "convolution: operand input: expected rank 3, 4 or 5, got f32[1, 1, 1, 1, 1, 1]"},
+         {"convolution(%ci, %o3)", "convolution: operand weight: expected rank 4, got f32[2, 3, 12]"},
+         {"convolution(%ci, %d4)", "convolution: operand weight: expected f32 as in input, got f64[2, 3, 7, 8]"},
+         {"convolution(%i8, %i8)", "convolution: operand input: expected f64, f32, f16, bf16, got i8[4, 8]"},
+         {"convolution(%ci, %cw) {stride = [1, 1, 1]}", "convolution: stride: expected none, 1 or 2 numbers, got 3 for [2, 4, 7, 9] x [6, 4, 3, 3]"},
+         {"convolution(%ci, %cw) {stride = [1, 0]}", "convolution: stride: expected 1 to 2147483647, got 0"},
+         {"convolution(%ci, %cw) {padding = [-1]}", "convolution: padding: expected 0 to 2147483647, got -1"},
+         {"convolution(%ci, %cw) {dilation = [2147483648]}", "convolution: dilation: expected 1 to 2147483647, got 2147483648"},
+         {"convolution(%ci, %cw) {output_padding = [-1]}", "convolution: output_padding: expected 0 to 2147483647, got -1"},
+         {"convolution(%ci, %cw) {output_padding = [0, 1]}", "convolution: output_padding: expected 0 where transposed is false, got 1"},
+         {"convolution(%ci, %ct) {transposed = true, output_padding = [1]}", "convolution: output_padding: expected less than stride or dilation, 1, got 1"},
+         {"convolution(%ci, %cw) {groups = 0}", "convolution: groups: expected 1 to 281474976710656, got 0"},
+         {"convolution(%ci, %cg) {groups = 4}", "convolution: groups: expected a divisor of weight's first extent 6, got 4"},
+         {"convolution(%ci, %cg)", "convolution: channels of input and groups of weight's differ: [2, 4, 7, 9] x [6, 2, 3, 3] (4 and 2)"},
+         {"convolution(%ci, %cw) {transposed = true}", "convolution: channels of input and weight differ: [2, 4, 7, 9] x [6, 4, 3, 3] (4 and 6)"},
+         {"convolution(%ci, %c0)", "convolution: extents of a kernel: expected 1 or more, got 0 in [2, 4, 7, 9] x [6, 4, 0, 3]"},
+         {"convolution(%ci, %cw) {dilation = [4, 1]}",
+          "convolution: what a dilated kernel covers of the padded input: expected at most 7, got 9 in [2, 4, 7, 9] x [6, 4, 3, 3]"},
+         {"convolution(%ci, %ct) {transposed = true, padding = [5]}", "convolution: extents of the result: expected 1 or more, got -1 in [2, 4, 7, 9] x [4, 6, 3, 3]"},
+         {"convolution(%ci, %cw, %v)", "convolution: extents of bias and the result's channels differ: [2, 4, 7, 9] x [6, 4, 3, 3] x [8] (8 and 6)"},
+         {"convolution(%ci, %cw, %x)", "convolution: operand bias: expected rank 1, got f32[4, 8]"}});
+  EXPECT_EQ(Constraints("convolution(%cs, %cw)"), "min(3, ?a) == 3: what a dilated kernel covers of the padded input");
+  EXPECT_EQ(Constraints("convolution(%ci, %cd)"), "4 == ?c: channels of input and groups of weight's; min(?b, 1) == 1: extents of a kernel; min(?b, 7) == ?b: what a dilated kernel covers of the padded input");
+  EXPECT_EQ(InferTwo("convolution_backward(%co, %ci, %cw)"), "f32[2, 4, 7, 9] f32[6, 4, 3, 3]");
+  EXPECT_EQ(InferTwo("convolution_backward(%ci, %ci, %cw)"),
+            "convolution_backward: grad and what convolution gives differ: [2, 4, 7, 9] x [2, 4, 7, 9] x [6, 4, 3, 3] (4 and 6)");
+  EXPECT_EQ(InferTwo("convolution_backward(%co, %x, %cw)"), "convolution_backward: operand input: expected rank 3, 4 or 5, got f32[4, 8]");
 }
 
 // The types of a node of any number of results, or the error without its position.

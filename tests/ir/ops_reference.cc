@@ -25,6 +25,7 @@ constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {{"element
                                                                        {"softmax", "Softmax"},
                                                                        {"norm", "Normalisation"},
                                                                        {"matmul", "Matrix products"},
+                                                                       {"convolution", "Convolution"},
                                                                        {"attention", "Attention"},
                                                                        {"rotary", "Rotary embedding"},
                                                                        {"loss", "Losses"},

@@ -98,6 +98,8 @@ class Generator {
     AddParam({.dtype = DType::kI64, .shape = {m_.dims.Constant(3)}}, ParamMode::kIn);
     AddParam({.dtype = DType::kF32, .shape = HeadShape()}, ParamMode::kIn);  // queries, keys and values
     AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(2), m_.dims.Constant(3)}}, ParamMode::kIn);  // and their logsumexp
+    AddParam({.dtype = DType::kF32, .shape = KernelShape()}, ParamMode::kIn);  // a convolution's weight, and what it gives of queries
+    AddParam({.dtype = DType::kF32, .shape = ConvolvedShape()}, ParamMode::kIn);
     for (int i = 0; i < o_.params; ++i) {
       TensorType type{.dtype = RandomDType(), .shape = RandomShape()};
       if (Small(type)) AddParam(std::move(type), o_.inouts && Chance(30) ? ParamMode::kInout : ParamMode::kIn);
@@ -126,12 +128,15 @@ class Generator {
 
   std::vector<Dim> HeadShape() { return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(4)}; }
 
+  std::vector<Dim> KernelShape() { return {m_.dims.Constant(3), m_.dims.Constant(3), m_.dims.Constant(4)}; }
+  std::vector<Dim> ConvolvedShape() { return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(1)}; }
+
   bool RandomOperands(const OpRow& row, Node* node) {
     // Lists of one node are of one length, and their values at one place of one shape: rules that ask for it are met.
     const uint32_t places = 1 + static_cast<uint32_t>(Below(3));
     std::vector<ValueId> first;
     static const std::vector<Dim> kNoExtents;  // of what optimisers have beside lists
-    const std::vector<Dim> head = HeadShape(), of_rows(head.begin(), head.end() - 1);
+    const std::vector<Dim> head = HeadShape(), of_rows(head.begin(), head.end() - 1), kernel = KernelShape(), convolved = ConvolvedShape();
     const bool of_heads = row.name == "scaled_dot_product_attention_backward";
     std::vector<std::pair<std::string, DType>> bound;
     for (const OperandSpec& spec : row.operands) {
@@ -140,6 +145,7 @@ class Generator {
         const auto it = std::find_if(bound.begin(), bound.end(), [&](const auto& b) { return b.first == spec.type; });
         const std::vector<Dim>* const like = spec.variadic && first.size() == places    ? &types_[first[i]].shape
                                              : !spec.variadic && row.family == "optim" ? &kNoExtents
+                                             : row.family == "convolution" && !spec.optional ? spec.name == "weight" ? &kernel : spec.name == "grad" ? &convolved : &head
                                              : of_heads && !spec.optional              ? spec.name == "logsumexp" ? &of_rows : &head
                                                                                         : nullptr;
         ValueId v =
@@ -184,7 +190,7 @@ class Generator {
     switch (spec.kind) {
       case AttrKind::kInt:
         if (spec.name == "dim" && rank > 0) return static_cast<int64_t>(Below(2 * rank)) - rank;
-        if (spec.name == "dims" || spec.name == "step") return static_cast<int64_t>(1 + Below(2));
+        if (spec.name == "dims" || spec.name == "step" || spec.name == "groups") return static_cast<int64_t>(1 + Below(2));
         return static_cast<int64_t>(Below(10));
       case AttrKind::kFloat:
         if (spec.name.starts_with("beta") || spec.name == "momentum" || spec.name == "weight_decay") return static_cast<double>(Below(10)) / 10;
@@ -196,6 +202,7 @@ class Generator {
       case AttrKind::kType: return TensorType{.dtype = RandomDType(), .shape = {m_.dims.Constant(static_cast<int64_t>(Below(4)))}};
       case AttrKind::kBlob: return BlobRef{static_cast<uint32_t>(m_.blobs.size())};
       case AttrKind::kInts:
+        if (row.family == "convolution") return Ints(Below(2), static_cast<int64_t>(Below(2)) + (spec.name == "stride" || spec.name == "dilation"));
         if (spec.name == "repeats") return Ints(Below(4), 1 + static_cast<int64_t>(Below(2)));
         return RandomAxes(row, rank);
       case AttrKind::kFloats: {

@@ -1,4 +1,4 @@
-// Softmax, norms, matrix products, attention and losses. Where ATen's op has another meaning, or keeps 16-bit floats between its steps, the row is
+// Softmax, norms, matrix products, convolution, attention and losses. Where ATen's op has another meaning, or keeps 16-bit floats between its steps, the row is
 // composed of ops that do not.
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/_log_softmax_backward_data.h>
@@ -6,6 +6,8 @@
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
@@ -99,6 +101,49 @@ void MatMul(const Call& call) {
   const at::Tensor x = call.In(0, As::kSigned), y = call.In(1, As::kSigned);
   at::Tensor z = call.Out(0, As::kSigned);
   at::matmul_out(z, call.Bool(0) ? x.mT() : x, call.Bool(1) ? y.mT() : y);
+}
+
+// ---- convolution, of f32 at least
+
+// The attributes as ATen takes them, a number for each spatial axis.
+struct Sliding {
+  explicit Sliding(const Call& call, int64_t axes)
+      : stride(Along(call, 0, axes, 1)), padding(Along(call, 1, axes, 0)), dilation(Along(call, 2, axes, 1)), output_padding(Along(call, 4, axes, 0)), transposed(call.Bool(3)), groups(call.Int(5)) {}
+  std::vector<int64_t> stride, padding, dilation, output_padding;
+  bool transposed;
+  int64_t groups;
+
+ private:
+  static std::vector<int64_t> Along(const Call& call, int attr, int64_t axes, int64_t none) {
+    const at::IntArrayRef given = call.Ints(attr);
+    return given.size() > 1 ? given.vec() : std::vector<int64_t>(static_cast<size_t>(axes), given.empty() ? none : given[0]);
+  }
+};
+
+void Convolution(const Call& call) {
+  at::Tensor y = call.Out();
+  const at::Tensor input = Wide(call.In(0)), weight = Wide(call.In(1)), bias = Wide(call.In(2));
+  if (input.numel() == 0 || weight.numel() == 0) {  // ATen refuses some of these
+    if (bias.defined()) y.transpose(1, -1).copy_(bias);
+    else y.zero_();
+    return;
+  }
+  const Sliding s(call, input.dim() - 2);
+  y.copy_(at::convolution(input, weight, bias, s.stride, s.padding, s.dilation, s.transposed, s.output_padding, s.groups));
+}
+
+void ConvolutionBackward(const Call& call) {
+  const at::Tensor grad = Wide(call.In(0)), input = Wide(call.In(1)), weight = Wide(call.In(2));
+  if (grad.numel() == 0 || input.numel() == 0 || weight.numel() == 0) {
+    call.Out(0).zero_();
+    call.Out(1).zero_();
+    return;
+  }
+  const Sliding s(call, input.dim() - 2);
+  const auto [grad_input, grad_weight, grad_bias] =
+      at::convolution_backward(grad, input, weight, {}, s.stride, s.padding, s.dilation, s.transposed, s.output_padding, s.groups, {true, true, false});
+  call.Out(0).copy_(grad_input);
+  call.Out(1).copy_(grad_weight);
 }
 
 // ---- attention: by scores in memory, as ATen's has another causal mask and makes NaN of queries without keys
@@ -199,6 +244,8 @@ const Row kNnRows[] = {
     {"layer_norm_backward", LayerNormBackward},
     {"rms_norm_backward", RmsNormBackward},
     {"matmul", MatMul},
+    {"convolution", Convolution},
+    {"convolution_backward", ConvolutionBackward},
     {"scaled_dot_product_attention", Attention},
     {"cross_entropy", CrossEntropy},
     {"cross_entropy_backward", CrossEntropyBackward},

@@ -1,0 +1,14 @@
+// The parts of the convolution family.
+#ifndef OPWIRE_KERNELS_OPS_CONVOLUTION_CONVOLUTION_H_
+#define OPWIRE_KERNELS_OPS_CONVOLUTION_CONVOLUTION_H_
+
+#include "kernels/select/isa.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::ops {
+
+void AddConvolutionReference(VariantTable& table);
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_CONVOLUTION_CONVOLUTION_H_
