@@ -16,6 +16,7 @@ void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddCreateGpu(table, code);
   AddShapeGpu(table, code);
   AddMatmulGpu(table, code);
+  AddConvolutionGpu(table, code);
   AddAttentionGpu(table, code);
   AddKvAppendGpu(table, code);
   AddRotaryGpu(table, code);

@@ -19,6 +19,7 @@ void AddElementwiseGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddCreateGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddShapeGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddMatmulGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddConvolutionGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddAttentionGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddKvAppendGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddRotaryGpu(VariantTable& table, const std::shared_ptr<Code>& code);

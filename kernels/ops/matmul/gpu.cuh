@@ -1,6 +1,7 @@
 // Matrix products of our own: tiles of 64 x 64 through shared memory, for every element type and all strides; and few rows by a matrix that is read once.
 #include "kernels/ops/gpu/rows.cuh"
 #include "kernels/ops/matmul/gpu_params.h"
+#include "kernels/ops/matmul/gpu_tiles.cuh"
 
 namespace opw::matmul {
 
@@ -13,15 +14,13 @@ template <> struct SumOf<u8> { using Type = u32; };
 template <> struct SumOf<u16> { using Type = u32; };
 template <> struct SumOf<i64> { using Type = u64; };
 
-inline constexpr int kTile = 64, kDepth = 16, kThreads = 256, kEach = 4;
-
 // blockIdx.x: tiles along n; y: along m, in a loop; z: batches, in a loop. 256 threads.
 template <typename T>
 OPW_DEVICE void Tiles(const Params& p) {
   using S = typename SumOf<T>::Type;
   __shared__ S xs[kDepth][kTile + 1];
   __shared__ S ys[kDepth][kTile + 1];
-  const int row = static_cast<int>(threadIdx.x) / 16 * kEach, column = static_cast<int>(threadIdx.x) % 16 * kEach;
+  const int row = TileRow(), column = TileColumn();
   const i64 j0 = static_cast<i64>(blockIdx.x) * kTile;
   for (i64 b = blockIdx.z; b < p.batches; b += gridDim.z) {
     i64 at[3];
@@ -43,16 +42,7 @@ OPW_DEVICE void Tiles(const Params& p) {
           ys[yl][yj] = in_y ? static_cast<S>(Load(y[(l0 + yl) * p.y_k + (j0 + yj) * p.y_n])) : S(0);
         }
         __syncthreads();
-        for (int l = 0; l < kDepth; ++l) {
-          S a[kEach], c[kEach];
-          for (int e = 0; e < kEach; ++e) a[e] = xs[l][row + e], c[e] = ys[l][column + e];
-          for (int i = 0; i < kEach; ++i) {
-            for (int j = 0; j < kEach; ++j) {
-              if constexpr (kIsFloat<S>) sum[i][j] = Fma(a[i], c[j], sum[i][j]);
-              else sum[i][j] += a[i] * c[j];
-            }
-          }
-        }
+        AddTileProducts(xs, ys, sum);
       }
       for (int i = 0; i < kEach; ++i) {
         for (int j = 0; j < kEach; ++j) {

@@ -44,6 +44,15 @@ class LargeCases {
           Add({Of(x), Of(b)}, {{"transpose_x", false}, {"transpose_y", transposed}});
         }
       }
+    } else if (row_.family == "convolution") {
+      for (const int64_t groups : {1, 256}) {
+        for (const bool transposed : {false, true}) {
+          const Tensor input = Of({64, 256, 56, 56}), weight = Of({256, 256 / groups, 3, 3});
+          const std::vector<NamedAttr> attrs = {{"padding", Ints{1}}, {"transposed", transposed}, {"groups", groups}};
+          if (row_.name == "convolution") Add({input, weight, Of({256})}, attrs);
+          else Add({input, input, weight}, attrs);
+        }
+      }
     } else if (row_.name == "kv_append") {
       Add({Of({64, 8, 4096, 128}), Of({64, 8, 1, 128}), {DType::kI64, {64}, {}}}, {});
     } else if (row_.family == "attention") {

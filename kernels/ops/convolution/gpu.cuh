@@ -1,0 +1,90 @@
+// Convolution, its transpose and its gradients as products of tiles, whose one side is gathered as it is staged: any float, and all strides.
+#include "kernels/ops/convolution/gpu_params.h"
+#include "kernels/ops/matmul/gpu_tiles.cuh"
+
+namespace opw::convolution {
+
+using namespace matmul;
+
+// Which side of the convolution is made: what decides how elements are gathered.
+enum Made { kX, kW, kY };
+
+// A term or a column: its offset in the side beside the gathered one, in that, and its position along the gathered side's axes.
+struct Place {
+  i64 direct, gathered, at[3];
+};
+inline constexpr i64 kNowhere = -(static_cast<i64>(1) << 60);  // two of them are still no position
+
+OPW_DEVICE Place PlaceOf(const Axes<5, 4>& axes, i64 i, i64 count) {
+  if (i >= count) return {0, 0, {kNowhere, 0, 0}};
+  i64 of[5];
+  OffsetsAt<true>(axes, i, of);
+  return {of[0], of[1], {of[2], of[3], of[4]}};
+}
+
+// Where the gathered side is met, in elements behind its group; -1: outside, or between steps.
+template <Made kMade>
+OPW_DEVICE i64 Meets(const Params& p, const Place& term, const Place& column) {
+  i64 offset = term.gathered + column.gathered;
+#pragma unroll
+  for (int a = 0; a < 3; ++a) {
+    i64 at = p.start[a] + term.at[a] + column.at[a];
+    if (at < 0) return -1;
+    if (kMade == kX && p.step[a] != 1) {
+      const i64 whole = at <= 0x7fffffff ? static_cast<i64>(static_cast<u32>(at) / static_cast<u32>(p.step[a])) : at / p.step[a];
+      if (whole * p.step[a] != at) return -1;
+      at = whole;
+    }
+    if (at >= p.extents[a]) return -1;
+    offset += at * p.strides[a];
+  }
+  return offset;
+}
+
+// blockIdx.x: tiles of columns; y: of rows, in a loop; z: groups, in a loop. 256 threads.
+template <typename T, Made kMade>
+OPW_DEVICE void Products(const Params& p) {
+  using S = ComputeOf<T>;
+  __shared__ S of_direct[kDepth][kTile + 1];
+  __shared__ S of_gathered[kDepth][kTile + 1];
+  __shared__ Place terms[kDepth];
+  __shared__ Place columns[kTile];
+  const int thread = static_cast<int>(threadIdx.x);
+  const i64 j0 = static_cast<i64>(blockIdx.x) * kTile;
+  if (thread < kTile) columns[thread] = PlaceOf(p.of_columns, j0 + thread, p.columns);
+  for (i64 group = blockIdx.z; group < p.groups; group += gridDim.z) {
+    const T* const gathered = static_cast<const T*>(p.gathered) + group * p.gathered_group;
+    for (i64 i0 = static_cast<i64>(blockIdx.y) * kTile; i0 < p.rows; i0 += static_cast<i64>(gridDim.y) * kTile) {
+      const T* const direct = static_cast<const T*>(p.direct) + group * p.direct_group + i0 * p.direct_row;
+      S sum[kEach][kEach] = {};
+      if (thread < kDepth) terms[thread] = PlaceOf(p.of_terms, thread, p.depth);
+      for (i64 l0 = 0; l0 < p.depth; l0 += kDepth) {
+        __syncthreads();
+        for (int e = thread; e < kTile * kDepth; e += kThreads) {
+          const int l = e % kDepth, i = e / kDepth;
+          of_direct[l][i] = i0 + i < p.rows && l0 + l < p.depth ? Load(direct[i * p.direct_row + terms[l].direct]) : S(0);
+          // Neighbouring threads along positions of the tensors, which are terms of a weight's gradient and columns else.
+          const int gl = kMade == kW ? l : e / kTile, j = kMade == kW ? i : e % kTile;
+          const i64 met = Meets<kMade>(p, terms[gl], columns[j]);
+          of_gathered[gl][j] = met >= 0 ? Load(gathered[met]) : S(0);
+        }
+        __syncthreads();
+        if (thread < kDepth) terms[thread] = PlaceOf(p.of_terms, l0 + kDepth + thread, p.depth);
+        AddTileProducts(of_direct, of_gathered, sum);
+      }
+      if (p.depth == 0) __syncthreads();  // the columns are there
+      T* const z = static_cast<T*>(p.z) + group * p.z_group;
+      for (int i = 0; i < kEach; ++i) {
+        const i64 row = i0 + TileRow() + i;
+        if (row >= p.rows) break;
+        const S added = p.bias != nullptr ? Load(static_cast<const T*>(p.bias)[(group * p.rows + row) * p.bias_row]) : S(0);
+        for (int j = 0; j < kEach; ++j) {
+          const int column = TileColumn() + j;
+          if (j0 + column < p.columns) z[row * p.z_row + columns[column].direct] = Store<T>(sum[i][j] + added);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace opw::convolution

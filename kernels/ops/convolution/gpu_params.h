@@ -1,0 +1,25 @@
+// Parameters of convolution's portable kernel, for both compilers.
+#ifndef OPWIRE_KERNELS_OPS_CONVOLUTION_GPU_PARAMS_H_
+#define OPWIRE_KERNELS_OPS_CONVOLUTION_GPU_PARAMS_H_
+
+#include "kernels/ops/gpu/shared.h"
+
+namespace opw::convolution {
+
+// Of each group z[row, column] = bias[row] + sum over `depth` terms of direct[row, term] * gathered[term, column]; strides in elements. Along its three spatial axes gathered
+// is met at (start + the term's position + the column's) / step, where that is whole and within its extents, and is 0 elsewhere.
+struct Params {
+  const void* direct;
+  const void* gathered;
+  const void* bias;  // null: none
+  void* z;
+  long long rows, columns, depth, groups;
+  long long direct_group, direct_row, gathered_group, z_group, z_row, bias_row;
+  long long start[3], step[3], extents[3], strides[3];
+  Axes<5, 4> of_terms;    // offsets in direct and gathered, and the position along gathered's axes
+  Axes<5, 4> of_columns;  // the same of z and gathered
+};
+
+}  // namespace opw::convolution
+
+#endif  // OPWIRE_KERNELS_OPS_CONVOLUTION_GPU_PARAMS_H_
