@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <vector>
 
 #include "kernels/device/device.h"
@@ -83,6 +84,61 @@ TEST(Stop, IsSeenByAttentionToManyKeys) {
     if (!v.unavailable.empty()) continue;
     EXPECT_NEAR(LogOfKeys(v, kKeys, kKeys), std::log(static_cast<float>(kKeys)), 1e-4) << v.name;
     EXPECT_LT(LogOfKeys(v, kKeys, 3), std::log(static_cast<float>(kKeys)) - 1) << v.name;
+  }
+}
+
+// A dense tensor of f32 whose image n has the value n + 1 throughout, or 0.
+struct Images {
+  Images(std::vector<int64_t> extents, bool filled) : shape(std::move(extents)), strides(4, 1) {
+    for (size_t a = 3; a-- > 0;) strides[a] = strides[a + 1] * shape[a + 1];
+    values.resize(static_cast<size_t>(strides[0] * shape[0]));
+    for (size_t i = 0; filled && i < values.size(); ++i) values[i] = static_cast<float>(static_cast<int64_t>(i) / strides[0] + 1);
+    tensor = {values.data(), shape.data(), strides.data(), static_cast<int64_t>(values.size()), OPW_F32, 0, 4, 1};
+  }
+  std::vector<int64_t> shape, strides;
+  std::vector<float> values;
+  opw_tensor tensor;
+};
+
+// oneDNN's convolutions of five images, three at a time: each image's results are its own, a weight's gradient is of all, and a run that is stopped begins no further images.
+TEST(Stop, IsSeenBetweenPiecesOfAConvolution) {
+  constexpr int64_t kBatch = 5, kChannels = 64, kExtent = 48, kOut = kExtent - 2;
+  const VariantTable table = BuildVariantTable(**OpenDevice("cpu", {}));
+  const auto run = [&](const char* op, std::vector<opw_tensor> operands, std::vector<opw_tensor> results, int64_t ranges) {
+    const uint32_t starts[] = {0, 1, 2, 3};
+    opw_attr attrs[6] = {};
+    for (const int list : {0, 1, 2, 4}) attrs[list].kind = OPW_ATTR_INTS;
+    attrs[5].value.i = 1;
+    Limited runtime(ranges);
+    opw_call call{};
+    call.operands = operands.data();
+    call.starts = starts;
+    call.results = results.data();
+    call.attrs = attrs;
+    call.runtime = &runtime;
+    const opw_kernel& kernel = (*table.Choose(op, DType::kF32, call, "onednn"))->kernel;
+    ASSERT_EQ(kernel.prepare(&call, &call.state, &call.workspace_bytes), OPW_OK);
+    void* const workspace = std::aligned_alloc(64, static_cast<size_t>((call.workspace_bytes + 63) / 64 * 64));
+    call.workspace = workspace;
+    EXPECT_EQ(kernel.run(&call), OPW_OK);
+    kernel.release(call.state);
+    std::free(workspace);
+  };
+  Images weight({kChannels, kChannels, 3, 3}, false);
+  std::ranges::fill(weight.values, 1.0f);
+  const Images input({kBatch, kChannels, kExtent, kExtent}, true), grad({kBatch, kChannels, kOut, kOut}, true);
+  for (const int64_t ranges : {1000, 0}) {
+    const Images y(grad.shape, false), grad_input(input.shape, false), grad_weight(weight.shape, false);
+    run("convolution", {input.tensor, weight.tensor, {}}, {y.tensor}, ranges);
+    run("convolution_backward", {grad.tensor, input.tensor, weight.tensor}, {grad_input.tensor, grad_weight.tensor}, ranges);
+    float squares = 0;
+    for (int64_t n = 0; n < kBatch; ++n) {
+      const float made = ranges > 0 || n < 3 ? static_cast<float>(n + 1) : 0;
+      squares += made * made;
+      EXPECT_EQ(y.values[static_cast<size_t>(n * y.strides[0] + 7 * kOut + 9)], made * kChannels * 9) << n;
+      EXPECT_EQ(grad_input.values[static_cast<size_t>(n * grad_input.strides[0] + 7 * kExtent + 9)], made * kChannels * 9) << n;
+    }
+    EXPECT_EQ(grad_weight.values[5], squares * kOut * kOut);
   }
 }
 

@@ -4,6 +4,9 @@
 
 namespace opwire::ops {
 
-void AddConvolution(VariantTable& table, const Isa&) { AddConvolutionReference(table); }
+void AddConvolution(VariantTable& table, const Isa& isa) {
+  AddConvolutionReference(table);
+  AddConvolutionOneDnn(table, isa);
+}
 
 }  // namespace opwire::ops

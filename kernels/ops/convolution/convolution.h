@@ -8,6 +8,7 @@
 namespace opwire::ops {
 
 void AddConvolutionReference(VariantTable& table);
+void AddConvolutionOneDnn(VariantTable& table, const Isa& isa);
 
 }  // namespace opwire::ops
 

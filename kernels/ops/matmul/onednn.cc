@@ -1,39 +1,20 @@
-// matmul by oneDNN: f32, bf16 where the processor multiplies it, and the other 16-bit floats through f32 copies. The only file
-// that oneDNN's exceptions reach.
-#include <omp.h>
-
+// matmul by oneDNN: f32, bf16 where the processor multiplies it, and the other 16-bit floats through f32 copies. oneDNN's
+// exceptions end here.
 #include <array>
-#include <dnnl.hpp>
 #include <memory>
 #include <optional>
 
 #include "kernels/ops/call.h"
-#include "kernels/ops/elementwise/fast.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/matmul/matmul.h"
 #include "kernels/ops/matmul/pieces.h"
 #include "kernels/ops/matmul/shapes.h"
+#include "kernels/ops/onednn.h"
 
 namespace opwire::ops {
 namespace {
 
 using dnnl::memory;
-
-constexpr int64_t kCopyGrain = 16384;
-constexpr int64_t kCallWork = int64_t{1} << 28;  // multiplications of a call, for each thread: some 5 ms
-constexpr int64_t kAlignment = 64;
-int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-const dnnl::engine& Engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
-
-// Casts of whole tensors to f32 and back, by the loops of the widest instruction set here; null: neither.
-const FastCasts* Casts() {
-  const Isa& isa = Isa::Detect();
-  return isa.avx512 ? &FastCastsAvx512() : isa.avx2 ? &FastCastsAvx2() : nullptr;
-}
 
 // A primitive for one piece of a product and one number of threads, which oneDNN fixes when it makes one.
 struct Product {
@@ -75,15 +56,14 @@ Product Make(memory::data_type type, const MatmulShapes& s) {
   const memory::desc z = Describe(type, s, s.z_batch, s.m, s.n, s.z_m, s.z_n);
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(x, y, z), attr, Engine());
-  return {dnnl::matmul(desc), memory(x, Engine(), nullptr), memory(y, Engine(), nullptr), memory(z, Engine(), nullptr),
-          memory(desc.scratchpad_desc(), Engine(), nullptr)};
+  const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(x, y, z), attr, OneDnnEngine());
+  return {dnnl::matmul(desc), memory(x, OneDnnEngine(), nullptr), memory(y, OneDnnEngine(), nullptr), memory(z, OneDnnEngine(), nullptr),
+          memory(desc.scratchpad_desc(), OneDnnEngine(), nullptr)};
 }
 
 // The products of the state's pieces for a number of threads; how much scratch memory they need.
 int64_t MakeProducts(const State& s, int threads, Products* products) {
-  const int before = omp_get_max_threads();
-  omp_set_num_threads(threads);
+  const OneDnnThreads of_primitives(threads);
   const MatmulPieces& p = *s.pieces;
   const int64_t positions[] = {p.length, p.extent % p.length};
   int64_t bytes = 0;
@@ -92,7 +72,6 @@ int64_t MakeProducts(const State& s, int threads, Products* products) {
     (*products)[i] = Make(s.type, p.Of(*s.shapes, positions[i]));
     bytes = std::max(bytes, static_cast<int64_t>((*products)[i].scratchpad.get_desc().get_size()));
   }
-  omp_set_num_threads(before);
   return bytes;
 }
 
@@ -107,7 +86,7 @@ const char* Supports(const opw_call* c) {
   };
   if (!unit(s.m, s.k, s.x_m, s.x_k) || !unit(s.k, s.n, s.y_k, s.y_n)) return "oneDNN needs rows or columns to be contiguous";
   if (c->results[0].contiguous == 0) return "oneDNN needs a contiguous result here";
-  if (!IsNative(Operand(c, 0).dtype) && Casts() == nullptr) return "16-bit floats need avx2 and f16c";
+  if (!IsNative(Operand(c, 0).dtype) && WidestCasts() == nullptr) return "16-bit floats need avx2 and f16c";
   if (!IsNative(Operand(c, 0).dtype) && (!Operand(c, 0).contiguous || !Operand(c, 1).contiguous)) {
     return "goes through f32 copies here, which need contiguous operands";
   }
@@ -125,17 +104,17 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
     try {
       const bool native = IsNative(x.dtype);
       if (!native) {
-        s->widen = Casts()->loops[x.dtype][OPW_F32];
-        s->narrow = Casts()->loops[OPW_F32][x.dtype];
-        s->x_bytes = Aligned(x.elements * sizeof(float));
-        s->y_bytes = Aligned(y.elements * sizeof(float));
-        s->z_bytes = Aligned(z.elements * sizeof(float));
+        s->widen = WidestCasts()->loops[x.dtype][OPW_F32];
+        s->narrow = WidestCasts()->loops[OPW_F32][x.dtype];
+        s->x_bytes = AlignedBytes(x.elements * sizeof(float));
+        s->y_bytes = AlignedBytes(y.elements * sizeof(float));
+        s->z_bytes = AlignedBytes(z.elements * sizeof(float));
       }
       s->type = native && x.dtype == OPW_BF16 ? memory::data_type::bf16 : memory::data_type::f32;
-      s->threads = c->runtime != nullptr ? c->runtime->threads : omp_get_max_threads();
+      s->threads = OneDnnThreads::Of(c);
       s->shapes = shapes;
-      s->pieces.emplace(shapes, kCallWork * s->threads);
-      s->stream = dnnl::stream(Engine());
+      s->pieces.emplace(shapes, kOneDnnCallWork * s->threads);
+      s->stream = dnnl::stream(OneDnnEngine());
       s->scratchpad_bytes = MakeProducts(*s, s->threads, &s->products);
     } catch (const dnnl::error&) {
       return OPW_FAILED;
@@ -147,13 +126,6 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
 }
 
 void Release(void* state) { delete static_cast<State*>(state); }
-
-void Cast(const opw_call* c, ElementwiseLoop loop, void* to, int64_t to_bytes, const void* from, int64_t from_bytes, int64_t n) {
-  ParallelFor(c, n, kCopyGrain, [&](int64_t begin, int64_t end) {
-    const void* const in[] = {static_cast<const char*>(from) + begin * from_bytes};
-    loop(static_cast<char*>(to) + begin * to_bytes, in, end - begin, 0);
-  });
-}
 
 // The primitives were made for another number of threads than the run has: make them for these, unless they need more scratch
 // memory than `prepare` asked for.
@@ -172,8 +144,8 @@ void Execute(const opw_call* c, State* s) {
   void *from_x = x.data, *from_y = y.data, *to_z = z.data;
   if (s->widen != nullptr) {
     from_x = copies, from_y = copies + s->x_bytes, to_z = copies + s->x_bytes + s->y_bytes;
-    Cast(c, s->widen, from_x, sizeof(float), x.data, 2, x.elements);
-    Cast(c, s->widen, from_y, sizeof(float), y.data, 2, y.elements);
+    CastAll(c, s->widen, from_x, sizeof(float), x.data, 2, x.elements);
+    CastAll(c, s->widen, from_y, sizeof(float), y.data, 2, y.elements);
   }
   const int64_t bytes = s->type == memory::data_type::bf16 ? 2 : 4;
   const auto at = [bytes](void* base, int64_t offset) { return static_cast<char*>(base) + offset * bytes; };
@@ -186,7 +158,7 @@ void Execute(const opw_call* c, State* s) {
     p.primitive.execute(s->stream,
                         {{DNNL_ARG_SRC, p.x}, {DNNL_ARG_WEIGHTS, p.y}, {DNNL_ARG_DST, p.z}, {DNNL_ARG_SCRATCHPAD, p.scratchpad}});
   });
-  if (s->narrow != nullptr) Cast(c, s->narrow, z.data, 2, to_z, sizeof(float), z.elements);
+  if (s->narrow != nullptr) CastAll(c, s->narrow, z.data, 2, to_z, sizeof(float), z.elements);
 }
 
 int Run(const opw_call* c) {
