@@ -122,7 +122,7 @@ std::vector<OpRow> ConvolutionRows() {
                    "over k of input[n, j, o * stride - padding + k * dilation] * weight[c, j, k], where input is 0 outside. y is [N, Cout, O...], "
                    "O = (I + 2 padding - dilation (K - 1) - 1) / stride + 1, rounded down. Where transposed, weight is [C, Cout / groups, K...], and each input[n, j, i] * weight[j, c, k] is "
                    "added to y[n, c, i * stride - padding + k * dilation]: O = (I - 1) stride - 2 padding + dilation (K - 1) + output_padding + 1. Weights that meet zeros outside must be "
-                   "finite. f16 and bf16 accumulate in f32. The aten::convolution of PyTorch."}),
+                   "finite. f16 and bf16 accumulate in f32; their sums may be rounded to the type before bias is added. The aten::convolution of PyTorch."}),
       Make({.name = "convolution_backward",
             .signature = "grad: F, input: F, weight: F -> grad_input: F, grad_weight: F",
             .attrs = attrs,

@@ -71,11 +71,16 @@ bool ComputeConvolution(const OracleCall& c, Expected* e) {
   if (!backward) {
     const Extents& shape = e->result().shape;
     ForProducts(c, input.shape, weight.shape, shape, [&](int64_t i, int64_t w, int64_t y) { first.Add(y, input.values[i] * weight.values[w]); });
+    std::vector<Real> rounded;  // what a narrow sum may be off before its bias is added
     if (c.In(2).dtype != DType::kInvalid) {
       Extents index(shape.size(), 0);
-      for (int64_t i = 0; i < e->result().elements(); ++i, NextIndex(shape, &index)) first.Add(i, c.In(2).values[index[1]]);
+      for (int64_t i = 0; i < e->result().elements(); ++i, NextIndex(shape, &index)) {
+        rounded.push_back(DTypeBytes(input.dtype) == 2 ? Ulp(input.dtype, e->result().values[i]) / 2 : 0);
+        first.Add(i, c.In(2).values[index[1]]);
+      }
     }
     first.Finish();
+    for (size_t i = 0; i < rounded.size(); ++i) e->error()[i] += rounded[i];
     return true;
   }
   const Tensor& grad = c.In(0);

@@ -3,7 +3,7 @@
 
 #include "kernels/ops/attention/gpu.h"
 #include "kernels/ops/attention/shapes.h"
-#include "kernels/ops/gpu/cudnn.h"
+#include "kernels/ops/gpu/cudnn_plan.h"
 
 namespace opwire::gpu {
 namespace {
@@ -11,8 +11,7 @@ namespace {
 using Shapes = ops::AttentionShapes;
 
 constexpr int64_t kMostDepth = 128, kMostPositions = int64_t{1} << 30;
-constexpr int64_t kAlignment = 16;  // bytes, of rows and addresses
-constexpr int64_t kStep = kAlignment / 2;
+constexpr int64_t kStep = kCudnnAlignment / 2;  // elements: rows are aligned as addresses are
 
 // [B, H, rows, columns] of a tensor whose heads are `heads` of each of its batches; nullopt: its batches or heads are not one stride apart.
 std::optional<CudnnTensor> TensorOf(const Shapes& s, Shapes::Tensor t, int64_t heads, int64_t rows, int64_t columns) {
@@ -92,31 +91,12 @@ const char* Supports(const opw_call* c, const Shapes& s, bool backward) {
 const char* SupportsForward(const opw_call* c) { return Supports(c, Shapes(c), false); }
 const char* SupportsBackward(const opw_call* c) { return Supports(c, Shapes::OfBackward(c), true); }
 
-// One of the graph's tensors: the call's operand (lists laid flat), or its result.
-struct Argument {
-  bool result;
-  uint32_t index;
-};
-// Runs the graph where all addresses are aligned, else the portable kernels.
-void Run(std::shared_ptr<CudnnGraph> graph, std::vector<Argument> arguments, const Call& call, Status (*portable)(const Call&, Plan&), Plan& plan) {
-  const int64_t workspace_at = plan.TakeWorkspace(graph->workspace_bytes());
-  auto otherwise = std::make_shared<Otherwise>(call, portable);
-  plan.Do([graph = std::move(graph), arguments = std::move(arguments), otherwise, workspace_at](const opw_call* c, Stream stream) -> Status {
-    void* addresses[9];
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      addresses[i] = arguments[i].result ? c->results[arguments[i].index].data : c->operands[arguments[i].index].data;
-      if (reinterpret_cast<uintptr_t>(addresses[i]) % kAlignment != 0) return otherwise->Run(c);
-    }
-    return graph->Execute(stream, {addresses, arguments.size()}, Plan::WorkspaceOf(c, workspace_at));
-  });
-}
-
 Status PlanForward(const Call& call, Plan& plan) {
   auto graph = CudnnAttentionForward(call.code.device(), AttentionOf(call.c, Shapes(call.c), false).call);
   if (absl::IsUnimplemented(graph.status())) return PlanAttention(call, plan);
   OPWIRE_RETURN_IF_ERROR(graph.status());
   const uint32_t* const at = call.c->starts;
-  Run(*std::move(graph), {{false, at[0]}, {false, at[1]}, {false, at[2]}, {true, 0}, {true, 1}}, call, PlanAttention, plan);
+  RunCudnn(*std::move(graph), {{false, at[0]}, {false, at[1]}, {false, at[2]}, {true, 0}, {true, 1}}, call, PlanAttention, plan);
   return absl::OkStatus();
 }
 
@@ -128,7 +108,7 @@ Status PlanBackward(const Call& call, Plan& plan) {
   if (absl::IsUnimplemented(graph.status())) return PlanAttentionBackward(call, plan);
   OPWIRE_RETURN_IF_ERROR(graph.status());
   const uint32_t* const at = call.c->starts;
-  Run(*std::move(graph), {{false, at[1]}, {false, at[2]}, {false, at[3]}, {false, at[4]}, {false, at[5]}, {false, at[0]}, {true, 0}, {true, 1}, {true, 2}}, call, PlanAttentionBackward, plan);
+  RunCudnn(*std::move(graph), {{false, at[1]}, {false, at[2]}, {false, at[3]}, {false, at[4]}, {false, at[5]}, {false, at[0]}, {true, 0}, {true, 1}, {true, 2}}, call, PlanAttentionBackward, plan);
   return absl::OkStatus();
 }
 

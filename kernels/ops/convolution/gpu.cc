@@ -76,30 +76,41 @@ Status PlanProducts(const Call& call, const ConvolutionShapes& s, const Source (
   return absl::OkStatus();
 }
 
-}  // namespace
-
-Status PlanConvolution(const Call& call, Plan& plan) {
+Status PlanForward(const Call& call, const opw_tensor& bias, Plan& plan) {
   const ConvolutionShapes s = ConvolutionShapes::Forward(call.c);
   const uint32_t* const at = call.c->starts;
-  const Source input = Operand(at[0]), weight = Operand(at[1]), bias = Operand(at[2]);
-  if (s.made == ConvolutionShapes::kY) return PlanProducts(call, s, {input, weight, Result(0)}, call.operand(2), bias, plan);
-  return PlanProducts(call, s, {Result(0), weight, input}, call.operand(2), bias, plan);
+  const Source input = Operand(at[0]), weight = Operand(at[1]), bias_source = ops::Absent(bias) ? Fixed(nullptr) : Operand(at[2]);
+  if (s.made == ConvolutionShapes::kY) return PlanProducts(call, s, {input, weight, Result(0)}, bias, bias_source, plan);
+  return PlanProducts(call, s, {Result(0), weight, input}, bias, bias_source, plan);
+}
+
+}  // namespace
+
+Status PlanConvolution(const Call& call, Plan& plan) { return PlanForward(call, call.operand(2), plan); }
+Status PlanWithoutBias(const Call& call, Plan& plan) { return PlanForward(call, {}, plan); }
+
+Status PlanGradInput(const Call& call, Plan& plan) {
+  const ConvolutionShapes s = ConvolutionShapes::GradInput(call.c);
+  const Source grad = Operand(call.c->starts[0]), weight = Operand(call.c->starts[2]);
+  if (s.made == ConvolutionShapes::kX) return PlanProducts(call, s, {Result(0), weight, grad}, {}, Fixed(nullptr), plan);
+  return PlanProducts(call, s, {grad, weight, Result(0)}, {}, Fixed(nullptr), plan);
+}
+
+Status PlanGradWeight(const Call& call, Plan& plan) {
+  const Source grad = Operand(call.c->starts[0]), input = Operand(call.c->starts[1]);
+  const bool transposed = ConvolutionShapes::IsTransposed(call.c);
+  return PlanProducts(call, ConvolutionShapes::GradWeight(call.c), {transposed ? grad : input, Result(1), transposed ? input : grad}, {}, Fixed(nullptr), plan);
 }
 
 Status PlanConvolutionBackward(const Call& call, Plan& plan) {
-  const uint32_t* const at = call.c->starts;
-  const Source grad = Operand(at[0]), input = Operand(at[1]), weight = Operand(at[2]), none{Source::kFixed};
-  const ConvolutionShapes by_input = ConvolutionShapes::GradInput(call.c);
-  const bool transposed = by_input.made == ConvolutionShapes::kY;
-  const Source of_input[] = {transposed ? grad : Result(0), weight, transposed ? Result(0) : grad};
-  const Source of_weight[] = {transposed ? grad : input, Result(1), transposed ? input : grad};
-  OPWIRE_RETURN_IF_ERROR(PlanProducts(call, by_input, of_input, {}, none, plan));
-  return PlanProducts(call, ConvolutionShapes::GradWeight(call.c), of_weight, {}, none, plan);
+  OPWIRE_RETURN_IF_ERROR(PlanGradInput(call, plan));
+  return PlanGradWeight(call, plan);
 }
 
 void AddConvolutionGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddGpu(table, code, "convolution", {.name = "portable", .tier = Tier::kReference, .plan = PlanConvolution});
   AddGpu(table, code, "convolution_backward", {.name = "portable", .tier = Tier::kReference, .plan = PlanConvolutionBackward});
+  if (code->device().driver().vendor() == Vendor::kCuda) AddConvolutionCudnn(table, code);
 }
 
 }  // namespace opwire::gpu

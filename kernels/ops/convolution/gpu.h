@@ -11,6 +11,13 @@ namespace opwire::gpu {
 // The portable kernels: any float, size and stride.
 Status PlanConvolution(const Call& call, Plan& plan);
 Status PlanConvolutionBackward(const Call& call, Plan& plan);
+// Parts of them: a convolution without its bias, and one gradient.
+Status PlanWithoutBias(const Call& call, Plan& plan);
+Status PlanGradInput(const Call& call, Plan& plan);
+Status PlanGradWeight(const Call& call, Plan& plan);
+
+// "cudnn": f32, and f16 and bf16 on tensor cores. Of the gradients two: "cudnn", whose sums' order may differ from run to run, and "cudnn-ordered".
+void AddConvolutionCudnn(VariantTable& table, const std::shared_ptr<Code>& code);
 
 }  // namespace opwire::gpu
 

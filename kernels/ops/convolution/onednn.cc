@@ -182,10 +182,7 @@ constexpr int kOperands = 3;  // of both rows
 
 const char* SupportsShapes(const opw_call* c, const Shapes& s) {
   if (s.Nothing()) return "nothing to sum";
-  for (int a = 0; a < Shapes::kAxes; ++a) {
-    const int64_t steps = s.x_extents[a] + 2 * s.padding[a] - s.dilation[a] * (s.kernel[a] - 1) - 1;
-    if (steps / s.stride[a] + 1 != s.y_extents[a]) return "output_padding of a stride or more";
-  }
+  if (!s.IsWhole()) return "output_padding of a stride or more";
   if (TypeOf(c->results[0]) != DType::kF32 && WidestCasts() == nullptr) return "16-bit floats need avx2 and f16c";
   return nullptr;
 }

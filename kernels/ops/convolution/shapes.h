@@ -41,8 +41,17 @@ struct ConvolutionShapes {
   // Where any of them has no elements, what is made is zeros, or nothing.
   bool Nothing() const { return batch * x_channels * y_channels * groups * XPositions() * YPositions() * KernelPositions() == 0; }
 
- private:
+  // Whether y has the extents that convolving x gives, as libraries ask for: not where a transposed convolution's output_padding is a stride or more.
+  bool IsWhole() const {
+    for (int a = 0; a < kAxes; ++a) {
+      if ((x_extents[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) / stride[a] + 1 != y_extents[a]) return false;
+    }
+    return true;
+  }
+
   static bool IsTransposed(const opw_call* c) { return c->attrs[3].value.i != 0; }
+
+ private:
   static int64_t Along(const opw_attr& list, int axis, int64_t otherwise) { return list.count == 0 ? otherwise : list.value.ints[list.count == 1 ? 0 : axis]; }
 
   // `input` is convolved by `weight`, as the attributes say, to `output`: whichever of the three is made.

@@ -94,7 +94,7 @@ using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 // A graph whose tensors' numbers are their places in Execute's addresses, from 1 on.
 class Builder {
  public:
-  explicit Builder(DType type) : type_(type == DType::kF16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16) {
+  explicit Builder(DType type) : type_(type == DType::kF32 ? fe::DataType_t::FLOAT : type == DType::kF16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16) {
     graph_->set_io_data_type(type_).set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
   }
   fe::graph::Graph* operator->() { return graph_.get(); }
@@ -102,20 +102,26 @@ class Builder {
   Tensor In(const CudnnTensor& t, bool f32 = false) {
     return graph_->tensor(fe::graph::Tensor_attributes()
                               .set_uid(++last_)
-                              .set_dim({std::begin(t.extents), std::end(t.extents)})
-                              .set_stride({std::begin(t.strides), std::end(t.strides)})
+                              .set_dim({t.extents, t.extents + t.rank})
+                              .set_stride({t.strides, t.strides + t.rank})
                               .set_data_type(f32 ? fe::DataType_t::FLOAT : type_));
   }
   void Out(const Tensor& made, const CudnnTensor& t, bool f32 = false) {
     made->set_output(true)
         .set_uid(++last_)
-        .set_dim({std::begin(t.extents), std::end(t.extents)})
-        .set_stride({std::begin(t.strides), std::end(t.strides)})
+        .set_dim({t.extents, t.extents + t.rank})
+        .set_stride({t.strides, t.strides + t.rank})
         .set_data_type(f32 ? fe::DataType_t::FLOAT : type_);
   }
-  StatusOr<std::unique_ptr<CudnnGraph>> Build(Handles* handles) {
+  // By the heuristics of `modes`; kernels with one of `barred`, or that want more workspace, are passed over.
+  StatusOr<std::unique_ptr<CudnnGraph>> Build(Handles* handles, const std::vector<fe::HeurMode_t>& modes = {fe::HeurMode_t::A},
+                                              const std::vector<fe::NumericalNote_t>& barred = {}, int64_t most_workspace = INT64_MAX) {
     std::lock_guard lock(handles->building);
-    fe::error_t error = graph_->build(handles->build, {fe::HeurMode_t::A});
+    fe::error_t error = graph_->validate();
+    if (error.is_good()) error = graph_->build_operation_graph(handles->build);
+    if (error.is_good()) error = graph_->create_execution_plans(modes);
+    if (error.is_good()) error = graph_->deselect_numeric_notes(barred).deselect_workspace_greater_than(most_workspace).check_support();
+    if (error.is_good()) error = graph_->build_plans();
     if (error.is_bad()) return Unimplemented("cudnn: {}", error.get_message());
     int64_t workspace = 0;
     fe::error_t asked = graph_->get_workspace_size(workspace);
@@ -175,6 +181,38 @@ StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionBackward(const GpuDevice& de
     graph.Out(grad_key, call.grad_key);
     graph.Out(grad_value, call.grad_value);
     return graph.Build(handles);
+  });
+}
+
+StatusOr<std::unique_ptr<CudnnGraph>> CudnnConvolutionOf(const GpuDevice& device, const CudnnConvolution& call) {
+  if (const char* why = WithoutCudnn()) return Unimplemented("{}", why);
+  return Guarded("building a convolution", [&]() -> StatusOr<std::unique_ptr<CudnnGraph>> {
+    OPWIRE_RETURN_IF_ERROR(device.Bind());
+    OPWIRE_ASSIGN_OR_RETURN(Handles* const handles, HandlesOf(device));
+    Builder graph(call.type);
+    const int axes = call.x.rank - 2;
+    const auto with_steps = [&](auto attributes) {
+      const auto list = [axes](const int64_t* first) { return std::vector<int64_t>(first, first + axes); };
+      attributes.set_stride(list(call.stride)).set_padding(list(call.padding)).set_dilation(list(call.dilation));
+      return attributes;
+    };
+    if (call.made == CudnnConvolution::kY) {
+      const Tensor x = graph.In(call.x), w = graph.In(call.w);
+      graph.Out(graph->conv_fprop(x, w, with_steps(fe::graph::Conv_fprop_attributes())), call.y);
+    } else if (call.made == CudnnConvolution::kX) {
+      const Tensor w = graph.In(call.w), y = graph.In(call.y);
+      graph.Out(graph->conv_dgrad(y, w, with_steps(fe::graph::Conv_dgrad_attributes())), call.x);
+    } else {
+      const Tensor x = graph.In(call.x), y = graph.In(call.y);
+      graph.Out(graph->conv_wgrad(y, x, with_steps(fe::graph::Conv_wgrad_attributes())), call.w);
+    }
+    // Each product is of the operands as they are and is added in f32: no tf32, no transforms whose error is another, no narrower sums.
+    using Note = fe::NumericalNote_t;
+    std::vector<Note> barred = {Note::DOWN_CONVERT_INPUTS, Note::REDUCED_PRECISION_REDUCTION, Note::FFT, Note::WINOGRAD, Note::WINOGRAD_TILE_4x4, Note::WINOGRAD_TILE_6x6, Note::WINOGRAD_TILE_13x13};
+    if (call.type == DType::kF32) barred.push_back(Note::TENSOR_CORE);
+    if (call.deterministic) barred.push_back(Note::NONDETERMINISTIC);
+    constexpr int64_t kMostWorkspace = int64_t{1} << 30;
+    return graph.Build(handles, {fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}, barred, kMostWorkspace);
   });
 }
 

@@ -1,4 +1,4 @@
-// Graphs of cuDNN, as far as ops here are served by it: its attention and the gradient of that. cudnn.cc, which alone includes the library's header-only
+// Graphs of cuDNN, as far as ops here are served by it: its attention and convolution and the gradients of both. cudnn.cc, which alone includes the library's header-only
 // frontend, is built where that and the library's headers are found; cudnn_absent.cc stands in for it elsewhere. The library itself is opened when it is
 // first asked for: OPWIRE_CUDNN may name its file or folder.
 #ifndef OPWIRE_KERNELS_OPS_GPU_CUDNN_H_
@@ -16,7 +16,8 @@ namespace opwire::gpu {
 
 // One tensor of a graph. Strides in elements; addresses have at least 16 bytes of alignment.
 struct CudnnTensor {
-  int64_t extents[4], strides[4];
+  int64_t extents[5], strides[5];
+  int rank = 4;
 };
 
 // f16 or bf16, [B, H, S, D]; logsumexp f32, [B, Hq, Sq, 1]. Masks as the row says.
@@ -31,12 +32,23 @@ struct CudnnAttention {
   bool deterministic;
 };
 
+// f32, without tf32, f16 or bf16: x [N, C, I...], w [Cout, C / groups, K...] and y [N, Cout, O...] of 2 or 3 spatial axes, of which one is made of the other two as a convolution,
+// its gradient by x or by w. Sums are f32.
+struct CudnnConvolution {
+  enum Made { kX, kW, kY };
+  DType type;
+  Made made;
+  CudnnTensor x, w, y;
+  int64_t stride[3], padding[3], dilation[3];
+  bool deterministic;
+};
+
 class CudnnGraph {
  public:
   virtual ~CudnnGraph() = default;
   virtual int64_t workspace_bytes() const = 0;
   // Puts it on the stream. `addresses`: of the forward graph query, key, value, output and logsumexp; of the gradient's these, then grad, grad_query, grad_key and
-  // grad_value. From one thread at a time.
+  // grad_value; of a convolution's the two that are given, in the order x, w, y, and what is made. From one thread at a time.
   virtual Status Execute(Stream stream, std::span<void* const> addresses, void* workspace) const = 0;
 };
 
@@ -46,6 +58,8 @@ const char* WithoutCudnn(bool open = true);
 // UNIMPLEMENTED: the library has no kernel for it, with what it says. On the device's context; takes some 0.1 s, from any thread.
 StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice& device, const CudnnAttention& call);
 StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionBackward(const GpuDevice& device, const CudnnAttention& call);
+
+StatusOr<std::unique_ptr<CudnnGraph>> CudnnConvolutionOf(const GpuDevice& device, const CudnnConvolution& call);
 
 }  // namespace opwire::gpu
 

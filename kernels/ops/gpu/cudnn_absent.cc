@@ -7,5 +7,6 @@ const char* WithoutCudnn(bool) { return "this build has no cuDNN: its headers an
 
 StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn(false)); }
 StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionBackward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn(false)); }
+StatusOr<std::unique_ptr<CudnnGraph>> CudnnConvolutionOf(const GpuDevice&, const CudnnConvolution&) { return Unimplemented("{}", WithoutCudnn(false)); }
 
 }  // namespace opwire::gpu
