@@ -32,6 +32,11 @@ def operands_of(torch, request, device):
         batch, heads, key_heads, length, depth, _ = shape
         query, key, value = make(batch, heads, length, depth), make(batch, key_heads, length, depth), make(batch, key_heads, length, depth)
         return (query, key, value) + ((make(batch, heads, length, depth),) if op == "attention_backward" else ())
+    if op.startswith("convolution"):
+        batch, channels, out, kernel, stride, extent = shape
+        result = (extent + 2 * (kernel // 2) - kernel) // stride + 1
+        operands = make(batch, channels, extent, extent), make(out, channels, kernel, kernel)
+        return ((make(batch, out, result, result),) if op == "convolution_backward" else ()) + operands
     rows, columns = shape
     if op in ("add", "swiglu"):
         return make(rows, columns), make(rows, columns)
@@ -86,6 +91,16 @@ def attention_ways(torch, request):
     return {"PyTorch's " + name: ways_of(getattr(SDPBackend, name.upper() + "_ATTENTION")) for name in ("cudnn", "flash")}
 
 
+def convolution(torch, request):
+    """PyTorch's op of this request; cuDNN's fastest kernel is looked for when it is first run."""
+    kernel, stride = request["shape"][3:5]
+    how = [stride] * 2, [kernel // 2] * 2, [1] * 2, False, [0] * 2, 1
+    torch.backends.cudnn.benchmark = True
+    if request["op"] == "convolution":
+        return lambda x, w: torch.ops.aten.convolution(x, w, None, *how)
+    return lambda grad, x, w: torch.ops.aten.convolution_backward(grad, x, w, None, *how, [True, True, False])
+
+
 class Recorded:
     """Launches over the sets of operands in turn, with as many results alive: as a graph, or one by one where they are `long` and a graph is none of autograd's."""
 
@@ -138,7 +153,7 @@ class PreparedRow:
         if request["op"].startswith("attention"):
             ways = attention_ways(torch, request)
         else:
-            f = functions(torch)[request["op"]]
+            f = convolution(torch, request) if request["op"].startswith("convolution") else functions(torch)[request["op"]]
             as_it_is = lambda *operands: operands
             ways = {"PyTorch": (as_it_is, f)}
             if request["compiled"]:
