@@ -2,6 +2,7 @@
 #ifndef OPWIRE_KERNELS_OPS_CONVOLUTION_SHAPES_H_
 #define OPWIRE_KERNELS_OPS_CONVOLUTION_SHAPES_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/ops/call.h"
@@ -39,7 +40,9 @@ struct ConvolutionShapes {
   int64_t YPositions() const { return y_extents[0] * y_extents[1] * y_extents[2]; }
   int64_t KernelPositions() const { return kernel[0] * kernel[1] * kernel[2]; }
   // Where any of them has no elements, what is made is zeros, or nothing.
-  bool Nothing() const { return batch * x_channels * y_channels * groups * XPositions() * YPositions() * KernelPositions() == 0; }
+  bool Nothing() const {
+    return std::ranges::any_of(places, [](const Place& p) { return p.tensor->elements == 0; });
+  }
 
   // Whether y has the extents that convolving x gives, as libraries ask for: not where a transposed convolution's output_padding is a stride or more.
   bool IsWhole() const {
