@@ -86,6 +86,15 @@ TEST(Catalogue, CostOfMatmul) {
   EXPECT_EQ(cost.bytes, 4.0 * (30 + 12 + 40));
 }
 
+TEST(Catalogue, ConvolutionCostsItsProducts) {
+  const auto flops = [](const char* op, const std::vector<Shape>& operands, const std::vector<Shape>& results) { return Catalogue().Find(op)->cost({operands, results, 4}).flops; };
+  // 2 * 10 * 7 * 7 elements of 6 channels and 3 x 3 each.
+  EXPECT_EQ(flops("convolution", {{2, 6, 9, 9}, {10, 6, 3, 3}, {}}, {{2, 10, 7, 7}}), 2.0 * 980 * 54);
+  EXPECT_EQ(flops("convolution", {{2, 10, 7, 7}, {10, 6, 3, 3}, {}}, {{2, 6, 9, 9}}), 2.0 * 980 * 54) << "transposed";
+  EXPECT_EQ(flops("convolution", {{1, 6, 9, 9}, {6, 6, 3, 3}, {}}, {{1, 6, 4, 4}}), 2.0 * 96 * 54);
+  EXPECT_EQ(flops("convolution_backward", {{2, 10, 7, 7}, {2, 6, 9, 9}, {10, 6, 3, 3}}, {{2, 6, 9, 9}, {10, 6, 3, 3}}), 4.0 * 980 * 54);
+}
+
 TEST(Catalogue, NearestNames) {
   EXPECT_EQ(Catalogue().Nearest("matmull").front(), "matmul");
   EXPECT_EQ(Catalogue().Nearest("sofmtax").front(), "softmax");

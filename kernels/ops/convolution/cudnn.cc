@@ -48,17 +48,23 @@ const char* Supports(const ConvolutionShapes& s) {
 const char* SupportsConvolution(const opw_call* c) { return Supports(ConvolutionShapes::Forward(c)); }
 const char* SupportsGradients(const opw_call* c) { return Supports(ConvolutionShapes::GradInput(c)); }
 
-// Makes what `s` says by a graph, or as `portable` plans it where the library has no kernel for it. Arguments: those of x, w and y.
-Status PlanGraph(const Call& call, const ConvolutionShapes& s, bool deterministic, const CudnnArgument (&arguments)[3], Status (*portable)(const Call&, Plan&), Plan& plan) {
+// The same by kernels of our own: where the library has none, and, without workspace, where addresses are not aligned for it.
+struct Portable {
+  Status (*plan)(const Call&, Plan&);
+  Status (*unaligned)(const Call&, Plan&);
+};
+
+// Makes what `s` says by a graph. Arguments: those of x, w and y.
+Status PlanGraph(const Call& call, const ConvolutionShapes& s, bool deterministic, const CudnnArgument (&arguments)[3], const Portable& portable, Plan& plan) {
   auto graph = CudnnConvolutionOf(call.code.device(), ConvolutionOf(s, ops::TypeOf(call.result()), deterministic));
-  if (absl::IsUnimplemented(graph.status())) return portable(call, plan);
+  if (absl::IsUnimplemented(graph.status())) return portable.plan(call, plan);
   OPWIRE_RETURN_IF_ERROR(graph.status());
   std::vector<CudnnArgument> in_order;
   for (int t = 0; t < 3; ++t) {
     if (t != s.made) in_order.push_back(arguments[t]);
   }
   in_order.push_back(arguments[s.made]);
-  RunCudnn(*std::move(graph), std::move(in_order), call, portable, plan);
+  RunCudnn(*std::move(graph), std::move(in_order), call, portable.unaligned, plan);
   return absl::OkStatus();
 }
 
@@ -87,7 +93,7 @@ Status PlanByGraph(const Call& call, Plan& plan) {
   const ConvolutionShapes s = ConvolutionShapes::Forward(call.c);
   const CudnnArgument input{false, call.c->starts[0]}, weight{false, call.c->starts[1]}, y{true, 0};
   const bool transposed = s.made == ConvolutionShapes::kX;
-  OPWIRE_RETURN_IF_ERROR(PlanGraph(call, s, true, {transposed ? y : input, weight, transposed ? input : y}, PlanWithoutBias, plan));
+  OPWIRE_RETURN_IF_ERROR(PlanGraph(call, s, true, {transposed ? y : input, weight, transposed ? input : y}, {PlanWithoutBias<true>, PlanWithoutBias<false>}, plan));
   return ops::Absent(call.operand(2)) ? absl::OkStatus() : PlanBias(call, plan);
 }
 
@@ -96,8 +102,8 @@ Status PlanGradients(const Call& call, Plan& plan) {
   const uint32_t* const at = call.c->starts;
   const CudnnArgument grad{false, at[0]}, input{false, at[1]}, weight{false, at[2]}, grad_input{true, 0}, grad_weight{true, 1};
   const bool transposed = ConvolutionShapes::IsTransposed(call.c);
-  OPWIRE_RETURN_IF_ERROR(PlanGraph(call, ConvolutionShapes::GradInput(call.c), kDeterministic, {transposed ? grad : grad_input, weight, transposed ? grad_input : grad}, PlanGradInput, plan));
-  return PlanGraph(call, ConvolutionShapes::GradWeight(call.c), kDeterministic, {transposed ? grad : input, grad_weight, transposed ? input : grad}, PlanGradWeight, plan);
+  OPWIRE_RETURN_IF_ERROR(PlanGraph(call, ConvolutionShapes::GradInput(call.c), kDeterministic, {transposed ? grad : grad_input, weight, transposed ? grad_input : grad}, {PlanGradInput<true>, PlanGradInput<false>}, plan));
+  return PlanGraph(call, ConvolutionShapes::GradWeight(call.c), kDeterministic, {transposed ? grad : input, grad_weight, transposed ? input : grad}, {PlanGradWeight<true>, PlanGradWeight<false>}, plan);
 }
 
 }  // namespace

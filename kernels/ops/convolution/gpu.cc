@@ -12,6 +12,7 @@ namespace {
 
 using ops::ConvolutionShapes;
 
+constexpr int64_t kLeastChunk = 128;  // terms
 constexpr int64_t kConvolutionTile = 64, kMostConvolutionBlocks = 65535;
 
 // Terms or columns: `outer` of batch or channels by `extents`, in the tensors `direct` and `gathered`, whose strides along the first are given;
@@ -28,11 +29,13 @@ opw::Axes<5, 4> PlacesOf(int64_t outer, const int64_t* extents, int64_t direct_o
   return AxesOf<5, 4>(Merge(std::move(all), std::move(strides)));
 }
 
-// Makes what `s` says. Sources: of x, w and y, and of a bias.
+// Makes what `s` says. Sources: of x, w and y, and of a bias. kSplit: few tiles of many terms may be made in chunks, in the workspace.
+template <bool kSplit>
 Status PlanProducts(const Call& call, const ConvolutionShapes& s, const Source (&sources)[3], const opw_tensor& bias, const Source& bias_source, Plan& plan) {
   static constexpr std::string_view kNames[] = {"kX", "kW", "kY"};
   static constexpr int64_t kOnes[] = {1, 1, 1};
   const ConvolutionShapes::Place &x = s.places[ConvolutionShapes::kX], &w = s.places[ConvolutionShapes::kW], &y = s.places[ConvolutionShapes::kY];
+  const DType type = ops::TypeOf(*x.tensor);
   opw::convolution::Params p{};
   p.groups = s.groups;
   // x is gathered, y where x is made.
@@ -68,43 +71,66 @@ Status PlanProducts(const Call& call, const ConvolutionShapes& s, const Source (
   if (p.groups * p.rows * p.columns == 0) return absl::OkStatus();
   if (!ops::Absent(bias)) p.bias_row = bias.shape[0] == 1 ? 0 : bias.strides[0];
   OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/convolution/gpu.cuh",
-                                                           fmt::format("convolution::Products<{}, convolution::{}>", CodeName(ops::TypeOf(*x.tensor)), kNames[s.made]),
+                                                           fmt::format("convolution::Products<{}, convolution::{}>", CodeName(type), kNames[s.made]),
                                                            "convolution::Params", 256}));
-  const Grid grid{.blocks = BlocksFor(p.columns, kConvolutionTile), .threads = 256, .blocks_y = std::min(BlocksFor(p.rows, kConvolutionTile), kMostConvolutionBlocks),
-                  .blocks_z = std::min<int64_t>(p.groups, kMostConvolutionBlocks)};
-  plan.Launch(f, grid, p, {{&p.direct, sources[direct_is]}, {&p.gathered, sources[gathered_is]}, {&p.z, sources[s.made]}, {&p.bias, bias_source}});
+  const int64_t row_tiles = BlocksFor(p.rows, kConvolutionTile), column_tiles = BlocksFor(p.columns, kConvolutionTile);
+  p.chunks = 1, p.chunk = std::max<int64_t>(1, p.depth);
+  if (const int64_t wanted = 2 * call.multiprocessors() / (row_tiles * column_tiles * p.groups); kSplit && wanted > 1 && p.depth >= 2 * kLeastChunk) {
+    p.chunk = BlocksFor(p.depth, std::min<int64_t>(wanted, p.depth / kLeastChunk));
+    p.chunks = BlocksFor(p.depth, p.chunk);
+  }
+  const Source parts = p.chunks == 1 ? Fixed(nullptr) : Workspace(plan.TakeWorkspace(p.chunks * p.groups * p.rows * p.columns * (type == DType::kF64 ? 8 : 4)));
+  const Grid grid{.blocks = column_tiles, .threads = 256, .blocks_y = std::min(row_tiles, kMostConvolutionBlocks), .blocks_z = std::min<int64_t>(p.groups * p.chunks, kMostConvolutionBlocks)};
+  plan.Launch(f, grid, p, {{&p.direct, sources[direct_is]}, {&p.gathered, sources[gathered_is]}, {&p.z, sources[s.made]}, {&p.bias, bias_source}, {&p.parts, parts}});
+  if (p.chunks == 1) return absl::OkStatus();
+  OPWIRE_ASSIGN_OR_RETURN(const Function add, call.code.Get({"kernels/ops/convolution/gpu.cuh", fmt::format("convolution::AddParts<{}>", CodeName(type)), "convolution::Params", 256}));
+  const Grid adds{.blocks = BlocksFor(p.columns, 256), .threads = 256, .blocks_y = std::min<int64_t>(p.groups * p.rows, kMostConvolutionBlocks)};
+  plan.Launch(add, adds, p, {{&p.z, sources[s.made]}, {&p.bias, bias_source}, {&p.parts, parts}});
   return absl::OkStatus();
 }
 
+template <bool kSplit>
 Status PlanForward(const Call& call, const opw_tensor& bias, Plan& plan) {
   const ConvolutionShapes s = ConvolutionShapes::Forward(call.c);
   const uint32_t* const at = call.c->starts;
   const Source input = Operand(at[0]), weight = Operand(at[1]), bias_source = ops::Absent(bias) ? Fixed(nullptr) : Operand(at[2]);
-  if (s.made == ConvolutionShapes::kY) return PlanProducts(call, s, {input, weight, Result(0)}, bias, bias_source, plan);
-  return PlanProducts(call, s, {Result(0), weight, input}, bias, bias_source, plan);
+  if (s.made == ConvolutionShapes::kY) return PlanProducts<kSplit>(call, s, {input, weight, Result(0)}, bias, bias_source, plan);
+  return PlanProducts<kSplit>(call, s, {Result(0), weight, input}, bias, bias_source, plan);
 }
 
 }  // namespace
 
-Status PlanConvolution(const Call& call, Plan& plan) { return PlanForward(call, call.operand(2), plan); }
-Status PlanWithoutBias(const Call& call, Plan& plan) { return PlanForward(call, {}, plan); }
+Status PlanConvolution(const Call& call, Plan& plan) { return PlanForward<true>(call, call.operand(2), plan); }
+template <bool kSplit>
+Status PlanWithoutBias(const Call& call, Plan& plan) {
+  return PlanForward<kSplit>(call, {}, plan);
+}
 
+template <bool kSplit>
 Status PlanGradInput(const Call& call, Plan& plan) {
   const ConvolutionShapes s = ConvolutionShapes::GradInput(call.c);
   const Source grad = Operand(call.c->starts[0]), weight = Operand(call.c->starts[2]);
-  if (s.made == ConvolutionShapes::kX) return PlanProducts(call, s, {Result(0), weight, grad}, {}, Fixed(nullptr), plan);
-  return PlanProducts(call, s, {grad, weight, Result(0)}, {}, Fixed(nullptr), plan);
+  if (s.made == ConvolutionShapes::kX) return PlanProducts<kSplit>(call, s, {Result(0), weight, grad}, {}, Fixed(nullptr), plan);
+  return PlanProducts<kSplit>(call, s, {grad, weight, Result(0)}, {}, Fixed(nullptr), plan);
 }
 
+template <bool kSplit>
 Status PlanGradWeight(const Call& call, Plan& plan) {
   const Source grad = Operand(call.c->starts[0]), input = Operand(call.c->starts[1]);
   const bool transposed = ConvolutionShapes::IsTransposed(call.c);
-  return PlanProducts(call, ConvolutionShapes::GradWeight(call.c), {transposed ? grad : input, Result(1), transposed ? input : grad}, {}, Fixed(nullptr), plan);
+  return PlanProducts<kSplit>(call, ConvolutionShapes::GradWeight(call.c), {transposed ? grad : input, Result(1), transposed ? input : grad}, {}, Fixed(nullptr), plan);
 }
 
+template Status PlanWithoutBias<true>(const Call&, Plan&);
+template Status PlanWithoutBias<false>(const Call&, Plan&);
+template Status PlanGradInput<true>(const Call&, Plan&);
+template Status PlanGradInput<false>(const Call&, Plan&);
+template Status PlanGradWeight<true>(const Call&, Plan&);
+template Status PlanGradWeight<false>(const Call&, Plan&);
+
 Status PlanConvolutionBackward(const Call& call, Plan& plan) {
-  OPWIRE_RETURN_IF_ERROR(PlanGradInput(call, plan));
-  return PlanGradWeight(call, plan);
+  OPWIRE_RETURN_IF_ERROR(PlanGradInput<true>(call, plan));
+  return PlanGradWeight<true>(call, plan);
 }
 
 void AddConvolutionGpu(VariantTable& table, const std::shared_ptr<Code>& code) {

@@ -41,7 +41,13 @@ OPW_DEVICE i64 Meets(const Params& p, const Place& term, const Place& column) {
   return offset;
 }
 
-// blockIdx.x: tiles of columns; y: of rows, in a loop; z: groups, in a loop. 256 threads.
+// What element (row, column) of a group is beside its products.
+template <typename T>
+OPW_DEVICE ComputeOf<T> Bias(const Params& p, i64 group, i64 row) {
+  return p.bias != nullptr ? Load(static_cast<const T*>(p.bias)[(group * p.rows + row) * p.bias_row]) : ComputeOf<T>(0);
+}
+
+// blockIdx.x: tiles of columns; y: of rows, in a loop; z: chunks of terms of groups, in a loop. 256 threads.
 template <typename T, Made kMade>
 OPW_DEVICE void Products(const Params& p) {
   using S = ComputeOf<T>;
@@ -52,24 +58,26 @@ OPW_DEVICE void Products(const Params& p) {
   const int thread = static_cast<int>(threadIdx.x);
   const i64 j0 = static_cast<i64>(blockIdx.x) * kTile;
   if (thread < kTile) columns[thread] = PlaceOf(p.of_columns, j0 + thread, p.columns);
-  for (i64 group = blockIdx.z; group < p.groups; group += gridDim.z) {
+  for (i64 z_block = blockIdx.z; z_block < p.groups * p.chunks; z_block += gridDim.z) {
+    const i64 group = z_block / p.chunks, part = z_block % p.chunks, first = part * p.chunk;
+    const i64 end = p.depth - first < p.chunk ? p.depth : first + p.chunk;
     const T* const gathered = static_cast<const T*>(p.gathered) + group * p.gathered_group;
     for (i64 i0 = static_cast<i64>(blockIdx.y) * kTile; i0 < p.rows; i0 += static_cast<i64>(gridDim.y) * kTile) {
       const T* const direct = static_cast<const T*>(p.direct) + group * p.direct_group + i0 * p.direct_row;
       S sum[kEach][kEach] = {};
-      if (thread < kDepth) terms[thread] = PlaceOf(p.of_terms, thread, p.depth);
-      for (i64 l0 = 0; l0 < p.depth; l0 += kDepth) {
+      if (thread < kDepth) terms[thread] = PlaceOf(p.of_terms, first + thread, end);
+      for (i64 l0 = first; l0 < end; l0 += kDepth) {
         __syncthreads();
         for (int e = thread; e < kTile * kDepth; e += kThreads) {
           const int l = e % kDepth, i = e / kDepth;
-          of_direct[l][i] = i0 + i < p.rows && l0 + l < p.depth ? Load(direct[i * p.direct_row + terms[l].direct]) : S(0);
+          of_direct[l][i] = i0 + i < p.rows && l0 + l < end ? Load(direct[i * p.direct_row + terms[l].direct]) : S(0);
           // Neighbouring threads along positions of the tensors, which are terms of a weight's gradient and columns else.
           const int gl = kMade == kW ? l : e / kTile, j = kMade == kW ? i : e % kTile;
           const i64 met = Meets<kMade>(p, terms[gl], columns[j]);
           of_gathered[gl][j] = met >= 0 ? Load(gathered[met]) : S(0);
         }
         __syncthreads();
-        if (thread < kDepth) terms[thread] = PlaceOf(p.of_terms, l0 + kDepth + thread, p.depth);
+        if (thread < kDepth) terms[thread] = PlaceOf(p.of_terms, l0 + kDepth + thread, end);
         AddTileProducts(of_direct, of_gathered, sum);
       }
       if (p.depth == 0) __syncthreads();  // the columns are there
@@ -77,13 +85,31 @@ OPW_DEVICE void Products(const Params& p) {
       for (int i = 0; i < kEach; ++i) {
         const i64 row = i0 + TileRow() + i;
         if (row >= p.rows) break;
-        const S added = p.bias != nullptr ? Load(static_cast<const T*>(p.bias)[(group * p.rows + row) * p.bias_row]) : S(0);
+        const S added = Bias<T>(p, group, row);
+        const i64 at = ((part * p.groups + group) * p.rows + row) * p.columns + j0;  // in the parts
         for (int j = 0; j < kEach; ++j) {
           const int column = TileColumn() + j;
-          if (j0 + column < p.columns) z[row * p.z_row + columns[column].direct] = Store<T>(sum[i][j] + added);
+          if (j0 + column >= p.columns) break;
+          if (p.chunks > 1) static_cast<S*>(p.parts)[at + column] = sum[i][j];
+          else z[row * p.z_row + columns[column].direct] = Store<T>(sum[i][j] + added);
         }
       }
     }
+  }
+}
+
+// Adds up the chunks' parts. blockIdx.x: 256 columns; y: rows of all groups, in a loop. 256 threads.
+template <typename T>
+OPW_DEVICE void AddParts(const Params& p) {
+  using S = ComputeOf<T>;
+  const i64 column = static_cast<i64>(blockIdx.x) * 256 + threadIdx.x;
+  if (column >= p.columns) return;
+  const i64 direct = PlaceOf(p.of_columns, column, p.columns).direct, all = p.groups * p.rows;
+  for (i64 row = blockIdx.y; row < all; row += gridDim.y) {
+    S sum(0);
+    for (i64 part = 0; part < p.chunks; ++part) sum += static_cast<const S*>(p.parts)[(part * all + row) * p.columns + column];
+    const i64 group = row / p.rows, own = row % p.rows;
+    static_cast<T*>(p.z)[group * p.z_group + own * p.z_row + direct] = Store<T>(sum + Bias<T>(p, group, own));
   }
 }
 

@@ -13,7 +13,9 @@ struct Params {
   const void* gathered;
   const void* bias;  // null: none
   void* z;
+  void* parts;  // of `chunks`, where there are several: what each adds up to, [chunk, group, row, column] of the computing type, until they are added in their order
   long long rows, columns, depth, groups;
+  long long chunks, chunk;  // of the terms, and how many each but the last has
   long long direct_group, direct_row, gathered_group, z_group, z_row, bias_row;
   long long start[3], step[3], extents[3], strides[3];
   Axes<5, 4> of_terms;    // offsets in direct and gathered, and the position along gathered's axes
