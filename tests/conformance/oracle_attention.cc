@@ -163,7 +163,11 @@ bool ComputeAttention(const OracleCall& c, Expected* e) {
     else attention.Query(index, row, e);
   }
   for (size_t r = 0; backward && r < 3; ++r) {
-    for (int64_t i = 0; i < e->results[r].tensor.elements(); ++i) e->results[r].error[i] += Ulp(c.In(1).dtype, e->results[r].tensor.values[i]) / 2 + std::ldexp(Eps(ComputingType(c.In(1).dtype)), -100);
+    const DType type = c.In(1).dtype;
+    for (int64_t i = 0; i < e->results[r].tensor.elements(); ++i) {
+      Real& error = e->results[r].error[i];
+      error += Rounding(type, e->results[r].tensor.values[i], error) + std::ldexp(Eps(ComputingType(type)), -100);
+    }
   }
   return true;
 }

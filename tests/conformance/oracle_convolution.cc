@@ -55,7 +55,10 @@ struct Sums {
   void Finish() {
     const DType type = result->tensor.dtype;
     const Real eps = Eps(ComputingType(type));
-    for (size_t i = 0; i < terms.size(); ++i) result->error.push_back((terms[i] + 2) * eps * magnitude[i] + Ulp(type, result->tensor.values[i]) / 2);
+    for (size_t i = 0; i < terms.size(); ++i) {
+      const Real sum = (terms[i] + 2) * eps * magnitude[i];
+      result->error.push_back(sum + Rounding(type, result->tensor.values[i], sum));
+    }
   }
   Expected::Result* const result;
   std::vector<Real> magnitude, terms;
@@ -75,7 +78,7 @@ bool ComputeConvolution(const OracleCall& c, Expected* e) {
     if (c.In(2).dtype != DType::kInvalid) {
       Extents index(shape.size(), 0);
       for (int64_t i = 0; i < e->result().elements(); ++i, NextIndex(shape, &index)) {
-        rounded.push_back(DTypeBytes(input.dtype) == 2 ? Ulp(input.dtype, e->result().values[i]) / 2 : 0);
+        rounded.push_back(DTypeBytes(input.dtype) == 2 ? Ulp(input.dtype, e->result().values[i]) : 0);
         first.Add(i, c.In(2).values[index[1]]);
       }
     }

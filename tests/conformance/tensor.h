@@ -3,6 +3,7 @@
 #ifndef OPWIRE_TESTS_CONFORMANCE_TENSOR_H_
 #define OPWIRE_TESTS_CONFORMANCE_TENSOR_H_
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -38,6 +39,8 @@ Real Rounded(DType t, Real value);
 
 // The distance of neighbouring numbers of a floating type at `value`; at least its smallest subnormal.
 Real Ulp(DType t, Real value);
+// Half of it where what is rounded is off by up to `error` already, and may have come to wider distances.
+inline Real Rounding(DType t, Real value, Real error) { return Ulp(t, std::fabs(value) + error) / 2; }
 Real Largest(DType t);
 
 }  // namespace opwire::conformance

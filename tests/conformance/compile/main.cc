@@ -1,8 +1,9 @@
 // Compiles every GPU kernel of the catalogue for architectures of GPUs that need not be there, and tells what each takes: registers, spills, shared memory.
 //
-//   gpu_compile --out kernels.json sm_80=f32,bf16,i32,bool sm_90a gfx90a
+//   gpu_compile --out kernels.json --table registers.txt sm_80=f32,bf16,i32,bool sm_90a gfx90a
 //
-// Fails where one does not compile, or spills more than kMostSpilled and is not among kAllowed.
+// Fails where one does not compile, spills more than kMostSpilled and is not among kAllowed, or takes more registers than the table says. With --update the
+// table is written anew for these architectures.
 #include <fmt/format.h>
 #include <sodium.h>
 
@@ -21,6 +22,7 @@
 #include "kernels/jit/toolchain.h"
 #include "kernels/jit/worker.h"
 #include "tests/conformance/compile/plans.h"
+#include "tests/conformance/compile/registers.h"
 #include "tests/conformance/compile/resources.h"
 #include "tests/folder.h"
 
@@ -117,6 +119,10 @@ class Architecture {
     return well;
   }
 
+  void NoteRegisters(RegisterTable& table) const {
+    for (const Compiled& c : compiled_) table.Note(arch_, FunctionOf(c.kernel->name), c.takes.registers);
+  }
+
   nlohmann::json Json() const {
     nlohmann::json kernels = nlohmann::json::array();
     for (const Compiled& c : compiled_) {
@@ -189,7 +195,7 @@ std::optional<DTypeSet> TypesOf(std::string_view names) {
 }
 
 // What one argument asks for; whether all is well. Where it cannot be asked, `reason` says why.
-bool Run(std::string_view argument, nlohmann::json& out, std::string& reason) {
+bool Run(std::string_view argument, nlohmann::json& out, RegisterTable& registers, std::string& reason) {
   const std::string arch(argument.substr(0, argument.find('=')));
   const std::optional<DTypeSet> types = TypesOf(argument.substr(std::min(argument.size(), arch.size() + 1)));
   if (!types) {
@@ -210,28 +216,54 @@ bool Run(std::string_view argument, nlohmann::json& out, std::string& reason) {
   Architecture architecture(arch, *toolchain, *std::move(kernels));
   architecture.CompileAll();
   out.push_back(architecture.Json());
+  architecture.NoteRegisters(registers);
   return architecture.Print();
 }
 
-int Main(std::span<char*> arguments) {
-  std::string file;
-  if (arguments.size() > 2 && std::string_view(arguments[0]) == "--out") {
-    file = arguments[1];
-    arguments = arguments.subspan(2);
+// Compares with the table, or writes it. Whether all is well.
+bool CheckRegisters(const RegisterTable& measured, const std::string& file, bool update) {
+  StatusOr<RegisterTable> table = RegisterTable::Read(file);
+  if (update && absl::IsNotFound(table.status())) table = RegisterTable();
+  if (table.ok() && update) {
+    table->Replace(measured);
+    table = table->Write(file).ok() ? table : StatusOr<RegisterTable>(Internal("{} cannot be written", file));
   }
-  if (arguments.empty() || sodium_init() < 0) {
-    fmt::print(stderr, "gpu_compile [--out FILE] ARCH[=TYPE,...]...\n");
+  if (!table.ok()) {
+    fmt::print(stderr, "{}\n", MessageOf(table.status()));
+    return false;
+  }
+  const std::vector<std::string> above = table->Above(measured);
+  for (const std::string& one : above) fmt::print("  MORE REGISTERS: {}\n", one);
+  if (!above.empty()) fmt::print("Where that is meant, write it down with --update.\n");
+  return above.empty();
+}
+
+int Main(std::span<char*> arguments) {
+  std::string file, table;
+  bool update = false;
+  const auto option = [&](std::string_view name, std::string& value) {
+    if (arguments.size() < 2 || arguments[0] != name) return false;
+    value = arguments[1];
+    arguments = arguments.subspan(2);
+    return true;
+  };
+  while (option("--out", file) || option("--table", table)) {}
+  if (!arguments.empty() && std::string_view(arguments[0]) == "--update") update = true, arguments = arguments.subspan(1);
+  if (arguments.empty() || (update && table.empty()) || sodium_init() < 0) {
+    fmt::print(stderr, "gpu_compile [--out FILE] [--table FILE [--update]] ARCH[=TYPE,...]...\n");
     return 2;
   }
   bool well = true;
   nlohmann::json out = nlohmann::json::array();
+  RegisterTable registers;
   for (const char* argument : arguments) {
     std::string reason;
-    well = Run(argument, out, reason) && well;
+    well = Run(argument, out, registers, reason) && well;
     if (reason.empty()) continue;
     fmt::print(stderr, "{}\n", reason);
     return 2;
   }
+  if (!table.empty()) well = CheckRegisters(registers, table, update) && well;
   if (!file.empty() && !(std::ofstream(file) << out.dump(1) << '\n')) {
     fmt::print(stderr, "{} cannot be written\n", file);
     return 2;

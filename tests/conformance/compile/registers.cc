@@ -1,0 +1,63 @@
+// The table of registers as a file of lines.
+#include "tests/conformance/compile/registers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+namespace opwire::conformance {
+
+StatusOr<RegisterTable> RegisterTable::Read(const std::string& file) {
+  std::ifstream in(file);
+  if (!in) return NotFound("{} cannot be read", file);
+  RegisterTable table;
+  std::string line;
+  for (int number = 1; std::getline(in, line); ++number) {
+    std::istringstream words(line);
+    std::string arch, function;
+    int registers = 0;
+    if (!(words >> arch >> function >> registers)) return InvalidArgument("{}:{}: expected ARCH FUNCTION REGISTERS, got \"{}\"", file, number, line);
+    table.Note(arch, function, registers);
+  }
+  return table;
+}
+
+Status RegisterTable::Write(const std::string& file) const {
+  std::ofstream out(file);
+  for (const auto& [key, registers] : most_) out << fmt::format("{} {} {}\n", key.first, key.second, registers);
+  if (!out.flush()) return Internal("{} cannot be written", file);
+  return absl::OkStatus();
+}
+
+void RegisterTable::Note(std::string_view arch, std::string_view function, int registers) {
+  int& most = most_[{std::string(arch), std::string(function)}];
+  most = std::max(most, registers);
+}
+
+std::vector<std::string> RegisterTable::Above(const RegisterTable& measured) const {
+  std::vector<std::string> out;
+  for (const auto& [key, registers] : measured.most_) {
+    const auto it = most_.find(key);
+    if (it == most_.end()) out.push_back(fmt::format("{} for {} is not in the table: it takes {} registers", key.second, key.first, registers));
+    else if (registers > it->second) out.push_back(fmt::format("{} for {}: at most {} registers in the table, now {}", key.second, key.first, it->second, registers));
+  }
+  return out;
+}
+
+void RegisterTable::Replace(const RegisterTable& measured) {
+  std::erase_if(most_, [&](const auto& entry) {
+    const auto it = measured.most_.lower_bound({entry.first.first, ""});
+    return it != measured.most_.end() && it->first.first == entry.first.first;
+  });
+  most_.insert(measured.most_.begin(), measured.most_.end());
+}
+
+std::string FunctionOf(std::string_view kernel) {
+  if (!kernel.starts_with("kernels/")) return "fused";
+  kernel.remove_prefix(std::min(kernel.size(), kernel.find(' ') + 1));
+  return std::string(kernel.substr(0, kernel.find_first_of("< ")));
+}
+
+}  // namespace opwire::conformance
