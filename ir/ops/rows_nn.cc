@@ -8,11 +8,21 @@
 namespace opwire::rows {
 namespace {
 
+Status CheckPrecision(InferContext& c, int i) {
+  const std::string& precision = c.Attr<std::string>(i);
+  return precision == "ieee" || precision == "tf32" ? absl::OkStatus() : c.Error("precision: expected \"ieee\" or \"tf32\"");
+}
+Status CheckActivation(InferContext& c, int i) {
+  for (const std::string_view name : {"none", "relu", "gelu", "gelu_tanh", "silu"}) {
+    if (c.Attr<std::string>(i) == name) return absl::OkStatus();
+  }
+  return c.Error("activation: expected \"none\", \"relu\", \"gelu\", \"gelu_tanh\" or \"silu\"");
+}
+
 Status InferMatmul(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 2));
   OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(1, 2));
-  const std::string& precision = c.Attr<std::string>(2);
-  if (precision != "ieee" && precision != "tf32") return c.Error("precision: expected \"ieee\" or \"tf32\"");
+  OPWIRE_RETURN_IF_ERROR(CheckPrecision(c, 2));
   const auto matrix = [](const TensorType& t, bool transpose) {
     const Dim rows = t.shape[t.rank() - 2], columns = t.shape[t.rank() - 1];
     return transpose ? std::pair(columns, rows) : std::pair(rows, columns);
@@ -36,6 +46,33 @@ OpCost MatmulCost(const CostArgs& a) {
   const double k =
       static_cast<double>(x[x.size() - 2]) * static_cast<double>(x[x.size() - 1]) / static_cast<double>(z[z.size() - 2]);
   return {2 * k * Elements(z), TrafficBytes(a)};
+}
+
+// x [..., K], weight [N, K] and bias [N], which are operands 0, `weight` and the one after.
+Status SetLinear(InferContext& c, int weight_at) {
+  OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 1));
+  OPWIRE_RETURN_IF_ERROR(c.RequireRank(weight_at, 2));
+  const TensorType& weight = c.In(weight_at);
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(c.In(0).shape.back(), weight.shape[1], "inner dimensions"));
+  if (const TensorType* const bias = c.Operand(weight_at + 1)) {
+    OPWIRE_RETURN_IF_ERROR(c.RequireRank(weight_at + 1, 1));
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(bias->shape[0], weight.shape[0], "extents of bias and weight"));
+  }
+  c.Result(0).shape = c.In(0).shape;
+  c.Result(0).shape.back() = weight.shape[0];
+  return absl::OkStatus();
+}
+
+Status InferLinear(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(CheckActivation(c, 0));
+  OPWIRE_RETURN_IF_ERROR(CheckPrecision(c, 1));
+  return SetLinear(c, 1);
+}
+
+// A product of x [..., K] and something [N, K].
+OpCost LinearCost(const CostArgs& a) {
+  const Shape& x = a.operands[0];
+  return {x.empty() ? 0 : 2 * static_cast<double>(x.back()) * Elements(a.results[0]), TrafficBytes(a)};
 }
 
 // query [..., Hq, Sq, D], key [..., Hkv, Skv, D] and value [..., Hkv, Skv, Dv], which are the operands from `first` on, and a mask that broadcasts to
@@ -203,19 +240,27 @@ std::vector<OpRow> NnRows() {
       Optional("window", Int(0),
                "Query i sees key j where j > i + Skv - Sq - window: its own position and those to the left of it, window in all; 0: no such bound."),
       Optional("scale", 0.0, "The factor of the products of query and key; 0: 1 / sqrt(D).")};
+  const AttrSpec precision = Optional("precision", std::string("ieee"), "\"ieee\", or \"tf32\" where f32 may round its operands to 10 bits.");
+  const AttrSpec activation = Optional("activation", std::string("none"), "\"relu\", \"gelu\", \"gelu_tanh\" or \"silu\", the ops of these names, or \"none\".");
   const std::vector<std::pair<std::string_view, Domain>> target = {{"target", Domain::kIndexOrIgnore}};
   return {
       Make({.name = "matmul",
             .signature = "x: A, y: A -> z: A",
             .attrs = {Optional("transpose_x", false, "Swaps x's last two axes first."),
-                      Optional("transpose_y", false, "Swaps y's last two axes first."),
-                      Optional("precision", std::string("ieee"),
-                               "\"ieee\", or \"tf32\" where f32 may round its operands to 10 bits.")},
+                      Optional("transpose_y", false, "Swaps y's last two axes first."), precision},
             .infer = InferMatmul,
             .cost = MatmulCost,
             .family = "matmul",
             .doc =
                 "The matrix product of the last two axes; those before broadcast. f16 and bf16 accumulate in f32; integers wrap."}),
+      Make({.name = "linear",
+            .signature = "x: F, weight: F, bias?: F -> y: F",
+            .attrs = {activation, precision},
+            .infer = InferLinear,
+            .cost = LinearCost,
+            .family = "matmul",
+            .doc = "activation(x weight^T + bias) of x [..., K], weight [N, K] and bias [N], as torch.nn.functional.linear. f16 and bf16 accumulate in f32, where "
+                   "bias and activation are computed too; what comes out is rounded once."}),
       Make({.name = "scaled_dot_product_attention",
             .signature = "query: F, key: F, value: F, mask?: M -> output: F, logsumexp: W",
             .attrs = attention,

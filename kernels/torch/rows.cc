@@ -134,6 +134,7 @@ constexpr TorchRow kRows[] = {
     {"layer_norm_backward", kFloats},
     {"rms_norm_backward", kFloats},
     {.op = "matmul", .dtypes = kWraps, .only_cpu = kIntegers},
+    {"linear", kFloats},
     {"convolution", kFloats},
     {"convolution_backward", kFloats},
     {"scaled_dot_product_attention", kFloats},

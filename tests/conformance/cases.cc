@@ -52,6 +52,7 @@ class Builder {
   void Quant();
   void Sample();
   void Nn();
+  void Linear();
   void Long();
   void Attention();
   void KvAppend();
@@ -487,6 +488,21 @@ void Builder::Nn() {
   }
 }
 
+// One row and more, of rank 1 to 4; few and many columns; nothing to sum; sums that are NaN, and large ones.
+void Builder::Linear() {
+  const std::pair<Extents, int64_t> shapes[] = {{{7}, 3}, {{1, 64}, 70}, {{2, 4136}, 5}, {{33, 17}, 40}, {{70, 65}, 90}, {{2, 3, 5, 6}, 9}, {{0, 4}, 3}, {{4, 0}, 3}, {{5, 4}, 0}, {{3, 40, 24}, 130}};
+  for (const auto& [x, n] : shapes) {
+    for (const char* activation : {"none", "relu", "gelu", "gelu_tanh", "silu"}) {
+      for (const bool biased : {false, true}) {
+        Case& c = Add({Of(x), Of({n, x.back()}), biased ? Of({n}) : Tensor()}, {{"activation", std::string(activation)}});
+        c.name += fmt::format(" {}", activation);
+        for (size_t i = 0; i < c.operands[0].values.size() && n > 5; i += 3) c.operands[0].values[i] *= 8;
+        if (n == 40) c.operands[0].values[20] = NAN;
+      }
+    }
+  }
+}
+
 void Builder::Attention() {
   struct Sizes {
     Extents q, k, v;
@@ -814,6 +830,8 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.Convolution();
   else if (row.name == "kv_append")
     b.KvAppend();
+  else if (row.name == "linear")
+    b.Linear();
   else if (row.family == "attention")
     b.Attention();
   else if (row.family == "optim")

@@ -3,8 +3,8 @@
 //
 // Error model. An elementwise result may be off by the ulp bound of its primitives (ir/ops/expr.h) in the computing type, and by
 // half an ulp of a narrower result type; where a device has cheaper bodies for such types, by a further 1/128. A sum of n terms may be off
-// by (8 + n/32) eps of the sum of magnitudes: eight steps for the tree and the rest in 32 or more partial sums; a matrix product of depth k by (k + 2) eps, as its order is the library's,
-// and a convolution whose element has k products, of them a bias, likewise, and where the bias is of 16 bits by an ulp of the sum without it, which may be of
+// by (8 + n/32) eps of the sum of magnitudes: eight steps for the tree and the rest in 32 or more partial sums; a matrix product of depth k by (k + 2) eps, as its order is the library's; a linear layer's bias by eps of its terms, and its activation by 8 eps of
+// what it is of; a convolution whose element has k products, of them a bias, as a matrix product, and where the bias is of 16 bits by an ulp of the sum without it, which may be of
 // two parts. A score of attention is off as a
 // product of its depth that is scaled and masked, and each weight, exp(score - maximum), relatively by that, by 2 |score - maximum| + 16 eps for the
 // exponential and the maxima that came before the last, and by eps / 4 for each key, as sums are scaled anew for blocks of 16 keys or more; both

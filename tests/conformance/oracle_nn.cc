@@ -36,6 +36,41 @@ void Matmul(const OracleCall& c, Expected* e) {
   }
 }
 
+// What an activation makes of a sum, and the error: no slope is beyond 1.13, and of the activation's own the bound is relative to its argument.
+void Activate(const std::string& activation, DType type, Real sum, Real off, Real* value, Real* error) {
+  const Real eps = Eps(ComputingType(type)), root = std::sqrt(2 / M_PIl);
+  Real v = sum;
+  if (activation == "relu") v = sum <= 0 ? 0 : sum;
+  if (activation == "gelu") v = sum / 2 * (1 + std::erf(sum / std::sqrt(Real{2})));
+  if (activation == "gelu_tanh") v = sum / 2 * (1 + std::tanh(root * (sum + 0.044715L * sum * sum * sum)));
+  if (activation == "silu") v = sum / (1 + std::exp(-sum));
+  const bool curved = activation != "none" && activation != "relu";
+  *value = v;
+  *error = (curved ? 1.13L * off + 8 * eps * std::fabs(sum) : off) + Ulp(type, v) / 2;
+}
+
+// Sums of products of rows of x, which are `x_off` from what they say relatively, by rows of weight; with the bias after it, where there is one.
+void LinearOf(const OracleCall& c, const Tensor& x, Real x_off, int weight_at, const std::string& activation, Expected* e) {
+  const Tensor &weight = c.In(weight_at), &bias = c.In(weight_at + 1);
+  const int64_t n = weight.shape[0], k = weight.shape[1];
+  const Real eps = Eps(ComputingType(weight.dtype)), relative = (static_cast<Real>(k) + 2) * eps + x_off;
+  e->error().resize(e->result().elements());
+  for (int64_t i = 0; i < e->result().elements(); ++i) {
+    Real sum = 0, magnitude = 0;
+    for (int64_t l = 0; l < k; ++l) {
+      const Real term = x.values[i / n * k + l] * weight.values[i % n * k + l];
+      sum += term;
+      magnitude += std::fabs(term);
+    }
+    Real off = relative * magnitude;
+    if (bias.dtype != DType::kInvalid) {
+      sum += bias.values[i % n];
+      off += eps * (std::fabs(bias.values[i % n]) + magnitude);
+    }
+    Activate(activation, weight.dtype, sum, off, &e->result().values[i], &e->error()[i]);
+  }
+}
+
 void Softmax(const OracleCall& c, Expected* e) {
   const Tensor& x = c.In(0);
   const int dim = static_cast<int>(c.Int(0) < 0 ? c.Int(0) + x.rank() : c.Int(0));
@@ -173,6 +208,8 @@ bool ComputeNn(const OracleCall& c, Expected* e) {
   const std::string& op = c.row->name;
   if (op == "matmul")
     Matmul(c, e);
+  else if (op == "linear")
+    LinearOf(c, c.In(0), 0, 1, c.Text(0), e);
   else if (op == "softmax" || op == "log_softmax")
     Softmax(c, e);
   else if (c.row->family == "norm" && !op.ends_with("_backward"))

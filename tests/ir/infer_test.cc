@@ -254,6 +254,16 @@ TEST(Infer, Networks) {
          {"matmul(%x, %x)", "matmul: inner dimensions differ: [4, 8] x [4, 8] (8 and 4)"},
          {"matmul(%x, %v)", "matmul: operand y: expected rank 2 or more, got f32[8]"},
          {"matmul(%x, %y) {precision = \"fast\"}", "matmul: precision: expected \"ieee\" or \"tf32\""},
+         {"linear(%a, %x)", "f32[?a, 4]"},
+         {"linear(%v, %x)", "f32[4]"},
+         {"linear(%r4, %x) {activation = \"gelu\"}", "f32[2, 1, 4, 4]"},
+         {"linear(%s, %x)", "linear: operand x: expected rank 1 or more, got f32[]"},
+         {"linear(%x, %v)", "linear: operand weight: expected rank 2, got f32[8]"},
+         {"linear(%x, %y)", "linear: inner dimensions differ: [4, 8] x [8, 3] (8 and 3)"},
+         {"linear(%x, %x, %x)", "linear: operand bias: expected rank 1, got f32[4, 8]"},
+         {"linear(%x, %x, %v)", "linear: extents of bias and weight differ: [4, 8] x [4, 8] x [8] (8 and 4)"},
+         {"linear(%x, %x) {activation = \"tanh\"}", "linear: activation: expected \"none\", \"relu\", \"gelu\", \"gelu_tanh\" or \"silu\""},
+         {"linear(%x, %x) {precision = \"fast\"}", "linear: precision: expected \"ieee\" or \"tf32\""},
          {"softmax(%a)", "f32[?a, 8]"},
          {"log_softmax(%x) {dim = 2}", "log_softmax: dim: expected -2 to 1, got 2 for [4, 8]"},
          {"layer_norm(%x)", "f32[4, 8]"},
@@ -273,6 +283,7 @@ TEST(Infer, Networks) {
           "cross_entropy_backward: shapes of grad and the loss differ: [8] x [?a, 8] x [3] (ranks 1 and 0)"}});
   EXPECT_EQ(Constraints("cross_entropy(%a, %i)"), "?a == 3: rows of logits and target");
   EXPECT_EQ(Constraints("matmul(%bc, %y)"), "?c == 8: inner dimensions");
+  EXPECT_EQ(Constraints("linear(%bc, %x)"), "?c == 8: inner dimensions");
 }
 
 TEST(Infer, NormsOfSums) {

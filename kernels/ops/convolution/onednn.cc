@@ -8,6 +8,7 @@
 #include "kernels/ops/convolution/convolution.h"
 #include "kernels/ops/convolution/shapes.h"
 #include "kernels/ops/families.h"
+#include "kernels/ops/matmul/onednn_product.h"
 #include "kernels/ops/onednn.h"
 
 namespace opwire::ops {
@@ -22,7 +23,7 @@ constexpr auto kF32 = memory::data_type::f32;
 struct Side {
   memory plain, inner;
   bool reordered = false;
-  int64_t inner_bytes() const { return reordered ? AlignedBytes(static_cast<int64_t>(inner.get_desc().get_size())) : 0; }
+  int64_t inner_bytes() const { return reordered ? Aligned64(static_cast<int64_t>(inner.get_desc().get_size())) : 0; }
 };
 
 // What convolves so many images.
@@ -129,7 +130,7 @@ struct State {
   std::vector<Task> tasks;
   int threads = 0;
   dnnl::stream stream;
-  ElementwiseLoop widen = nullptr, narrow = nullptr;  // for types that are convolved as f32 copies
+  bool copies = false;  // of a type that is convolved as f32 copies
   int64_t copies_bytes = 0;                           // of these, at the beginning of the workspace: operands, then results
   int64_t piece_bytes = 0;                            // behind them
 };
@@ -194,9 +195,8 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   auto s = std::make_unique<State>();
   const DType type = TypeOf(c->results[0]);
   if (type != DType::kF32) {
-    s->widen = WidestCasts()->loops[static_cast<int>(type)][OPW_F32];
-    s->narrow = WidestCasts()->loops[OPW_F32][static_cast<int>(type)];
-    ForTensors(c, kOperands, kResults, [&](Source, const opw_tensor& t) { s->copies_bytes += AlignedBytes(t.elements * static_cast<int64_t>(sizeof(float))); });
+    s->copies = true;
+    ForTensors(c, kOperands, kResults, [&](Source, const opw_tensor& t) { s->copies_bytes += Aligned64(t.elements * static_cast<int64_t>(sizeof(float))); });
   }
   try {
     s->threads = OneDnnThreads::Of(c);
@@ -272,17 +272,17 @@ void Execute(const opw_call* c, State* s) {
   char* at = workspace;
   ForTensors(c, kOperands, kResults, [&](Source source, const opw_tensor& t) {
     float*& place = places[source.result][source.index];
-    place = static_cast<float*>(s->widen != nullptr ? static_cast<void*>(at) : t.data);
-    if (s->widen == nullptr) return;
-    at += AlignedBytes(t.elements * static_cast<int64_t>(sizeof(float)));
-    if (!source.result) CastAll(c, s->widen, place, sizeof(float), t.data, 2, t.elements);
+    place = static_cast<float*>(s->copies ? static_cast<void*>(at) : t.data);
+    if (!s->copies) return;
+    at += Aligned64(t.elements * static_cast<int64_t>(sizeof(float)));
+    if (!source.result) CastAll(c, place, OPW_F32, t.data, t.dtype, t.elements);
   });
   for (Task& t : s->tasks) {
     float* tensors[3];
     for (int i = 0; i < 3; ++i) tensors[i] = places[t.sources[i].result][t.sources[i].index];
     RunTask(c, t, s->stream, tensors, t.biased ? places[0][2] : nullptr, workspace + s->copies_bytes);
   }
-  for (int i = 0; i < kResults && s->narrow != nullptr; ++i) CastAll(c, s->narrow, c->results[i].data, 2, places[1][i], sizeof(float), c->results[i].elements);
+  for (int i = 0; i < kResults && s->copies; ++i) CastAll(c, c->results[i].data, c->results[i].dtype, places[1][i], OPW_F32, c->results[i].elements);
 }
 
 template <int kResults>

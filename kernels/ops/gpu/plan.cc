@@ -67,7 +67,7 @@ StatusOr<void*> Plan::Upload(const void* data, int64_t bytes) {
   return memory;
 }
 
-void* Plan::AddressOf(const Source& s, const opw_call* c) const {
+void* Plan::AddressOf(const Source& s, const opw_call* c) {
   switch (s.kind) {
     case Source::kOperand: return static_cast<char*>(c->operands[s.index].data) + s.offset;
     case Source::kResult: return static_cast<char*>(c->results[s.index].data) + s.offset;

@@ -80,6 +80,8 @@ class Plan {
   // What the launches may use beside the tensors: its offset, for Workspace() and WorkspaceOf. 256-byte aligned, as libraries ask for.
   int64_t TakeWorkspace(int64_t bytes);
   static char* WorkspaceOf(const opw_call* c, int64_t offset);
+  // Where it is in a call. REQUIRES: not the reporter.
+  static void* AddressOf(const Source& s, const opw_call* c);
   // A copy of `bytes` bytes on the device, as long as the plan lives.
   StatusOr<void*> Upload(const void* data, int64_t bytes);
 
@@ -102,7 +104,6 @@ class Plan {
     int64_t bytes = 0;
     std::function<Status(const opw_call*, Stream)> work;
   };
-  void* AddressOf(const Source& s, const opw_call* c) const;
 
   GpuDevice& device_;
   const uint32_t operands_, results_;
@@ -166,13 +167,13 @@ void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_
 class Otherwise {
  public:
   // REQUIRES: what `plan` makes takes no workspace.
-  Otherwise(const Call& call, Status (*plan)(const Call&, Plan&)) : code_(call.code), row_(call.row), make_(plan) {}
+  Otherwise(const Call& call, std::function<Status(const Call&, Plan&)> plan) : code_(call.code), row_(call.row), make_(std::move(plan)) {}
   Status Run(const opw_call* c);
 
  private:
   Code& code_;
   const OpRow& row_;
-  Status (*const make_)(const Call&, Plan&);
+  const std::function<Status(const Call&, Plan&)> make_;
   std::unique_ptr<Plan> plan_;
 };
 

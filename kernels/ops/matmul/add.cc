@@ -6,6 +6,7 @@ namespace opwire::ops {
 
 void AddMatmul(VariantTable& table, const Isa& isa) {
   AddMatmulReference(table);
+  AddLinearReference(table);
   AddMatmulOneDnn(table, isa);
   AddMatmulSmall(table, isa);
 }

@@ -1,4 +1,4 @@
-// matmul by cuBLASLt: floats whose matrices have a contiguous axis. The library is opened when a product is first asked for; the few functions of it
+// Products by cuBLASLt: floats whose matrices have a contiguous axis. The library is opened when a product is first asked for; the few functions of it
 // that are used are declared here.
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 
 #include "kernels/jit/vendor_library.h"
 #include "kernels/ops/matmul/gpu.h"
+#include "kernels/ops/matmul/gpu_params.h"
 
 namespace opwire::gpu {
 namespace {
@@ -34,7 +35,8 @@ struct Algorithm {
 // Of cublasLt.h, cublas_api.h and library_types.h.
 enum : int { kInvalidValue = 7, kNotSupported = 15 };
 enum : int { kOpN = 0, kOpT = 1 };
-enum : int { kTransA = 3, kTransB = 4 };
+enum : int { kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8 };
+enum : uint32_t { kNothing = 1, kRelu = 2, kBias = 4, kGeluTanh = 32 };  // epilogues
 enum : int { kBatchCount = 5, kBatchStride = 6 };
 enum : int { kMaxWorkspace = 1, kMinAlignmentA = 5 };
 enum : int { kR32F = 0, kR64F = 1, kR16F = 2, kR16BF = 14 };
@@ -128,8 +130,8 @@ constexpr int64_t kWorkspace = int64_t{32} << 20;  // what its kernels for Hoppe
 constexpr int64_t kMostCalls = 64;                 // of one product, where the batch is none of equal strides
 constexpr uint32_t kAlignment = 16;
 
-// One call's objects.
-struct Product {
+// One product's objects.
+struct Objects {
   const Library& library;
   Handle handle = nullptr;
   Desc desc = nullptr;
@@ -137,9 +139,9 @@ struct Product {
   Algorithm algorithm{};
   bool f64 = false;
 
-  explicit Product(const Library& l) : library(l) {}
-  Product(const Product&) = delete;
-  ~Product() {
+  explicit Objects(const Library& l) : library(l) {}
+  Objects(const Objects&) = delete;
+  ~Objects() {
     if (desc) (void)library.api.desc_destroy(desc);
     for (const Layout l : {a, b, d}) {
       if (l) (void)library.api.layout_destroy(l);
@@ -165,70 +167,66 @@ std::optional<Matrix> MatrixOf(int64_t rows, int64_t columns, int64_t row_stride
 std::optional<Matrix> MatrixA(const ops::MatmulShapes& s) { return MatrixOf(s.n, s.k, s.y_n, s.y_k); }
 std::optional<Matrix> MatrixB(const ops::MatmulShapes& s) { return MatrixOf(s.k, s.m, s.x_k, s.x_m); }
 
-const char* WithoutLibrary(bool open) {
-  if (!open) return nullptr;
-  static const std::string why = Library::Get().ok() ? "" : MessageOf(Library::Get().status());
-  return why.empty() ? nullptr : why.c_str();
-}
-
-const char* Supports(const opw_call* c) {
-  const ops::MatmulShapes s(c);
-  if (!MatrixA(s) || !MatrixB(s)) return "needs rows or columns to be contiguous";
-  if (c->results[0].contiguous == 0) return "needs a contiguous result";
-  if (s.k == 0) return "nothing to sum";
-  int64_t calls = 1;
-  for (int a = 0; a + 1 < s.batch_rank; ++a) calls *= s.batch[a];
-  if (calls > kMostCalls) return "a batch of more axes than the library takes";
-  return WithoutLibrary(/*open=*/true);
-}
-
-Status Describe(Product& p, const ops::MatmulShapes& s, DType type, bool tf32) {
-  const Api& api = p.library.api;
-  const int data = type == DType::kF64 ? kR64F : type == DType::kF32 ? kR32F : type == DType::kF16 ? kR16F : kR16BF;
-  p.f64 = type == DType::kF64;
+Status Describe(Objects& o, const Product& p, uint32_t epilogue) {
+  const ops::MatmulShapes& s = p.shapes;
+  const Api& api = o.library.api;
+  const auto name = [](DType type) { return type == DType::kF64 ? kR64F : type == DType::kF32 ? kR32F : type == DType::kF16 ? kR16F : kR16BF; };
+  o.f64 = p.type == DType::kF64;
   const Matrix a = *MatrixA(s), b = *MatrixB(s);
-  OPWIRE_RETURN_IF_ERROR(p.library.Check(api.desc_create(&p.desc, p.f64 ? kCompute64F : tf32 ? kComputeTf32 : kCompute32F, p.f64 ? kR64F : kR32F), "describing"));
-  OPWIRE_RETURN_IF_ERROR(p.library.Check(api.desc_set(p.desc, kTransA, &a.op, sizeof a.op), "describing"));
-  OPWIRE_RETURN_IF_ERROR(p.library.Check(api.desc_set(p.desc, kTransB, &b.op, sizeof b.op), "describing"));
-  const auto layout = [&](Layout& l, int64_t rows, int64_t columns, int64_t ld, int64_t stride) -> Status {
-    OPWIRE_RETURN_IF_ERROR(p.library.Check(api.layout_create(&l, data, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld), "a matrix"));
+  OPWIRE_RETURN_IF_ERROR(o.library.Check(api.desc_create(&o.desc, o.f64 ? kCompute64F : p.tf32 ? kComputeTf32 : kCompute32F, o.f64 ? kR64F : kR32F), "describing"));
+  OPWIRE_RETURN_IF_ERROR(o.library.Check(api.desc_set(o.desc, kTransA, &a.op, sizeof a.op), "describing"));
+  OPWIRE_RETURN_IF_ERROR(o.library.Check(api.desc_set(o.desc, kTransB, &b.op, sizeof b.op), "describing"));
+  OPWIRE_RETURN_IF_ERROR(o.library.Check(api.desc_set(o.desc, kEpilogue, &epilogue, sizeof epilogue), "describing"));
+  const auto layout = [&](Layout& l, DType type, int64_t rows, int64_t columns, int64_t ld, int64_t stride) -> Status {
+    OPWIRE_RETURN_IF_ERROR(o.library.Check(api.layout_create(&l, name(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld), "a matrix"));
     if (s.batch_rank == 0) return absl::OkStatus();
     const int32_t count = static_cast<int32_t>(s.batch[s.batch_rank - 1]);
-    OPWIRE_RETURN_IF_ERROR(p.library.Check(api.layout_set(l, kBatchCount, &count, sizeof count), "a batch"));
-    return p.library.Check(api.layout_set(l, kBatchStride, &stride, sizeof stride), "a batch");
+    OPWIRE_RETURN_IF_ERROR(o.library.Check(api.layout_set(l, kBatchCount, &count, sizeof count), "a batch"));
+    return o.library.Check(api.layout_set(l, kBatchStride, &stride, sizeof stride), "a batch");
   };
   const int last = s.batch_rank - 1;
-  OPWIRE_RETURN_IF_ERROR(layout(p.a, a.rows, a.columns, a.ld, last < 0 ? 0 : s.y_batch[last]));
-  OPWIRE_RETURN_IF_ERROR(layout(p.b, b.rows, b.columns, b.ld, last < 0 ? 0 : s.x_batch[last]));
-  return layout(p.d, s.n, s.m, std::max(s.m == 1 ? s.n : s.z_m, s.n), last < 0 ? 0 : s.z_batch[last]);
+  OPWIRE_RETURN_IF_ERROR(layout(o.a, p.type, a.rows, a.columns, a.ld, last < 0 ? 0 : s.y_batch[last]));
+  OPWIRE_RETURN_IF_ERROR(layout(o.b, p.type, b.rows, b.columns, b.ld, last < 0 ? 0 : s.x_batch[last]));
+  return layout(o.d, p.result, s.n, s.m, std::max(s.m == 1 ? s.n : s.z_m, s.n), last < 0 ? 0 : s.z_batch[last]);
 }
 
-Status Choose(Product& p) {
-  const Api& api = p.library.api;
+Status Choose(Objects& o) {
+  const Api& api = o.library.api;
   Preference preference = nullptr;
-  OPWIRE_RETURN_IF_ERROR(p.library.Check(api.preference_create(&preference), "choosing"));
+  OPWIRE_RETURN_IF_ERROR(o.library.Check(api.preference_create(&preference), "choosing"));
   const std::unique_ptr<OpaquePreference, int (*)(Preference)> owner(preference, api.preference_destroy);
   const uint64_t workspace = kWorkspace;
-  OPWIRE_RETURN_IF_ERROR(p.library.Check(api.preference_set(preference, kMaxWorkspace, &workspace, sizeof workspace), "choosing"));
+  OPWIRE_RETURN_IF_ERROR(o.library.Check(api.preference_set(preference, kMaxWorkspace, &workspace, sizeof workspace), "choosing"));
   for (int i = 0; i < 4; ++i) {
-    OPWIRE_RETURN_IF_ERROR(p.library.Check(api.preference_set(preference, kMinAlignmentA + i, &kAlignment, sizeof kAlignment), "choosing"));
+    OPWIRE_RETURN_IF_ERROR(o.library.Check(api.preference_set(preference, kMinAlignmentA + i, &kAlignment, sizeof kAlignment), "choosing"));
   }
   int count = 0;
-  OPWIRE_RETURN_IF_ERROR(p.library.Check(api.heuristic(p.handle, p.desc, p.a, p.b, p.d, p.d, preference, 1, &p.algorithm, &count), "choosing"));
-  return count > 0 ? p.library.Check(p.algorithm.state, "choosing") : Unimplemented("cublaslt: it has no kernel for this product");
+  OPWIRE_RETURN_IF_ERROR(o.library.Check(api.heuristic(o.handle, o.desc, o.a, o.b, o.d, o.d, preference, 1, &o.algorithm, &count), "choosing"));
+  return count > 0 ? o.library.Check(o.algorithm.state, "choosing") : Unimplemented("cublaslt: it has no kernel for this product");
 }
 
-Status PlanProduct(const Call& call, Plan& plan) {
+StatusOr<std::shared_ptr<Objects>> ObjectsFor(const Call& call, const Product& p, uint32_t epilogue) {
   OPWIRE_RETURN_IF_ERROR(Library::Get().status());
-  const Library& library = *Library::Get();
-  const ops::MatmulShapes s(call.c);
-  const DType type = ops::TypeOf(call.operand(0));
-  auto product = std::make_shared<Product>(library);
+  auto o = std::make_shared<Objects>(*Library::Get());
   OPWIRE_RETURN_IF_ERROR(call.code.device().Bind());
-  OPWIRE_ASSIGN_OR_RETURN(product->handle, HandleOf(library, call.code.device()));
-  OPWIRE_RETURN_IF_ERROR(Describe(*product, s, type, type == DType::kF32 && ops::Text(call.attr(2)) == "tf32"));
-  OPWIRE_RETURN_IF_ERROR(Choose(*product));
-  const int64_t workspace_at = plan.TakeWorkspace(static_cast<int64_t>(product->algorithm.workspace));
+  OPWIRE_ASSIGN_OR_RETURN(o->handle, HandleOf(o->library, call.code.device()));
+  OPWIRE_RETURN_IF_ERROR(Describe(*o, p, epilogue));
+  OPWIRE_RETURN_IF_ERROR(Choose(*o));
+  return o;
+}
+
+// What the library is to do with the sums, or nothing of it where it does not do it all. Its exact gelu and silu are not there; f64 it leaves as it is.
+std::optional<uint32_t> EpilogueOf(const Product& p) {
+  const bool gelu = p.activation == ops::Activation::kGeluTanh, relu = p.activation == ops::Activation::kRelu;
+  if (!p.bias && p.activation == ops::Activation::kNone) return kNothing;
+  if (p.type == DType::kF64 || (p.bias && p.bias_n != 1) || (p.activation != ops::Activation::kNone && !gelu && !relu)) return std::nullopt;
+  return (p.bias ? kBias : 0u) | (gelu ? kGeluTanh : relu ? kRelu : 0u);
+}
+
+// The product as the library does it.
+void Multiply(const Call& call, const Product& p, const std::shared_ptr<Objects>& objects, Plan& plan) {
+  const ops::MatmulShapes& s = p.shapes;
+  const int64_t workspace_at = plan.TakeWorkspace(static_cast<int64_t>(objects->algorithm.workspace));
   // Where the batch has several axes, each position of all but the last is a call.
   std::vector<std::array<int64_t, 3>> offsets = {{0, 0, 0}};
   for (int a = 0; a + 1 < s.batch_rank; ++a) {
@@ -238,35 +236,85 @@ Status PlanProduct(const Call& call, Plan& plan) {
     }
     offsets = std::move(next);
   }
-  const int64_t bytes = DTypeBytes(type);
-  auto tiles = std::make_shared<Otherwise>(call, PlanMatmulTiles);
-  plan.Do([product, tiles, offsets, bytes, workspace_at, x = call.c->starts[0], y = call.c->starts[1]](const opw_call* c, Stream stream) -> Status {
+  auto tiles = std::make_shared<Otherwise>(call, [p](const Call& c, Plan& own) { return PlanTiles(c, p, own); });
+  plan.Do([objects, tiles, offsets, workspace_at, p](const opw_call* c, Stream stream) -> Status {
+    char *const x = static_cast<char*>(Plan::AddressOf(p.x, c)), *const y = static_cast<char*>(Plan::AddressOf(p.y, c)), *const z = static_cast<char*>(Plan::AddressOf(p.z, c));
+    void* const bias = p.bias ? Plan::AddressOf(*p.bias, c) : nullptr;
     // What was chosen may count on aligned addresses: the executor's are, views may not be.
-    const auto misaligned = [&](const opw_tensor& t) { return reinterpret_cast<uintptr_t>(t.data) % kAlignment != 0; };
-    if (misaligned(c->operands[x]) || misaligned(c->operands[y]) || misaligned(c->results[0])) return tiles->Run(c);
-    const Product& p = *product;
+    for (const void* t : {static_cast<void*>(x), static_cast<void*>(y), static_cast<void*>(z), bias}) {
+      if (reinterpret_cast<uintptr_t>(t) % kAlignment != 0) return tiles->Run(c);
+    }
+    const Objects& o = *objects;
+    if (bias) OPWIRE_RETURN_IF_ERROR(o.library.Check(o.library.api.desc_set(o.desc, kBiasPointer, &bias, sizeof bias), "a bias"));
     const double one = 1, zero = 0;
     const float one_f = 1, zero_f = 0;
-    const auto at = [&](const opw_tensor& t, int64_t offset) { return static_cast<char*>(t.data) + offset * bytes; };
+    const void* const alpha = o.f64 ? static_cast<const void*>(&one) : &one_f;
+    const void* const beta = o.f64 ? static_cast<const void*>(p.adds ? &one : &zero) : p.adds ? &one_f : &zero_f;
+    const int64_t bytes = DTypeBytes(p.type), result_bytes = DTypeBytes(p.result);
     char* const workspace = Plan::WorkspaceOf(c, workspace_at);
-    for (const auto& o : offsets) {
-      void *const a = at(c->operands[y], o[1]), *const b = at(c->operands[x], o[0]), *const d = at(c->results[0], o[2]);
-      const int status = p.library.api.matmul(p.handle, p.desc, p.f64 ? static_cast<const void*>(&one) : &one_f, a, p.a, b, p.b,
-                                            p.f64 ? static_cast<const void*>(&zero) : &zero_f, d, p.d, d, p.d, p.algorithm.algorithm, workspace,
-                                            p.algorithm.workspace, stream);
+    for (const auto& at : offsets) {
+      void* const d = z + at[2] * result_bytes;
+      const int status = o.library.api.matmul(o.handle, o.desc, alpha, y + at[1] * bytes, o.a, x + at[0] * bytes, o.b, beta, d, o.d, d, o.d, o.algorithm.algorithm,
+                                              workspace, o.algorithm.workspace, stream);
       // It looks at some conditions only now.
       if (status == kInvalidValue || status == kNotSupported) return tiles->Run(c);
-      OPWIRE_RETURN_IF_ERROR(p.library.Check(status, "a product"));
+      OPWIRE_RETURN_IF_ERROR(o.library.Check(status, "a product"));
     }
     return absl::OkStatus();
   });
+}
+
+// A kernel that does with the sums what the library does not.
+Status FinishSums(const Call& call, const Product& p, const Source& sums, Plan& plan) {
+  opw::matmul::FinishParams f{};
+  f.n = p.shapes.n;
+  f.elements = p.shapes.m * p.shapes.n * p.shapes.Batches();
+  f.bias_n = p.bias_n;
+  const std::string body = fmt::format("matmul::Finish<{}, {}, {}>", CodeName(p.type), CodeName(p.result), static_cast<int>(p.activation));
+  OPWIRE_ASSIGN_OR_RETURN(const Function function, call.code.Get({"kernels/ops/matmul/gpu.cuh", body, "matmul::FinishParams", 256}));
+  std::vector<Field> fields = {{&f.x, sums}, {&f.y, p.z}};
+  if (p.bias) fields.push_back({&f.bias, *p.bias});
+  plan.LaunchBytes(function, {.blocks = std::min<int64_t>(BlocksFor(f.elements, 256, 4), INT32_MAX)}, &f, sizeof f, fields);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-void AddMatmulCublasLt(VariantTable& table, const std::shared_ptr<Code>& code) {
-  AddGpu(table, code, "matmul", {.name = "cublaslt", .dtypes = kFloats, .supports = Supports, .plan = PlanProduct, .without = WithoutLibrary});
+const char* WithoutCublasLt(bool open) {
+  if (!open) return nullptr;
+  static const std::string why = Library::Get().ok() ? "" : MessageOf(Library::Get().status());
+  return why.empty() ? nullptr : why.c_str();
+}
+
+const char* SupportsCublasLt(const Product& p) {
+  const ops::MatmulShapes& s = p.shapes;
+  if (!MatrixA(s) || !MatrixB(s)) return "needs rows or columns to be contiguous";
+  if (s.k == 0) return "nothing to sum";
+  int64_t calls = 1;
+  for (int a = 0; a + 1 < s.batch_rank; ++a) calls *= s.batch[a];
+  if (calls > kMostCalls) return "a batch of more axes than the library takes";
+  return WithoutCublasLt(/*open=*/true);
+}
+
+Status PlanCublasLt(const Call& call, const Product& p, Plan& plan) {
+  if (const std::optional<uint32_t> epilogue = EpilogueOf(p)) {
+    const StatusOr<std::shared_ptr<Objects>> objects = ObjectsFor(call, p, *epilogue);
+    if (*epilogue == kNothing) OPWIRE_RETURN_IF_ERROR(objects.status());
+    if (objects.ok()) {
+      Multiply(call, p, *objects, plan);
+      return absl::OkStatus();
+    }
+  }
+  Product sums = p;
+  sums.bias.reset();
+  sums.activation = ops::Activation::kNone;
+  if (p.type == DType::kF16 || p.type == DType::kBF16) {
+    sums.result = DType::kF32;
+    sums.z = Workspace(plan.TakeWorkspace(p.shapes.m * p.shapes.n * p.shapes.Batches() * 4));
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const std::shared_ptr<Objects> objects, ObjectsFor(call, sums, kNothing));
+  Multiply(call, sums, objects, plan);
+  return FinishSums(call, p, sums.z, plan);
 }
 
 }  // namespace opwire::gpu

@@ -1,5 +1,7 @@
-// Matrix products of our own: tiles of 64 x 64 through shared memory, for every element type and all strides; and few rows by a matrix that is read once.
+// Matrix products of our own, with what becomes of their sums: tiles of 64 x 64 through shared memory, for every element type and all strides; and few
+// rows by a matrix that is read once.
 #include "kernels/ops/gpu/rows.cuh"
+#include "kernels/ops/matmul/gpu_activation.cuh"
 #include "kernels/ops/matmul/gpu_params.h"
 #include "kernels/ops/matmul/gpu_tiles.cuh"
 
@@ -14,8 +16,15 @@ template <> struct SumOf<u8> { using Type = u32; };
 template <> struct SumOf<u16> { using Type = u32; };
 template <> struct SumOf<i64> { using Type = u64; };
 
-// blockIdx.x: tiles along n; y: along m, in a loop; z: batches, in a loop. 256 threads.
-template <typename T>
+// What a float's sum for column j becomes.
+template <typename T, int kActivation, typename S>
+OPW_DEVICE S Finished(const void* bias, i64 bias_n, i64 j, S sum) {
+  if (bias != nullptr) sum += Load(static_cast<const T*>(bias)[j * bias_n]);
+  return Activate<kActivation>(sum);
+}
+
+// R is z's type. blockIdx.x: tiles along n; y: along m, in a loop; z: batches, in a loop. 256 threads.
+template <typename T, typename R, int kActivation>
 OPW_DEVICE void Tiles(const Params& p) {
   using S = typename SumOf<T>::Type;
   __shared__ S xs[kDepth][kTile + 1];
@@ -27,7 +36,7 @@ OPW_DEVICE void Tiles(const Params& p) {
     OffsetsAt<true>(p.batch, b, at);
     const T* const x = static_cast<const T*>(p.x) + at[0];
     const T* const y = static_cast<const T*>(p.y) + at[1];
-    T* const z = static_cast<T*>(p.z) + at[2];
+    R* const z = static_cast<R*>(p.z) + at[2];
     for (i64 i0 = static_cast<i64>(blockIdx.y) * kTile; i0 < p.m; i0 += static_cast<i64>(gridDim.y) * kTile) {
       S sum[kEach][kEach] = {};
       for (i64 l0 = 0; l0 < p.k; l0 += kDepth) {
@@ -47,7 +56,10 @@ OPW_DEVICE void Tiles(const Params& p) {
       for (int i = 0; i < kEach; ++i) {
         for (int j = 0; j < kEach; ++j) {
           const i64 zi = i0 + row + i, zj = j0 + column + j;
-          if (zi < p.m && zj < p.n) z[zi * p.z_m + zj * p.z_n] = Store<T>(sum[i][j]);
+          if (zi >= p.m || zj >= p.n) continue;
+          R& to = z[zi * p.z_m + zj * p.z_n];
+          if constexpr (kIsFloat<S>) to = Store<R>(p.adds != 0 ? Load(to) + sum[i][j] : Finished<T, kActivation>(p.bias, p.bias_n, zj, sum[i][j]));
+          else to = Store<R>(sum[i][j]);
         }
       }
     }
@@ -56,7 +68,7 @@ OPW_DEVICE void Tiles(const Params& p) {
 
 // kM rows of x by y, whose columns are contiguous, as x's rows are: 32 threads a column, so that y is read once, in order, and x from shared memory. T is
 // a float. blockIdx.x: 8 columns; z: batches, in a loop. 256 threads.
-template <typename T, int kM>
+template <typename T, int kM, int kActivation>
 OPW_DEVICE void Vectors(const Params& p) {
   using S = ComputeOf<T>;
   constexpr int kWidth = kPerVector<T>, kLanes = 32, kBatch = 8, kHeld = 2048 / kM;  // vectors of a row of x: 32 KiB of all
@@ -116,8 +128,16 @@ OPW_DEVICE void Vectors(const Params& p) {
 #pragma unroll
     for (int i = 0; i < kM; ++i) {
       const S all = GroupReduce<kLanes>(sum[i], Sum(), S(0));
-      if (lane == 0 && column < p.n) (static_cast<T*>(p.z) + at[2])[i * p.z_m + column * p.z_n] = Store<T>(all);
+      if (lane == 0 && column < p.n) (static_cast<T*>(p.z) + at[2])[i * p.z_m + column * p.z_n] = Store<T>(Finished<T, kActivation>(p.bias, p.bias_n, column, all));
     }
+  }
+}
+
+// What a library left of sums of type S, in R; x may be y.
+template <typename T, typename R, int kActivation>
+OPW_DEVICE void Finish(const FinishParams& p) {
+  for (i64 i = Index(); i < p.elements; i += Stride()) {
+    static_cast<R*>(p.y)[i] = Store<R>(Finished<T, kActivation>(p.bias, p.bias_n, i % p.n, static_cast<const ComputeOf<T>*>(p.x)[i]));
   }
 }
 

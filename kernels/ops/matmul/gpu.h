@@ -1,16 +1,39 @@
-// The matrix product's variants on GPUs.
+// Products of matrices on GPUs, for the families that have them, and the variants that are no more than one.
 #ifndef OPWIRE_KERNELS_OPS_MATMUL_GPU_H_
 #define OPWIRE_KERNELS_OPS_MATMUL_GPU_H_
 
+#include <optional>
+
 #include "kernels/ops/gpu/plan.h"
+#include "kernels/ops/matmul/activation.h"
 #include "kernels/ops/matmul/shapes.h"
 
 namespace opwire::gpu {
 
-// Every type and all strides.
-Status PlanMatmulTiles(const Call& call, Plan& plan);
+// z = activation(x y + bias), of sums in the type that `type` computes in, rounded once.
+struct Product {
+  ops::MatmulShapes shapes;
+  DType type;    // of x, y and bias
+  DType result;  // of z: `type`, or what it computes in
+  Source x, y, z;
+  std::optional<Source> bias = std::nullopt;  // one for each column of z
+  int64_t bias_n = 1;                         // elements apart
+  ops::Activation activation = ops::Activation::kNone;
+  bool tf32 = false;
+  bool adds = false;  // x y is added to what z holds. REQUIRES: no bias or activation
+};
+Product MatmulOf(const opw_call* c);
 
-void AddMatmulCublasLt(VariantTable& table, const std::shared_ptr<Code>& code);
+// Every type and all strides.
+Status PlanTiles(const Call& call, const Product& p, Plan& plan);
+// Floats of few rows. `most`: how many at the most.
+const char* SupportsVectors(const ops::MatmulShapes& s, int64_t most);
+Status PlanVectors(const Call& call, const Product& p, Plan& plan);
+// Floats, by cuBLASLt.
+const char* SupportsCublasLt(const Product& p);
+Status PlanCublasLt(const Call& call, const Product& p, Plan& plan);
+// Why cuBLASLt cannot be opened, as GpuKernel::without.
+const char* WithoutCublasLt(bool open);
 
 }  // namespace opwire::gpu
 

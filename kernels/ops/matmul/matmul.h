@@ -8,6 +8,7 @@
 namespace opwire::ops {
 
 void AddMatmulReference(VariantTable& table);
+void AddLinearReference(VariantTable& table);
 void AddMatmulOneDnn(VariantTable& table, const Isa& isa);
 void AddMatmulSmall(VariantTable& table, const Isa& isa);
 

@@ -17,17 +17,25 @@ struct MatmulShapes {
   int64_t batch[OPW_MAX_RANK];
   int64_t x_batch[OPW_MAX_RANK], y_batch[OPW_MAX_RANK], z_batch[OPW_MAX_RANK];
 
-  explicit MatmulShapes(const opw_call* c) {
-    const opw_tensor& x = Operand(c, 0);
-    const opw_tensor& y = Operand(c, 1);
-    const opw_tensor& z = c->results[0];
-    const int x_k_axis = c->attrs[0].value.i != 0 ? x.rank - 2 : x.rank - 1, x_m_axis = 2 * x.rank - 3 - x_k_axis;
-    const int y_k_axis = c->attrs[1].value.i != 0 ? y.rank - 1 : y.rank - 2, y_n_axis = 2 * y.rank - 3 - y_k_axis;
-    m = x.shape[x_m_axis], k = x.shape[x_k_axis], n = y.shape[y_n_axis];
-    x_m = x.strides[x_m_axis], x_k = x.strides[x_k_axis];
+  // Of a matmul's call.
+  explicit MatmulShapes(const opw_call* c) : MatmulShapes(Operand(c, 0), c->attrs[0].value.i != 0, Operand(c, 1), c->attrs[1].value.i != 0, c->results[0]) {}
+  // Of a product of two dense matrices.
+  MatmulShapes(int64_t rows, int64_t columns, int64_t depth, int64_t x_row, int64_t x_column, int64_t y_row, int64_t y_column, int64_t z_row)
+      : m(rows), n(columns), k(depth), x_m(x_row), x_k(x_column), y_k(y_row), y_n(y_column), z_m(z_row), z_n(1), batch_rank(0) {}
+  // Of tensors of rank 2 at least; x and z may also be one row each, of rank 1.
+  MatmulShapes(const opw_tensor& x, bool transpose_x, const opw_tensor& y, bool transpose_y, const opw_tensor& z) : batch_rank(0) {
+    const int y_k_axis = transpose_y ? y.rank - 1 : y.rank - 2, y_n_axis = 2 * y.rank - 3 - y_k_axis;
+    k = y.shape[y_k_axis], n = y.shape[y_n_axis];
     y_k = y.strides[y_k_axis], y_n = y.strides[y_n_axis];
-    z_m = z.strides[z.rank - 2], z_n = z.strides[z.rank - 1];
-    batch_rank = 0;
+    z_n = z.strides[z.rank - 1];
+    if (x.rank == 1) {
+      m = 1, x_m = k, x_k = x.strides[0], z_m = n;
+      return;
+    }
+    const int x_k_axis = transpose_x ? x.rank - 2 : x.rank - 1, x_m_axis = 2 * x.rank - 3 - x_k_axis;
+    m = x.shape[x_m_axis];
+    x_m = x.strides[x_m_axis], x_k = x.strides[x_k_axis];
+    z_m = z.strides[z.rank - 2];
     for (int a = 0; a < z.rank - 2; ++a) {
       if (z.shape[a] == 1) continue;
       batch[batch_rank] = z.shape[a];

@@ -9,11 +9,13 @@
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -101,6 +103,19 @@ void MatMul(const Call& call) {
   const at::Tensor x = call.In(0, As::kSigned), y = call.In(1, As::kSigned);
   at::Tensor z = call.Out(0, As::kSigned);
   at::matmul_out(z, call.Bool(0) ? x.mT() : x, call.Bool(1) ? y.mT() : y);
+}
+
+// In f32, so that bias and activation are of sums that are not rounded.
+void Linear(const Call& call) {
+  const at::Tensor x = Wide(call.In(0)), bias = Wide(call.In(2));
+  at::Tensor y = at::matmul(x, Wide(call.In(1)).t());
+  if (bias.defined()) y = y.add(bias);
+  const std::string_view activation = call.Text(0);
+  if (activation == "relu") y = y.relu();
+  else if (activation == "gelu") y = at::gelu(y);
+  else if (activation == "gelu_tanh") y = at::gelu(y, "tanh");
+  else if (activation == "silu") y = at::silu(y);
+  call.Out().copy_(y);
 }
 
 // ---- convolution, of f32 at least
@@ -246,6 +261,7 @@ const Row kNnRows[] = {
     {"matmul", MatMul},
     {"convolution", Convolution},
     {"convolution_backward", ConvolutionBackward},
+    {"linear", Linear},
     {"scaled_dot_product_attention", Attention},
     {"cross_entropy", CrossEntropy},
     {"cross_entropy_backward", CrossEntropyBackward},

@@ -53,6 +53,10 @@ class LargeCases {
           else Add({input, input, weight}, attrs);
         }
       }
+    } else if (row_.name == "linear") {
+      for (const char* activation : {"none", "relu", "gelu", "gelu_tanh", "silu"}) {
+        for (const int64_t m : {1, 2, 512}) Add({Of({m, 4096}), Of({14336, 4096}), Of({14336})}, {{"activation", std::string(activation)}});
+      }
     } else if (row_.name == "kv_append") {
       Add({Of({64, 8, 4096, 128}), Of({64, 8, 1, 128}), {DType::kI64, {64}, {}}}, {});
     } else if (row_.family == "attention") {

@@ -1,0 +1,21 @@
+// What becomes of a linear layer's sums.
+#ifndef OPWIRE_KERNELS_OPS_MATMUL_ACTIVATION_H_
+#define OPWIRE_KERNELS_OPS_MATMUL_ACTIVATION_H_
+
+#include <string_view>
+
+#include "kernels/ops/call.h"
+
+namespace opwire::ops {
+
+// Those but kNone are elementwise rows.
+enum class Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu };
+
+inline Activation ActivationOf(const opw_attr& a) {
+  const std::string_view text = Text(a);
+  return text == "relu" ? Activation::kRelu : text == "gelu" ? Activation::kGelu : text == "gelu_tanh" ? Activation::kGeluTanh : text == "silu" ? Activation::kSilu : Activation::kNone;
+}
+
+}  // namespace opwire::ops
+
+#endif  // OPWIRE_KERNELS_OPS_MATMUL_ACTIVATION_H_

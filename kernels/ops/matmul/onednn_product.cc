@@ -1,0 +1,182 @@
+// oneDNN's primitives, cut into pieces. The only file that its exceptions reach.
+#include "kernels/ops/matmul/onednn_product.h"
+
+#include <omp.h>
+
+#include <array>
+#include <dnnl.hpp>
+
+#include "kernels/ops/matmul/pieces.h"
+#include "kernels/select/isa.h"
+
+namespace opwire::ops {
+namespace {
+
+using dnnl::memory;
+
+constexpr int64_t kCopyGrain = 16384;
+constexpr int64_t kCallWork = int64_t{1} << 28;  // multiplications of a call, for each thread: some 5 ms
+
+const dnnl::engine& Engine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+memory::data_type NameOf(uint8_t type) { return type == OPW_BF16 ? memory::data_type::bf16 : memory::data_type::f32; }
+int64_t WidthOf(uint8_t type) { return type == OPW_BF16 ? 2 : 4; }
+
+// A primitive for one piece of a product and one number of threads, which oneDNN fixes when it makes one.
+struct Primitive {
+  dnnl::matmul primitive;
+  memory x, y, z, bias, scratchpad;
+};
+// Of whole pieces, and of the last one where it has fewer positions.
+using Primitives = std::array<Primitive, 2>;
+
+// Extents of 1 take the stride that a dense tensor would have: oneDNN does not like 0.
+memory::desc Describe(memory::data_type type, const MatmulShapes& s, const int64_t* batch_strides, int64_t rows, int64_t columns,
+                      int64_t row_stride, int64_t column_stride) {
+  memory::dims dims, strides;
+  for (int a = 0; a < s.batch_rank; ++a) {
+    dims.push_back(batch_strides[a] == 0 ? 1 : s.batch[a]);
+    strides.push_back(batch_strides[a] == 0 ? rows * columns : batch_strides[a]);
+  }
+  dims.insert(dims.end(), {rows, columns});
+  strides.insert(strides.end(), {rows == 1 ? columns : row_stride, columns == 1 && row_stride != 1 ? 1 : column_stride});
+  return memory::desc(dims, type, strides);
+}
+
+dnnl::post_ops PostOps(const OneDnnSpec& spec) {
+  dnnl::post_ops ops;
+  if (spec.adds) ops.append_sum();
+  switch (spec.activation) {
+    case Activation::kNone:
+    case Activation::kRelu: break;
+    case Activation::kGelu: ops.append_eltwise(1, dnnl::algorithm::eltwise_gelu_erf, 0, 0); break;
+    case Activation::kGeluTanh: ops.append_eltwise(1, dnnl::algorithm::eltwise_gelu_tanh, 0, 0); break;
+    case Activation::kSilu: ops.append_eltwise(1, dnnl::algorithm::eltwise_swish, 1, 0); break;
+  }
+  return ops;
+}
+
+Primitive MakePrimitive(const OneDnnSpec& spec, const MatmulShapes& s) {
+  const memory::desc x = Describe(NameOf(spec.type), s, s.x_batch, s.m, s.k, s.x_m, s.x_k);
+  const memory::desc y = Describe(NameOf(spec.type), s, s.y_batch, s.k, s.n, s.y_k, s.y_n);
+  const memory::desc z = Describe(NameOf(spec.result), s, s.z_batch, s.m, s.n, s.z_m, s.z_n);
+  memory::dims ones(static_cast<size_t>(s.batch_rank) + 1, 1), dense(static_cast<size_t>(s.batch_rank) + 2, s.n);
+  ones.push_back(s.n);
+  dense.back() = 1;
+  const memory::desc bias(ones, NameOf(spec.type), dense);
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  attr.set_post_ops(PostOps(spec));
+  const dnnl::matmul::primitive_desc desc(spec.biased ? dnnl::matmul::desc(x, y, bias, z) : dnnl::matmul::desc(x, y, z), attr, Engine());
+  const auto of = [](const memory::desc& d) { return memory(d, Engine(), nullptr); };
+  return {dnnl::matmul(desc), of(x), of(y), of(z), of(bias), of(desc.scratchpad_desc())};
+}
+
+class Product final : public OneDnnProduct {
+ public:
+  Product(const OneDnnSpec& spec, int threads) : spec_(spec), pieces_(spec.shapes, kCallWork * threads), threads_(threads), stream_(Engine()) {
+    scratch_bytes_ = MakeFor(threads, &primitives_);
+  }
+
+  int64_t scratch_bytes() const override { return scratch_bytes_; }
+
+  bool Run(const opw_call* c, const void* x, const void* y, const void* bias, void* z, void* scratch) override try {
+    if (threads_ != c->runtime->threads) Adapt(c->runtime->threads);
+    const auto at = [](const void* base, int64_t offset, uint8_t type) { return static_cast<char*>(const_cast<void*>(base)) + offset * WidthOf(type); };
+    pieces_.ForEach(c, spec_.shapes, [&](int64_t x_offset, int64_t y_offset, int64_t z_offset, int64_t positions) {
+      Primitive& p = primitives_[positions != pieces_.length];
+      p.x.set_data_handle(at(x, x_offset, spec_.type));
+      p.y.set_data_handle(at(y, y_offset, spec_.type));
+      p.z.set_data_handle(at(z, z_offset, spec_.result));
+      p.scratchpad.set_data_handle(scratch);
+      std::unordered_map<int, memory> with = {{DNNL_ARG_SRC, p.x}, {DNNL_ARG_WEIGHTS, p.y}, {DNNL_ARG_DST, p.z}, {DNNL_ARG_SCRATCHPAD, p.scratchpad}};
+      if (spec_.biased) {
+        p.bias.set_data_handle(const_cast<void*>(bias));
+        with.emplace(DNNL_ARG_BIAS, p.bias);
+      }
+      p.primitive.execute(stream_, with);
+    });
+    return true;
+  } catch (const dnnl::error&) {
+    return false;
+  }
+
+ private:
+  // The primitives of all pieces for a number of threads; how much scratch memory they need.
+  int64_t MakeFor(int threads, Primitives* primitives) const {
+    const int before = omp_get_max_threads();
+    omp_set_num_threads(threads);
+    const int64_t positions[] = {pieces_.length, pieces_.extent % pieces_.length};
+    int64_t bytes = 0;
+    for (int i = 0; i < 2; ++i) {
+      if (positions[i] == 0) continue;
+      (*primitives)[i] = MakePrimitive(spec_, pieces_.Of(spec_.shapes, positions[i]));
+      bytes = std::max(bytes, static_cast<int64_t>((*primitives)[i].scratchpad.get_desc().get_size()));
+    }
+    omp_set_num_threads(before);
+    return bytes;
+  }
+  // The primitives were made for another number of threads than the run has: makes them for these, unless they need more scratch
+  // memory than was said.
+  void Adapt(int threads) {
+    Primitives primitives;
+    if (MakeFor(threads, &primitives) <= scratch_bytes_) primitives_ = std::move(primitives);
+    threads_ = threads;
+  }
+
+  const OneDnnSpec spec_;
+  const MatmulPieces pieces_;
+  int threads_;
+  dnnl::stream stream_;
+  Primitives primitives_;
+  int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace
+
+const char* OneDnnRefuses(const MatmulShapes& s) {
+  if (s.batch_rank + 2 > 12) return "oneDNN takes at most 12 axes";
+  const auto unit = [](int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
+    return row_stride == 1 || column_stride == 1 || rows == 1 || columns == 1;
+  };
+  return unit(s.m, s.k, s.x_m, s.x_k) && unit(s.k, s.n, s.y_k, s.y_n) ? nullptr : "oneDNN needs rows or columns to be contiguous";
+}
+
+bool OneDnnIsNative(uint8_t type) { return type == OPW_F32 || (type == OPW_BF16 && Isa::Detect().avx512_bf16); }
+
+const FastCasts* WidestCasts() {
+  const Isa& isa = Isa::Detect();
+  return isa.avx512 ? &FastCastsAvx512() : isa.avx2 ? &FastCastsAvx2() : nullptr;
+}
+
+ElementwiseLoop WidestRelu(uint8_t type) {
+  const Isa& isa = Isa::Detect();
+  if (!isa.avx512 && !isa.avx2) return nullptr;
+  const FastElementwise all = isa.avx512 ? FastElementwiseAvx512() : FastElementwiseAvx2();
+  const FastOp* const relu = std::find_if(all.ops, all.ops + all.count, [](const FastOp& op) { return std::string_view(op.op) == "relu"; });
+  return relu->loops[type];
+}
+
+void MapAll(const opw_call* c, ElementwiseLoop loop, void* to, uint8_t to_type, const void* from, uint8_t from_type, int64_t n) {
+  const int64_t to_bytes = DTypeBytes(static_cast<DType>(to_type)), from_bytes = DTypeBytes(static_cast<DType>(from_type));
+  ParallelFor(c, n, kCopyGrain, [&](int64_t begin, int64_t end) {
+    const void* const in[] = {static_cast<const char*>(from) + begin * from_bytes};
+    loop(static_cast<char*>(to) + begin * to_bytes, in, end - begin, 0);
+  });
+}
+void CastAll(const opw_call* c, void* to, uint8_t to_type, const void* from, uint8_t from_type, int64_t n) {
+  MapAll(c, WidestCasts()->loops[from_type][to_type], to, to_type, from, from_type, n);
+}
+
+int ThreadsOf(const opw_call* c) { return c->runtime != nullptr ? c->runtime->threads : omp_get_max_threads(); }
+
+std::unique_ptr<OneDnnProduct> OneDnnProduct::Make(const OneDnnSpec& spec, int threads) try {
+  return std::make_unique<Product>(spec, threads);
+} catch (const dnnl::error&) {
+  return nullptr;
+}
+
+}  // namespace opwire::ops
