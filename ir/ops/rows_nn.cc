@@ -69,6 +69,17 @@ Status InferLinear(InferContext& c) {
   return SetLinear(c, 1);
 }
 
+Status InferRmsNormLinear(InferContext& c) {
+  const double eps = c.Attr<double>(0);
+  if (!(eps >= 0)) return c.Error(fmt::format("eps: expected 0 or more, got {}", eps));
+  OPWIRE_RETURN_IF_ERROR(CheckActivation(c, 1));
+  OPWIRE_RETURN_IF_ERROR(CheckPrecision(c, 2));
+  OPWIRE_RETURN_IF_ERROR(SetLinear(c, 2));
+  const TensorType* const norm_weight = c.Operand(1);
+  if (norm_weight == nullptr) return absl::OkStatus();
+  return c.RequireEqualShapes(norm_weight->shape, std::span(c.In(0).shape).last(1), "extents of norm_weight and x's last");
+}
+
 // A product of x [..., K] and something [N, K].
 OpCost LinearCost(const CostArgs& a) {
   const Shape& x = a.operands[0];
@@ -205,11 +216,11 @@ Status InferRotary(InferContext& c) {
   return SameAsFirst(c);
 }
 
-// Sets `loss` to the shape of a loss of these logits and targets.
-Status InferLoss(InferContext& c, int logits, int target, std::vector<Dim>* loss) {
+// Sets `loss` to the shape of a loss of these logits, or of what they are made of, and targets.
+Status InferLoss(InferContext& c, int logits, int target, std::vector<Dim>* loss, std::string_view name = "logits") {
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(logits, 2));
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(target, 1));
-  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(c.In(logits).shape[0], c.In(target).shape[0], "rows of logits and target"));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(c.In(logits).shape[0], c.In(target).shape[0], fmt::format("rows of {} and target", name)));
   const std::string& reduction = c.Attr<std::string>(0);
   if (reduction == "none") {
     *loss = {c.In(logits).shape[0]};
@@ -229,12 +240,51 @@ Status InferCrossEntropyBackward(InferContext& c) {
   return absl::OkStatus();
 }
 
+// input [N, D], weight [C, D] and target [N], which are the operands from `first` on.
+Status CheckLinearLoss(InferContext& c, int first, std::vector<Dim>* loss) {
+  OPWIRE_RETURN_IF_ERROR(InferLoss(c, first, first + 2, loss, "input"));
+  OPWIRE_RETURN_IF_ERROR(c.RequireRank(first + 1, 2));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(c.In(first).shape[1], c.In(first + 1).shape[1], "inner dimensions"));
+  return c.Attr<int64_t>(2) >= 0 ? absl::OkStatus() : c.Error(fmt::format("chunk_size: expected 0 or more, got {}", c.Attr<int64_t>(2)));
+}
+
+Status InferLinearCrossEntropy(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(CheckLinearLoss(c, 0, &c.Result(0).shape));
+  c.Result(1).shape = {c.In(0).shape[0]};
+  c.Result(1).dtype = LogSumExpType(c.In(0).dtype);
+  return absl::OkStatus();
+}
+
+Status InferLinearCrossEntropyBackward(InferContext& c) {
+  std::vector<Dim> loss;
+  OPWIRE_RETURN_IF_ERROR(CheckLinearLoss(c, 1, &loss));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(c.In(0).shape, loss, "shapes of grad and the loss"));
+  const TensorType &input = c.In(1), &log_sum = c.In(4);
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(log_sum.shape, std::span(input.shape).first(1), "logsumexp and rows of input"));
+  if (log_sum.dtype != LogSumExpType(input.dtype)) {
+    return c.Error(fmt::format("operand logsumexp: expected {}, got {}", DTypeName(LogSumExpType(input.dtype)), c.Print(log_sum)));
+  }
+  c.Result(0).shape = input.shape;
+  c.Result(1).shape = c.In(2).shape;
+  return absl::OkStatus();
+}
+
+// `products` of input and weight, which is the operand after it.
+CostRule LinearLossCost(size_t input, double products) {
+  return [input, products](const CostArgs& a) {
+    const Shape &x = a.operands[input], &weight = a.operands[input + 1];
+    return OpCost{x.size() < 2 || weight.size() < 2 ? 0 : 2 * products * Elements(x) * static_cast<double>(weight[0]), TrafficBytes(a)};
+  };
+}
+
 }  // namespace
 
 std::vector<OpRow> NnRows() {
   const std::vector<AttrSpec> loss = {
       Optional("reduction", std::string("mean"), "\"mean\" over the targets not ignored, \"sum\", or \"none\"."),
       Optional("ignore_index", Int(-100), "A target of this value counts for nothing.")};
+  std::vector<AttrSpec> chunked = loss;
+  chunked.push_back(Optional("chunk_size", Int(0), "How many rows' logits are there at a time; 0: as many as 256 MiB hold, in whole 128 where that is more."));
   const std::vector<AttrSpec> attention = {
       Optional("causal", false, "Query i sees key j where j <= i + Skv - Sq: aligned to the lower right."),
       Optional("window", Int(0),
@@ -261,6 +311,14 @@ std::vector<OpRow> NnRows() {
             .family = "matmul",
             .doc = "activation(x weight^T + bias) of x [..., K], weight [N, K] and bias [N], as torch.nn.functional.linear. f16 and bf16 accumulate in f32, where "
                    "bias and activation are computed too; what comes out is rounded once."}),
+      Make({.name = "rms_norm_linear",
+            .signature = "x: F, norm_weight?: F, weight: F, bias?: F -> y: F",
+            .attrs = {Optional("eps", 1e-5, "Added to the mean square."), activation, precision},
+            .infer = InferRmsNormLinear,
+            .cost = LinearCost,
+            .family = "matmul",
+            .doc = "linear(rms_norm(x, norm_weight), weight, bias) of x [..., K], norm_weight [K], weight [N, K] and bias [N]. The normalised x may be rounded to the type "
+                   "before it meets weight."}),
       Make({.name = "scaled_dot_product_attention",
             .signature = "query: F, key: F, value: F, mask?: M -> output: F, logsumexp: W",
             .attrs = attention,
@@ -326,6 +384,25 @@ std::vector<OpRow> NnRows() {
                 },
             .family = "loss",
             .doc = "The gradient of cross_entropy by its logits, times grad, which has the shape of the loss."}),
+      Make({.name = "linear_cross_entropy",
+            .signature = "input: F, weight: F, target: I -> loss: F, logsumexp: W",
+            .attrs = chunked,
+            .domains = target,
+            .infer = InferLinearCrossEntropy,
+            .cost = LinearLossCost(0, 1),
+            .family = "loss",
+            .doc = "cross_entropy(input weight^T, target) of input [N, D], weight [C, D] and target [N], without the logits ever being there whole: those of some rows "
+                   "are made, folded and forgotten. And the logarithm of each row's sum of exponentials, [N]. It and the logits are in f32, of f64 in f64."}),
+      Make({.name = "linear_cross_entropy_backward",
+            .signature = "grad: F, input: F, weight: F, target: I, logsumexp: W -> grad_input: F, grad_weight: F",
+            .attrs = chunked,
+            .domains = target,
+            .infer = InferLinearCrossEntropyBackward,
+            .cost = LinearLossCost(1, 3),
+            .family = "loss",
+            .doc = "The gradients of linear_cross_entropy's loss by input and weight, times grad, which has the shape of the loss. logsumexp is what it gave: with d = "
+                   "(exp(input weight^T - logsumexp) - onehot(target)) * grad, over the count of targets for a mean, and 0 where a row has no target, grad_input is d weight and "
+                   "grad_weight d^T input. Logits are made anew, for some rows at a time. f16 and bf16 accumulate in f32; their d may be rounded to the type first."}),
   };
 }
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <span>
 
 #include "tests/conformance/harness.h"
@@ -53,6 +54,7 @@ class Builder {
   void Sample();
   void Nn();
   void Linear();
+  void LinearLoss();
   void Long();
   void Attention();
   void KvAppend();
@@ -490,14 +492,57 @@ void Builder::Nn() {
 
 // One row and more, of rank 1 to 4; few and many columns; nothing to sum; sums that are NaN, and large ones.
 void Builder::Linear() {
-  const std::pair<Extents, int64_t> shapes[] = {{{7}, 3}, {{1, 64}, 70}, {{2, 4136}, 5}, {{33, 17}, 40}, {{70, 65}, 90}, {{2, 3, 5, 6}, 9}, {{0, 4}, 3}, {{4, 0}, 3}, {{5, 4}, 0}, {{3, 40, 24}, 130}};
+  const bool norm = row_.name == "rms_norm_linear";
+  std::vector<std::pair<Extents, int64_t>> shapes = {{{7}, 3}, {{1, 64}, 70}, {{2, 4136}, 5}, {{33, 17}, 40}, {{70, 65}, 90}, {{2, 3, 5, 6}, 9}, {{0, 4}, 3}, {{4, 0}, 3}, {{5, 4}, 0}, {{3, 40, 24}, 130}};
+  if (norm) shapes.insert(shapes.end(), {{{8, 72}, 11}, {{3, 2088}, 4}, {{5, 33}, 9}});
   for (const auto& [x, n] : shapes) {
-    for (const char* activation : {"none", "relu", "gelu", "gelu_tanh", "silu"}) {
+    for (const std::string activation : {"none", "relu", "gelu", "gelu_tanh", "silu"}) {
+      if (norm && activation != "silu" && x.size() == 2 && x[0] > 2 && x[0] < 9) continue;  // a kernel for each number of few rows
       for (const bool biased : {false, true}) {
-        Case& c = Add({Of(x), Of({n, x.back()}), biased ? Of({n}) : Tensor()}, {{"activation", std::string(activation)}});
-        c.name += fmt::format(" {}", activation);
+        std::vector<Tensor> operands = {Of(x), Of({n, x.back()}), biased ? Of({n}) : Tensor()};
+        if (norm) operands.insert(operands.begin() + 1, random_() % 3 == 0 ? Tensor() : Of({x.back()}));
+        Case& c = Add(std::move(operands), {{"activation", activation}});
+        c.name += " " + activation;
         for (size_t i = 0; i < c.operands[0].values.size() && n > 5; i += 3) c.operands[0].values[i] *= 8;
         if (n == 40) c.operands[0].values[20] = NAN;
+      }
+    }
+  }
+}
+
+// In one chunk and in several, of which the last is smaller; without rows, or anything to sum.
+void Builder::LinearLoss() {
+  const bool back = row_.name.ends_with("_backward");
+  struct Sizes {
+    int64_t rows, depth, classes, chunk;
+  };
+  for (const std::string reduction : {"mean", "sum", "none"}) {
+    for (const DType index : {DType::kI64, DType::kI32}) {
+      for (const int bad : {0, 2}) {
+        for (const Sizes& z : {Sizes{7, 5, 11, 0}, {7, 8, 11, 3}, {1, 1, 1, 0}, {40, 17, 300, 0}, {40, 64, 301, 16}, {0, 4, 5, 0}, {3, 0, 4, 2}, {130, 24, 50, 65}}) {
+          if (back && z.depth == 0) continue;  // nothing to write, so targets may go unread
+          Tensor target = Indices(index, {z.rows}, z.classes, bad);
+          for (Real& v : target.values) v = bad == 0 ? std::fabs(v + 0.5L) - 0.5L : v;
+          if (z.rows > 2) target.values[z.rows / 2] = -100;
+          std::vector<Tensor> operands = {Of({z.rows, z.depth}), Of({z.classes, z.depth}), std::move(target)};
+          if (back) {
+            // Near what it is, for exponentials beyond it overflow.
+            Tensor log_sum = Of(type_ == DType::kF64 ? DType::kF64 : DType::kF32, {z.rows});
+            for (int64_t row = 0; row < z.rows; ++row) {
+              Real sum = 0;
+              for (int64_t i = 0; i < z.classes; ++i) {
+                const Real* const x = &operands[0].values[static_cast<size_t>(row * z.depth)];
+                const Real* const w = &operands[1].values[static_cast<size_t>(i * z.depth)];
+                sum += std::exp(std::inner_product(x, x + z.depth, w, Real{0}));
+              }
+              Real& v = log_sum.values[static_cast<size_t>(row)];
+              v = Rounded(log_sum.dtype, std::log(sum) + v / 8);
+            }
+            operands.insert(operands.begin(), Of(reduction == "none" ? Extents{z.rows} : Extents{}));
+            operands.push_back(std::move(log_sum));
+          }
+          Add(std::move(operands), {{"reduction", reduction}, {"chunk_size", z.chunk}}).name += fmt::format(" {} by {}", reduction, z.chunk);
+        }
       }
     }
   }
@@ -830,8 +875,10 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.Convolution();
   else if (row.name == "kv_append")
     b.KvAppend();
-  else if (row.name == "linear")
+  else if (row.name == "linear" || row.name == "rms_norm_linear")
     b.Linear();
+  else if (row.name.starts_with("linear_cross_entropy"))
+    b.LinearLoss();
   else if (row.family == "attention")
     b.Attention();
   else if (row.family == "optim")

@@ -36,6 +36,9 @@ void Matmul(const OracleCall& c, Expected* e) {
   }
 }
 
+// What rounding adds to an error: what is rounded may lie across a power of two.
+Real WithRounding(DType type, Real value, Real error) { return error + Ulp(type, std::fabs(value) + error) / 2; }
+
 // What an activation makes of a sum, and the error: no slope is beyond 1.13, and of the activation's own the bound is relative to its argument.
 void Activate(const std::string& activation, DType type, Real sum, Real off, Real* value, Real* error) {
   const Real eps = Eps(ComputingType(type)), root = std::sqrt(2 / M_PIl);
@@ -46,29 +49,51 @@ void Activate(const std::string& activation, DType type, Real sum, Real off, Rea
   if (activation == "silu") v = sum / (1 + std::exp(-sum));
   const bool curved = activation != "none" && activation != "relu";
   *value = v;
-  *error = (curved ? 1.13L * off + 8 * eps * std::fabs(sum) : off) + Ulp(type, v) / 2;
+  const Real own = (activation == "gelu_tanh" && type == DType::kBF16 ? std::ldexp(Real{1}, -12) : 8 * eps) * std::fabs(sum);
+  *error = WithRounding(type, v, curved ? 1.13L * off + own : off);
 }
 
-// Sums of products of rows of x, which are `x_off` from what they say relatively, by rows of weight; with the bias after it, where there is one.
-void LinearOf(const OracleCall& c, const Tensor& x, Real x_off, int weight_at, const std::string& activation, Expected* e) {
+// Sums of products of rows of x, which may be `x_off` from what they say, by rows of weight; with the bias after it, where there is one.
+void LinearOf(const OracleCall& c, const Tensor& x, const std::vector<Real>& x_off, int weight_at, const std::string& activation, Expected* e) {
   const Tensor &weight = c.In(weight_at), &bias = c.In(weight_at + 1);
   const int64_t n = weight.shape[0], k = weight.shape[1];
-  const Real eps = Eps(ComputingType(weight.dtype)), relative = (static_cast<Real>(k) + 2) * eps + x_off;
+  const Real eps = Eps(ComputingType(weight.dtype)), relative = (static_cast<Real>(k) + 2) * eps;
   e->error().resize(e->result().elements());
   for (int64_t i = 0; i < e->result().elements(); ++i) {
-    Real sum = 0, magnitude = 0;
+    Real sum = 0, magnitude = 0, off = 0;
     for (int64_t l = 0; l < k; ++l) {
-      const Real term = x.values[i / n * k + l] * weight.values[i % n * k + l];
-      sum += term;
-      magnitude += std::fabs(term);
+      const int64_t at = i / n * k + l;
+      const Real w = weight.values[i % n * k + l];
+      sum += x.values[at] * w;
+      magnitude += std::fabs(x.values[at] * w);
+      if (!x_off.empty()) off += x_off[at] * std::fabs(w);
     }
-    Real off = relative * magnitude;
+    off += relative * magnitude;
     if (bias.dtype != DType::kInvalid) {
       sum += bias.values[i % n];
       off += eps * (std::fabs(bias.values[i % n]) + magnitude);
     }
     Activate(activation, weight.dtype, sum, off, &e->result().values[i], &e->error()[i]);
   }
+}
+
+// Of what is normalised, each off by (8 + k / 32) eps and perhaps rounded.
+void RmsNormLinear(const OracleCall& c, Expected* e) {
+  const Tensor& weight = c.In(1);
+  Tensor x = c.In(0);
+  const int64_t k = x.shape.back();
+  std::vector<Real> off(x.elements());
+  for (int64_t first = 0; first < x.elements(); first += k) {
+    Real square = 0;
+    for (int64_t l = 0; l < k; ++l) square += x.values[first + l] * x.values[first + l];
+    const Real factor = 1 / std::sqrt(square / static_cast<Real>(k) + static_cast<Real>(c.Float(0)));
+    for (int64_t l = 0; l < k; ++l) {
+      Real& v = x.values[first + l];
+      v *= factor * (weight.dtype == DType::kInvalid ? 1 : weight.values[l]);
+      off[first + l] = WithRounding(x.dtype, v, (8 + static_cast<Real>(k) / 32) * Eps(ComputingType(x.dtype)) * std::fabs(v));
+    }
+  }
+  LinearOf(c, x, off, 2, c.Text(1), e);
 }
 
 void Softmax(const OracleCall& c, Expected* e) {
@@ -202,6 +227,103 @@ void CrossEntropyBackward(const OracleCall& c, Expected* e) {
   }
 }
 
+// Sums of products of a row of input by each of weight, and how far off they may be.
+struct Logits {
+  std::vector<Real> values, off;
+  Real most_off = 0;
+};
+Logits LogitsOf(const Tensor& input, const Tensor& weight, int64_t row) {
+  const int64_t classes = weight.shape[0], depth = weight.shape[1];
+  Logits l{std::vector<Real>(classes), std::vector<Real>(classes)};
+  for (int64_t i = 0; i < classes; ++i) {
+    Real magnitude = 0;
+    for (int64_t d = 0; d < depth; ++d) {
+      const Real term = input.values[row * depth + d] * weight.values[i * depth + d];
+      l.values[i] += term;
+      magnitude += std::fabs(term);
+    }
+    l.off[i] = (static_cast<Real>(depth) + 2) * Eps(ComputingType(input.dtype)) * magnitude;
+    l.most_off = std::fmax(l.most_off, l.off[i]);
+  }
+  return l;
+}
+
+// The target of a row in range, or -1; what is neither in range nor ignored is noted.
+int64_t TargetAt(const OracleCall& c, int operand, int64_t row, int64_t classes, Expected* e) {
+  const int64_t value = static_cast<int64_t>(c.In(operand).values[row]);
+  if (value == c.Int(1)) return -1;
+  if (value >= 0 && value < classes) return value;
+  if (e->bad_operand < 0) e->bad_operand = operand, e->bad_position = row;
+  return -1;
+}
+Real CountOf(const OracleCall& c, int operand) {
+  Real counted = 0;
+  for (const Real v : c.In(operand).values) counted += static_cast<int64_t>(v) != c.Int(1);
+  return counted;
+}
+
+void LinearCrossEntropy(const OracleCall& c, Expected* e) {
+  const Tensor &input = c.In(0), &weight = c.In(1);
+  const int64_t rows = input.shape[0], classes = weight.shape[0];
+  const Real eps = Eps(ComputingType(input.dtype));
+  const bool none = c.Text(0) == "none", mean = c.Text(0) == "mean";
+  Expected::Result &loss = e->results[0], &log_sums = e->results[1];
+  loss.error.resize(loss.tensor.elements());
+  log_sums.error.resize(rows);
+  Real total = 0, error = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    const Logits l = LogitsOf(input, weight, row);
+    const int64_t target = TargetAt(c, 2, row, classes, e);
+    Real most = -INFINITY, largest = 0, sum = 0;
+    for (const Real v : l.values) most = std::fmax(most, v), largest = std::fmax(largest, std::fabs(v));
+    for (const Real v : l.values) sum += std::exp(v - most);
+    const Real log_sum = most + std::log(sum), bound = l.most_off + (2 * largest + 12 + static_cast<Real>(classes) / 32) * eps;
+    log_sums.tensor.values[row] = log_sum;
+    log_sums.error[row] = bound;
+    const Real v = target < 0 ? 0 : log_sum - l.values[target], off = target < 0 ? 0 : bound + l.off[target];
+    total += v;
+    error += off + eps * std::fabs(total);
+    if (none) {
+      loss.tensor.values[row] = v;
+      loss.error[row] = WithRounding(input.dtype, v, off);
+    }
+  }
+  if (none) return;
+  const Real divisor = mean ? CountOf(c, 2) : 1;
+  loss.tensor.values[0] = total / divisor;
+  loss.error[0] = WithRounding(input.dtype, loss.tensor.values[0], (divisor > 0 ? error / divisor : error) + eps * std::fabs(total));
+}
+
+void LinearCrossEntropyBackward(const OracleCall& c, Expected* e) {
+  const Tensor &grad = c.In(0), &input = c.In(1), &weight = c.In(2), &log_sums = c.In(4);
+  const int64_t rows = input.shape[0], classes = weight.shape[0], depth = weight.shape[1];
+  const DType type = input.dtype;
+  const Real eps = Eps(ComputingType(type)), divisor = c.Text(0) == "mean" ? CountOf(c, 3) : 1;
+  Expected::Result &by_input = e->results[0], &by_weight = e->results[1];
+  by_input.error.resize(by_input.tensor.elements());
+  by_weight.error.resize(by_weight.tensor.elements());
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t target = TargetAt(c, 3, row, classes, e);
+    const Logits l = LogitsOf(input, weight, row);
+    const Real scale = grad.values[grad.rank() == 0 ? 0 : row] / divisor;
+    for (int64_t i = 0; i < classes && target >= 0; ++i) {
+      const Real away = l.values[i] - log_sums.values[row], p = std::exp(away), d = (p - (i == target)) * scale;
+      Real off = p * (std::expm1(l.off[i]) + (2 * std::fabs(away) + 2 * std::fabs(l.values[i]) + 14) * eps) * std::fabs(scale) + 4 * eps * std::fabs(d);
+      off += std::ldexp(eps, type == DType::kF64 ? -970 : -103) + (type == ComputingType(type) ? 0 : Ulp(type, d) / 2);
+      for (int64_t j = 0; j < depth; ++j) {
+        const Real w = weight.values[i * depth + j], x = input.values[row * depth + j];
+        by_input.tensor.values[row * depth + j] += d * w;
+        by_input.error[row * depth + j] += (off + (static_cast<Real>(classes) + 2) * eps * std::fabs(d)) * std::fabs(w);
+        by_weight.tensor.values[i * depth + j] += d * x;
+        by_weight.error[i * depth + j] += (off + (2 * static_cast<Real>(rows) + 2) * eps * std::fabs(d)) * std::fabs(x);
+      }
+    }
+  }
+  for (Expected::Result* r : {&by_input, &by_weight}) {
+    for (int64_t i = 0; i < r->tensor.elements(); ++i) r->error[i] = WithRounding(type, r->tensor.values[i], r->error[i]);
+  }
+}
+
 }  // namespace
 
 bool ComputeNn(const OracleCall& c, Expected* e) {
@@ -209,7 +331,9 @@ bool ComputeNn(const OracleCall& c, Expected* e) {
   if (op == "matmul")
     Matmul(c, e);
   else if (op == "linear")
-    LinearOf(c, c.In(0), 0, 1, c.Text(0), e);
+    LinearOf(c, c.In(0), {}, 1, c.Text(0), e);
+  else if (op == "rms_norm_linear")
+    RmsNormLinear(c, e);
   else if (op == "softmax" || op == "log_softmax")
     Softmax(c, e);
   else if (c.row->family == "norm" && !op.ends_with("_backward"))
@@ -218,6 +342,10 @@ bool ComputeNn(const OracleCall& c, Expected* e) {
     CrossEntropy(c, e);
   else if (op == "cross_entropy_backward")
     CrossEntropyBackward(c, e);
+  else if (op == "linear_cross_entropy")
+    LinearCrossEntropy(c, e);
+  else if (op == "linear_cross_entropy_backward")
+    LinearCrossEntropyBackward(c, e);
   else
     return false;
   return true;

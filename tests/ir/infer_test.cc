@@ -19,7 +19,7 @@ constexpr std::string_view kParams =
     "%o4: f32[2, 6, 5, 4], %l4: f32[2, 6, 5], %l8: f64[2, 6, 5], "
     "%ci: f32[2, 4, 7, 9], %cw: f32[6, 4, 3, 3], %cb: f32[6], %cg: f32[6, 2, 3, 3], %ct: f32[4, 6, 3, 3], %c0: f32[6, 4, 0, 3], %cs: f32[?b, 4, ?a, 7], %cz: f32[0, 4, 7, 9], "
     "%cd: f32[?a, ?c, ?b, 3], %co: f32[2, 6, 5, 7], %c6: f32[1, 1, 1, 1, 1, 1], %o3: f32[2, 3, 12], %k8: f32[3, 3, 8], "
-    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1], %k1: f32[2, 3, 1, 8], %p: i32[2], %f4: f32[4], %w0: f32[4, 0]";
+    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1], %k1: f32[2, 3, 1, 8], %p: i32[2], %f4: f32[4], %g4: f64[4], %i4: i64[4], %w0: f32[4, 0]";
 
 // The type of %0, or the error without its position.
 std::string Infer(std::string_view node) {
@@ -264,6 +264,15 @@ TEST(Infer, Networks) {
          {"linear(%x, %x, %v)", "linear: extents of bias and weight differ: [4, 8] x [4, 8] x [8] (8 and 4)"},
          {"linear(%x, %x) {activation = \"tanh\"}", "linear: activation: expected \"none\", \"relu\", \"gelu\", \"gelu_tanh\" or \"silu\""},
          {"linear(%x, %x) {precision = \"fast\"}", "linear: precision: expected \"ieee\" or \"tf32\""},
+         {"rms_norm_linear(%a, %v, %x)", "f32[?a, 4]"},
+         {"rms_norm_linear(%r4, _, %x, %f4) {activation = \"silu\", eps = 0}", "f32[2, 1, 4, 4]"},
+         {"rms_norm_linear(%x, %f4, %x)", "rms_norm_linear: extents of norm_weight and x's last differ: [4, 8] x [4] x [4, 8] (4 and 8)"},
+         {"rms_norm_linear(%x, %x, %x)", "rms_norm_linear: extents of norm_weight and x's last differ: [4, 8] x [4, 8] x [4, 8] (ranks 2 and 1)"},
+         {"rms_norm_linear(%s, _, %x)", "rms_norm_linear: operand x: expected rank 1 or more, got f32[]"},
+         {"rms_norm_linear(%x, _, %y)", "rms_norm_linear: inner dimensions differ: [4, 8] x [8, 3] (8 and 3)"},
+         {"rms_norm_linear(%x, _, %x, %v)", "rms_norm_linear: extents of bias and weight differ: [4, 8] x [4, 8] x [8] (8 and 4)"},
+         {"rms_norm_linear(%x, _, %x) {eps = nan}", "rms_norm_linear: eps: expected 0 or more, got nan"},
+         {"rms_norm_linear(%x, _, %x) {activation = \"exp\"}", "rms_norm_linear: activation: expected \"none\", \"relu\", \"gelu\", \"gelu_tanh\" or \"silu\""},
          {"softmax(%a)", "f32[?a, 8]"},
          {"log_softmax(%x) {dim = 2}", "log_softmax: dim: expected -2 to 1, got 2 for [4, 8]"},
          {"layer_norm(%x)", "f32[4, 8]"},
@@ -301,6 +310,26 @@ TEST(Infer, NormsOfSums) {
     EXPECT_EQ(Constraints(op + "(%a, %x)", "%0, %1"), "?a == 4: shapes of x and residual");
   }
   EXPECT_EQ(InferTwo("add_layer_norm(%h, %h, _, _) {dims = 2}"), "f16[4, 8] f16[4, 8]");
+}
+
+TEST(Infer, LinearLosses) {
+  const Case cases[] = {{"linear_cross_entropy(%a, %x, %i)", "f32[] f32[?a]"},
+                        {"linear_cross_entropy(%h, %h, %i4) {reduction = \"none\", chunk_size = 2}", "f16[4] f32[4]"},
+                        {"linear_cross_entropy(%d2, %d2, %i4)", "f64[] f64[4]"},
+                        {"linear_cross_entropy(%v, %x, %i)", "linear_cross_entropy: operand input: expected rank 2, got f32[8]"},
+                        {"linear_cross_entropy(%x, %v, %i4)", "linear_cross_entropy: operand weight: expected rank 2, got f32[8]"},
+                        {"linear_cross_entropy(%x, %x, %i)", "linear_cross_entropy: rows of input and target differ: [4, 8] x [4, 8] x [3] (4 and 3)"},
+                        {"linear_cross_entropy(%x, %y, %i4)", "linear_cross_entropy: inner dimensions differ: [4, 8] x [8, 3] x [4] (8 and 3)"},
+                        {"linear_cross_entropy(%x, %x, %i4) {chunk_size = -1}", "linear_cross_entropy: chunk_size: expected 0 or more, got -1"},
+                        {"linear_cross_entropy(%x, %x, %i4) {reduction = \"max\"}", "linear_cross_entropy: reduction: expected \"mean\", \"sum\" or \"none\""},
+                        {"linear_cross_entropy_backward(%s, %x, %x, %i4, %f4)", "f32[4, 8] f32[4, 8]"},
+                        {"linear_cross_entropy_backward(%f4, %x, %x, %i4, %f4)",
+                         "linear_cross_entropy_backward: shapes of grad and the loss differ: [4] x [4, 8] x [4, 8] x [4] x ... (ranks 1 and 0)"},
+                        {"linear_cross_entropy_backward(%s, %x, %x, %i4, %v)",
+                         "linear_cross_entropy_backward: logsumexp and rows of input differ: [] x [4, 8] x [4, 8] x [4] x ... (8 and 4)"},
+                        {"linear_cross_entropy_backward(%s, %x, %x, %i4, %g4)", "linear_cross_entropy_backward: operand logsumexp: expected f32, got f64[4]"}};
+  for (const Case& c : cases) EXPECT_EQ(InferTwo(c.node), c.want) << c.node;
+  EXPECT_EQ(Constraints("linear_cross_entropy(%a, %x, %i)", "%0, %1"), "?a == 3: rows of input and target");
 }
 
 TEST(Infer, GradientsOfNorms) {

@@ -96,6 +96,7 @@ class Generator {
     // Logits and targets, which ops of random shapes would seldom meet.
     AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(3), m_.dims.Constant(4)}}, ParamMode::kIn);
     AddParam({.dtype = DType::kI64, .shape = {m_.dims.Constant(3)}}, ParamMode::kIn);
+    AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(3)}}, ParamMode::kIn);  // and what rows of logits sum to
     AddParam({.dtype = DType::kF32, .shape = HeadShape()}, ParamMode::kIn);  // queries, keys and values
     AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(2), m_.dims.Constant(3)}}, ParamMode::kIn);  // and their logsumexp
     AddParam({.dtype = DType::kF32, .shape = KernelShape()}, ParamMode::kIn);  // a convolution's weight, and what it gives of queries
@@ -126,6 +127,22 @@ class Generator {
     return fit.empty() ? kAbsent : Pick(fit);
   }
 
+  // The shape that an operand is to have beside the row's others; null: any.
+  const std::vector<Dim>* ShapeFor(const OpRow& row, const OperandSpec& spec) {
+    static const std::vector<Dim> kNoExtents;  // of what optimisers have beside lists, and of a loss
+    if (!spec.variadic && row.family == "optim") return &kNoExtents;
+    if (row.family == "convolution") {
+      wanted_ = spec.name == "weight" ? KernelShape() : spec.name == "grad" ? ConvolvedShape() : HeadShape();
+      return spec.optional ? nullptr : &wanted_;
+    }
+    const bool of_heads = row.name == "scaled_dot_product_attention_backward", of_loss = row.name == "linear_cross_entropy_backward";
+    if ((!of_heads && !of_loss) || spec.optional) return nullptr;
+    if (of_loss && spec.name == "grad") return &kNoExtents;
+    wanted_ = of_heads ? HeadShape() : std::vector{m_.dims.Constant(3), m_.dims.Constant(4)};
+    if (spec.name == "logsumexp" || spec.name == "target") wanted_.pop_back();
+    return &wanted_;
+  }
+
   std::vector<Dim> HeadShape() { return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(4)}; }
 
   std::vector<Dim> KernelShape() { return {m_.dims.Constant(3), m_.dims.Constant(3), m_.dims.Constant(4)}; }
@@ -135,19 +152,12 @@ class Generator {
     // Lists of one node are of one length, and their values at one place of one shape: rules that ask for it are met.
     const uint32_t places = 1 + static_cast<uint32_t>(Below(3));
     std::vector<ValueId> first;
-    static const std::vector<Dim> kNoExtents;  // of what optimisers have beside lists
-    const std::vector<Dim> head = HeadShape(), of_rows(head.begin(), head.end() - 1), kernel = KernelShape(), convolved = ConvolvedShape();
-    const bool of_heads = row.name == "scaled_dot_product_attention_backward";
     std::vector<std::pair<std::string, DType>> bound;
     for (const OperandSpec& spec : row.operands) {
       const uint32_t count = spec.variadic ? places : 1;
       for (uint32_t i = 0; i < count; ++i) {
         const auto it = std::find_if(bound.begin(), bound.end(), [&](const auto& b) { return b.first == spec.type; });
-        const std::vector<Dim>* const like = spec.variadic && first.size() == places    ? &types_[first[i]].shape
-                                             : !spec.variadic && row.family == "optim" ? &kNoExtents
-                                             : row.family == "convolution" && !spec.optional ? spec.name == "weight" ? &kernel : spec.name == "grad" ? &convolved : &head
-                                             : of_heads && !spec.optional              ? spec.name == "logsumexp" ? &of_rows : &head
-                                                                                        : nullptr;
+        const std::vector<Dim>* const like = spec.variadic && first.size() == places ? &types_[first[i]].shape : ShapeFor(row, spec);
         ValueId v =
             spec.optional && Chance(40) ? kAbsent : RandomOperand(row, spec, it == bound.end() ? DType::kInvalid : it->second, like);
         if (v == kAbsent && !spec.optional) return false;
@@ -298,6 +308,7 @@ class Generator {
   const RandomOptions& o_;
   std::vector<const OpRow*> rows_;
   std::vector<Dim> symbols_;
+  std::vector<Dim> wanted_;  // the shape that ShapeFor gave last
   Module m_;
   Function f_;
   std::vector<TensorType> types_;  // by ValueId

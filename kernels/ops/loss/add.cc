@@ -7,6 +7,8 @@ namespace opwire::ops {
 void AddLoss(VariantTable& table, const Isa& isa) {
   AddLossReference(table);
   AddLossFast(table, isa);
+  AddLinearLossReference(table);
+  AddLinearLoss(table, isa);
 }
 
 }  // namespace opwire::ops

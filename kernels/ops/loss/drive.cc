@@ -10,11 +10,11 @@ namespace opwire::ops {
 namespace {
 
 // An element of a floating type as f64, and back.
-double ReadFloat(const opw_tensor& t, int64_t i) {
-  return VisitType(TypeOf(t), [&](auto tag) { return static_cast<double>(Load<typename decltype(tag)::Type>(t.data, i)); });
+double ReadFloat(DType type, const void* base, int64_t i) {
+  return VisitType(type, [&](auto tag) { return static_cast<double>(Load<typename decltype(tag)::Type>(base, i)); });
 }
-void WriteFloat(const opw_tensor& t, int64_t i, double v) {
-  VisitType(TypeOf(t), [&](auto tag) { Store<typename decltype(tag)::Type>(t.data, i, v); });
+void WriteFloat(DType type, void* base, int64_t i, double v) {
+  VisitType(type, [&](auto tag) { Store<typename decltype(tag)::Type>(base, i, v); });
 }
 
 const char* Supports(const opw_call* c) { return AllDense(c, 2) ? nullptr : "needs dense tensors"; }
@@ -26,52 +26,24 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   return OPW_OK;
 }
 
+LogitRows AllRows(const SoftmaxRows& loops, const opw_tensor& logits, int target) {
+  return {loops, TypeOf(logits), logits.data, 0, logits.shape[0], logits.shape[1], target};
+}
+
 template <const SoftmaxRows& (*kRows)()>
 int Run(const opw_call* c) {
-  const opw_tensor& logits = Operand(c, 0);
-  const opw_tensor& loss = c->results[0];
-  const int64_t rows = logits.shape[0], classes = logits.shape[1];
-  const Reduction reduction = ReductionOf(c);
-  const LogSumExpRow log_sum_exp = kRows().log_sum_exp[logits.dtype];
   double* const losses = static_cast<double*>(c->workspace);
-  ParallelFor(c, rows, RowsPerRange(classes), [&](int64_t begin, int64_t end) {
-    int64_t counted = 0;
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t target = CheckedTarget(c, 1, r, classes, &counted);
-      losses[r] = target < 0 ? 0 : log_sum_exp(At(logits, r * classes), classes) - ReadFloat(logits, r * classes + target);
-      if (reduction == Reduction::kNone) WriteFloat(loss, r, losses[r]);
-    }
-  });
-  if (reduction == Reduction::kNone) return OPW_OK;
-  double total = 0;
-  for (int64_t r = 0; r < rows; ++r) total += losses[r];
-  WriteFloat(loss, 0, reduction == Reduction::kMean ? total / static_cast<double>(CountTargets(c, 1, rows)) : total);
+  const LogitRows rows = AllRows(kRows(), Operand(c, 0), 1);
+  LossesOf(c, rows, losses, nullptr);
+  StoreLosses(c, losses, rows.rows, 1);
   return OPW_OK;
 }
 
 template <const SoftmaxRows& (*kRows)()>
 int RunBackward(const opw_call* c) {
-  const opw_tensor& grad = Operand(c, 0);
-  const opw_tensor& logits = Operand(c, 1);
-  const opw_tensor& result = c->results[0];
-  const int64_t rows = logits.shape[0], classes = logits.shape[1];
-  const double count = ReductionOf(c) == Reduction::kMean ? static_cast<double>(CountTargets(c, 2, rows)) : 1.0;
-  const LogSumExpRow log_sum_exp = kRows().log_sum_exp[logits.dtype];
-  const ExpRow exp = kRows().exp[logits.dtype];
-  ParallelFor(c, rows, RowsPerRange(classes), [&](int64_t begin, int64_t end) {
-    int64_t counted = 0;
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t target = CheckedTarget(c, 2, r, classes, &counted), first = r * classes;
-      if (target < 0) {
-        std::memset(At(result, first), 0, classes * DTypeBytes(TypeOf(result)));
-        continue;
-      }
-      const double scale = ReadFloat(grad, grad.rank == 0 ? 0 : r) / count, log_sum = log_sum_exp(At(logits, first), classes);
-      const double at_target = (std::exp(ReadFloat(logits, first + target) - log_sum) - 1) * scale;
-      exp(At(result, first), At(logits, first), classes, log_sum, scale);
-      WriteFloat(result, first + target, at_target);
-    }
-  });
+  const LogitRows rows = AllRows(kRows(), Operand(c, 1), 2);
+  const double count = ReductionOf(c) == Reduction::kMean ? static_cast<double>(CountTargets(c, 2, rows.rows)) : 1.0;
+  GradientsOf(c, rows, count, nullptr, c->results[0].data);
   return OPW_OK;
 }
 
@@ -84,6 +56,59 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
 }
 
 }  // namespace
+
+void LossesOf(const opw_call* c, const LogitRows& l, double* losses, const opw_tensor* log_sums) {
+  const LogSumExpRow log_sum_exp = l.loops.log_sum_exp[static_cast<int>(l.type)];
+  const int64_t row_bytes = l.classes * DTypeBytes(l.type);
+  ParallelFor(c, l.rows, RowsPerRange(l.classes), [&](int64_t begin, int64_t end) {
+    int64_t counted = 0;
+    for (int64_t r = begin; r < end; ++r) {
+      const char* const row = static_cast<const char*>(l.logits) + r * row_bytes;
+      const int64_t target = CheckedTarget(c, l.target, l.first + r, l.classes, &counted);
+      losses[l.first + r] = 0;
+      if (target < 0 && log_sums == nullptr) continue;
+      const double log_sum = log_sum_exp(row, l.classes);
+      if (log_sums != nullptr) WriteFloat(l.type, log_sums->data, l.first + r, log_sum);
+      if (target >= 0) losses[l.first + r] = log_sum - ReadFloat(l.type, row, target);
+    }
+  });
+}
+
+void StoreLosses(const opw_call* c, const double* losses, int64_t rows, int target) {
+  const opw_tensor& loss = c->results[0];
+  const Reduction reduction = ReductionOf(c);
+  if (reduction == Reduction::kNone) {
+    for (int64_t r = 0; r < rows; ++r) WriteFloat(TypeOf(loss), loss.data, r, losses[r]);
+    return;
+  }
+  double total = 0;
+  for (int64_t r = 0; r < rows; ++r) total += losses[r];
+  WriteFloat(TypeOf(loss), loss.data, 0, reduction == Reduction::kMean ? total / static_cast<double>(CountTargets(c, target, rows)) : total);
+}
+
+void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_tensor* log_sums, void* to) {
+  const opw_tensor& grad = Operand(c, 0);
+  const LogSumExpRow log_sum_exp = l.loops.log_sum_exp[static_cast<int>(l.type)];
+  const ExpRow exp = l.loops.exp[static_cast<int>(l.type)];
+  const int64_t row_bytes = l.classes * DTypeBytes(l.type);
+  ParallelFor(c, l.rows, RowsPerRange(l.classes), [&](int64_t begin, int64_t end) {
+    int64_t counted = 0;
+    for (int64_t r = begin; r < end; ++r) {
+      const char* const row = static_cast<const char*>(l.logits) + r * row_bytes;
+      char* const into = static_cast<char*>(to) + r * row_bytes;
+      const int64_t target = CheckedTarget(c, l.target, l.first + r, l.classes, &counted);
+      if (target < 0) {
+        std::memset(into, 0, static_cast<size_t>(row_bytes));
+        continue;
+      }
+      const double scale = ReadFloat(TypeOf(grad), grad.data, grad.rank == 0 ? 0 : l.first + r) / count;
+      const double log_sum = log_sums != nullptr ? ReadFloat(l.type, log_sums->data, l.first + r) : log_sum_exp(row, l.classes);
+      const double at_target = (std::exp(ReadFloat(l.type, row, target) - log_sum) - 1) * scale;
+      exp(into, row, l.classes, log_sum, scale);
+      WriteFloat(l.type, into, target, at_target);
+    }
+  });
+}
 
 void AddLossFast(VariantTable& table, const Isa& isa) {
   Add<SoftmaxRowsAvx512>(table, isa, "avx512", 2);

@@ -1,10 +1,10 @@
 // cross_entropy and its gradient on GPUs: which form a call takes.
+#include "kernels/ops/loss/gpu.h"
+
 #include <fmt/format.h>
 
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/gpu/rows.h"
-#include "kernels/ops/loss/gpu_params.h"
-#include "kernels/ops/loss/target.h"
 
 namespace opwire::gpu {
 namespace {
@@ -22,72 +22,28 @@ int LanesFor(int64_t classes, int64_t bytes_each) {
 }
 int64_t TotalBlocks(int64_t rows) { return std::min<int64_t>(BlocksFor(rows, kThreads, 4), 256); }
 
-Status PlanLoss(const Call& call, Plan& plan) {
-  const opw_tensor& logits = call.operand(0);
-  const Reduction reduction = ops::ReductionOf(call.c);
-  const bool total = reduction != Reduction::kNone;
-  const std::string_view type = CodeName(ops::TypeOf(logits)), index = CodeName(ops::TypeOf(call.operand(1)));
-  opw::loss::RowsParams p{};
-  p.rows = logits.shape[0];
-  p.classes = logits.shape[1];
-  p.ignore = call.attr(1).value.i;
-  p.operand = 1;
-  if (p.rows > 0) {
-    const int lanes = LanesFor(p.classes, DTypeBytes(ops::TypeOf(logits)));
-    const std::string body = fmt::format("loss::Losses<{}, {}, {}, {}>", type, index, total, lanes);
-    OPWIRE_ASSIGN_OR_RETURN(const Function losses, call.code.Get({kFile, body, std::string(kParams), kThreads}));
-    const int64_t blocks = lanes == 0 ? p.rows : BlocksFor(p.rows, kThreads / lanes);
-    const Grid grid{.blocks = std::min<int64_t>(blocks, INT32_MAX), .threads = kThreads};
-    const Field to = total ? Field{&p.totals, Workspace(plan.TakeWorkspace(p.rows * kTotalBytes))} : Field{&p.out, Result(0)};
-    plan.Launch(losses, grid, p, {{&p.logits, Operand(0)}, {&p.target, Operand(1)}, to, {&p.reporter, Reports()}});
-  }
-  if (!total) return absl::OkStatus();
-  opw::loss::TotalsParams t{};
-  t.mean = reduction == Reduction::kMean;
-  t.count = p.rows;
-  int64_t at = 0;
-  if (const int64_t blocks = TotalBlocks(p.rows); blocks > 1) {
-    at = plan.TakeWorkspace(blocks * kTotalBytes);
-    OPWIRE_ASSIGN_OR_RETURN(const Function fold, call.code.Get({kFile, "loss::FoldTotals<i64>", std::string(kTotalsParams), kThreads}));
-    plan.Launch(fold, {.blocks = blocks, .threads = kThreads}, t, {{&t.totals, Workspace(0)}, {&t.out, Workspace(at)}});
-    t.count = blocks;
-  }
-  OPWIRE_ASSIGN_OR_RETURN(const Function finish, call.code.Get({kFile, fmt::format("loss::FinishTotals<{}>", type), std::string(kTotalsParams), kThreads}));
-  plan.Launch(finish, {.threads = kThreads}, t, {{&t.totals, Workspace(at)}, {&t.out, Result(0)}});
-  return absl::OkStatus();
+LogitRows AllRows(const Call& call, int logits) {
+  const opw_tensor& t = call.operand(logits);
+  return {.type = ops::TypeOf(t), .logits = Operand(call.c->starts[logits]), .rows = t.shape[0], .classes = t.shape[1], .pitch = t.shape[1], .target = logits + 1};
 }
 
-// Counts the targets that are not ignored, into one Total in the workspace.
-Status PlanCount(const Call& call, Plan& plan, int64_t rows, std::string_view index, int64_t* at) {
-  opw::loss::TotalsParams t{};
-  t.ignore = call.attr(1).value.i;
-  t.count = rows;
-  const int64_t blocks = TotalBlocks(rows);
-  OPWIRE_ASSIGN_OR_RETURN(const Function fold, call.code.Get({kFile, fmt::format("loss::FoldTotals<{}>", index), std::string(kTotalsParams), kThreads}));
-  *at = plan.TakeWorkspace(blocks * kTotalBytes);
-  plan.Launch(fold, {.blocks = blocks, .threads = kThreads}, t, {{&t.target, Operand(2)}, {&t.out, Workspace(*at)}});
-  if (blocks == 1) return absl::OkStatus();
-  t.count = blocks;
-  const int64_t parts = *at;
-  *at = plan.TakeWorkspace(kTotalBytes);
-  plan.Launch(fold, {.threads = kThreads}, t, {{&t.totals, Workspace(parts)}, {&t.out, Workspace(*at)}});
-  return absl::OkStatus();
+Status PlanLoss(const Call& call, Plan& plan) {
+  const LogitRows all = AllRows(call, 0);
+  const int64_t totals = TakeTotals(all.rows, plan);
+  OPWIRE_RETURN_IF_ERROR(PlanLosses(call, all, totals, std::nullopt, plan));
+  return PlanTotal(call, all.rows, totals, plan);
 }
 
 Status PlanGradient(const Call& call, Plan& plan) {
-  const opw_tensor& logits = call.operand(1);
-  const std::string_view type = CodeName(ops::TypeOf(logits)), index = CodeName(ops::TypeOf(call.operand(2)));
-  const int64_t bytes_each = DTypeBytes(ops::TypeOf(logits));
-  opw::loss::RowsParams p{};
-  p.rows = logits.shape[0];
-  p.classes = logits.shape[1];
-  p.ignore = call.attr(1).value.i;
-  p.operand = 2;
+  const LogitRows all = AllRows(call, 1);
+  const std::string_view type = CodeName(all.type), index = CodeName(ops::TypeOf(call.operand(2)));
+  const int64_t bytes_each = DTypeBytes(all.type);
+  opw::loss::RowsParams p = ParamsOf(call, all);
   p.each_grad = call.operand(0).rank != 0;
   std::vector<Field> fields = {{&p.grad, Operand(0)}, {&p.logits, Operand(1)}, {&p.target, Operand(2)}, {&p.out, Result(0)}, {&p.reporter, Reports()}};
   if (ops::ReductionOf(call.c) == Reduction::kMean) {
     int64_t at = 0;
-    OPWIRE_RETURN_IF_ERROR(PlanCount(call, plan, p.rows, index, &at));
+    OPWIRE_RETURN_IF_ERROR(PlanCount(call, plan, p.rows, 2, &at));
     fields.push_back({&p.totals, Workspace(at)});
   }
   const OnChipForm form = OnChipFormOf(p.classes, bytes_each);
@@ -106,10 +62,69 @@ Status PlanGradient(const Call& call, Plan& plan) {
 
 }  // namespace
 
+Source TargetsOf(const Call& call, const LogitRows& l) { return Operand(call.c->starts[l.target], l.first * DTypeBytes(ops::TypeOf(call.operand(l.target)))); }
+
+int64_t TakeTotals(int64_t rows, Plan& plan) { return plan.TakeWorkspace(rows * kTotalBytes); }
+
+Status PlanLosses(const Call& call, const LogitRows& l, int64_t totals, std::optional<Source> log_sums, Plan& plan) {
+  if (l.rows == 0) return absl::OkStatus();
+  const bool total = ops::ReductionOf(call.c) != Reduction::kNone;
+  const DType result = ops::TypeOf(call.result());
+  const int lanes = LanesFor(l.classes, DTypeBytes(l.type));
+  const std::string body =
+      fmt::format("loss::Losses<{}, {}, {}, {}, {}>", CodeName(l.type), CodeName(result), CodeName(ops::TypeOf(call.operand(l.target))), total, lanes);
+  const int resident = l.type == DType::kF64 ? 2 : 0;  // 128 registers: without a bound compilers spill to have fewer
+  OPWIRE_ASSIGN_OR_RETURN(const Function losses, call.code.Get({kFile, body, std::string(kParams), kThreads, resident}));
+  const opw::loss::RowsParams p = ParamsOf(call, l);
+  const int64_t blocks = lanes == 0 ? p.rows : BlocksFor(p.rows, kThreads / lanes);
+  const Field to = total ? Field{&p.totals, Workspace(totals + l.first * kTotalBytes)} : Field{&p.out, Result(0, l.first * DTypeBytes(result))};
+  std::vector<Field> fields = {{&p.logits, l.logits}, {&p.target, TargetsOf(call, l)}, to, {&p.reporter, Reports()}};
+  if (log_sums) fields.push_back({&p.log_sums, *log_sums});
+  plan.LaunchBytes(losses, {.blocks = std::min<int64_t>(blocks, INT32_MAX), .threads = kThreads}, &p, sizeof p, fields);
+  return absl::OkStatus();
+}
+
+Status PlanTotal(const Call& call, int64_t rows, int64_t totals, Plan& plan) {
+  const Reduction reduction = ops::ReductionOf(call.c);
+  if (reduction == Reduction::kNone) return absl::OkStatus();
+  opw::loss::TotalsParams t{};
+  t.mean = reduction == Reduction::kMean;
+  t.count = rows;
+  int64_t at = totals;
+  if (const int64_t blocks = TotalBlocks(rows); blocks > 1) {
+    at = plan.TakeWorkspace(blocks * kTotalBytes);
+    OPWIRE_ASSIGN_OR_RETURN(const Function fold, call.code.Get({kFile, "loss::FoldTotals<i64>", std::string(kTotalsParams), kThreads}));
+    plan.Launch(fold, {.blocks = blocks, .threads = kThreads}, t, {{&t.totals, Workspace(totals)}, {&t.out, Workspace(at)}});
+    t.count = blocks;
+  }
+  const std::string body = fmt::format("loss::FinishTotals<{}>", CodeName(ops::TypeOf(call.result())));
+  OPWIRE_ASSIGN_OR_RETURN(const Function finish, call.code.Get({kFile, body, std::string(kTotalsParams), kThreads}));
+  plan.Launch(finish, {.threads = kThreads}, t, {{&t.totals, Workspace(at)}, {&t.out, Result(0)}});
+  return absl::OkStatus();
+}
+
+Status PlanCount(const Call& call, Plan& plan, int64_t rows, int target, int64_t* at) {
+  opw::loss::TotalsParams t{};
+  t.ignore = call.attr(1).value.i;
+  t.count = rows;
+  const int64_t blocks = TotalBlocks(rows);
+  const std::string body = fmt::format("loss::FoldTotals<{}>", CodeName(ops::TypeOf(call.operand(target))));
+  OPWIRE_ASSIGN_OR_RETURN(const Function fold, call.code.Get({kFile, body, std::string(kTotalsParams), kThreads}));
+  *at = plan.TakeWorkspace(blocks * kTotalBytes);
+  plan.Launch(fold, {.blocks = blocks, .threads = kThreads}, t, {{&t.target, Operand(call.c->starts[target])}, {&t.out, Workspace(*at)}});
+  if (blocks == 1) return absl::OkStatus();
+  t.count = blocks;
+  const int64_t parts = *at;
+  *at = plan.TakeWorkspace(kTotalBytes);
+  plan.Launch(fold, {.threads = kThreads}, t, {{&t.totals, Workspace(parts)}, {&t.out, Workspace(*at)}});
+  return absl::OkStatus();
+}
+
 void AddLossGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   const uint32_t flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS;
   AddGpu(table, code, "cross_entropy", {.flags = flags, .plan = PlanLoss});
   AddGpu(table, code, "cross_entropy_backward", {.flags = flags, .plan = PlanGradient});
+  AddLinearLossGpu(table, code);
 }
 
 }  // namespace opwire::gpu

@@ -21,26 +21,27 @@ OPW_DEVICE Target TargetOf(const RowsParams& p, i64 row, bool there) {
     t.counts = value != p.ignore;
     if (t.counts) {
       if (static_cast<u64>(value) < static_cast<u64>(p.classes)) t.at = value;
-      else ReportOutOfRange(p.reporter, p.operand, row);
+      else ReportOutOfRange(p.reporter, p.operand, p.first + row);
     }
   }
   t.at = GroupReduce<kLanes>(t.at, Max(), i64(-1));  // the others hold -1
   return t;
 }
 
-// Losses of rows: stored as elements, or with kTotal as totals of one.
-template <typename T, typename I, bool kTotal, int kLanes>
+// Losses of rows: stored as elements of R, or with kTotal as totals of one.
+template <typename T, typename R, typename I, bool kTotal, int kLanes>
 OPW_DEVICE void Losses(const RowsParams& p) {
   using C = ComputeOf<T>;
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
     const Target target = TargetOf<I, kLanes>(p, row, there);
-    const T* const x = static_cast<const T*>(p.logits) + row * p.classes;
-    // A row without a target is not read; the lanes of a warp go on together.
-    const C log_sum = LogSumExp(OnlineOf<T, kLanes>(x, target.at < 0 ? 0 : p.classes));
+    const T* const x = static_cast<const T*>(p.logits) + row * p.pitch;
+    // A row without a target is read for its sum only; the lanes of a warp go on together.
+    const C log_sum = LogSumExp(OnlineOf<T, kLanes>(x, target.at < 0 && p.log_sums == nullptr ? 0 : p.classes));
     if (!there || GroupRank<kLanes>() != 0) return;
+    if (p.log_sums != nullptr) static_cast<C*>(p.log_sums)[row] = log_sum;
     const C loss = target.at < 0 ? C(0) : log_sum - Load(x[target.at]);
     if constexpr (kTotal) p.totals[row] = {static_cast<double>(loss), target.counts};
-    else static_cast<T*>(p.out)[row] = Store<T>(loss);
+    else static_cast<R*>(p.out)[row] = Store<R>(loss);
   });
 }
 
@@ -66,17 +67,43 @@ OPW_DEVICE void Gradients(const RowsParams& p) {
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
     const Target target = TargetOf<I, kLanes>(p, row, there);
     OnChip<T, kLanes, kVectors> x;
-    x.Load(static_cast<const T*>(p.logits) + row * p.classes, there ? static_cast<int>(p.classes) : 0);
-    x.Store(static_cast<T*>(p.out) + row * p.classes, Gradient<T>{LogSumExp(OnlineOf<kLanes>(x)), ScaleOf<T>(p, row), target.at});
+    x.Load(static_cast<const T*>(p.logits) + row * p.pitch, there ? static_cast<int>(p.classes) : 0);
+    x.Store(static_cast<T*>(p.out) + row * p.pitch, Gradient<T>{LogSumExp(OnlineOf<kLanes>(x)), ScaleOf<T>(p, row), target.at});
   });
 }
 template <typename T, typename I>
 OPW_DEVICE void StreamedGradients(const RowsParams& p) {
   ForRows<0>(p.rows, [&](i64 row, bool there) {
     const Target target = TargetOf<I, 0>(p, row, there);
-    const T* const x = static_cast<const T*>(p.logits) + row * p.classes;
+    const T* const x = static_cast<const T*>(p.logits) + row * p.pitch;
     const Gradient<T> gradient{LogSumExp(OnlineOf<T, 0>(x, target.at < 0 ? 0 : p.classes)), ScaleOf<T>(p, row), target.at};
-    MapSpan<0, true>(x, static_cast<T*>(p.out) + row * p.classes, p.classes, gradient);
+    MapSpan<0, true>(x, static_cast<T*>(p.out) + row * p.pitch, p.classes, gradient);
+  });
+}
+
+// Of logits in what T computes in, with each row's logarithm of its sum, as elements of T; where both are one type they may be in one place. Rows are
+// aligned to vectors of both.
+template <typename T, typename I>
+OPW_DEVICE void RoundedGradients(const RowsParams& p) {
+  using C = ComputeOf<T>;
+  constexpr int kWidth = kPerVector<T>, kLoads = kWidth / kPerVector<C>;
+  ForRows<0>(p.rows, [&](i64 row, bool there) {
+    const Target target = TargetOf<I, 0>(p, row, there);
+    const C* const x = static_cast<const C*>(p.logits) + row * p.pitch;
+    T* const y = static_cast<T*>(p.out) + row * p.pitch;
+    const Gradient<T> gradient{static_cast<const C*>(p.log_sums)[row], ScaleOf<T>(p, row), target.at};
+    const i64 whole = p.classes / kWidth * kWidth;
+    for (i64 at = static_cast<i64>(threadIdx.x) * kWidth; at < whole; at += static_cast<i64>(blockDim.x) * kWidth) {
+      C out[kWidth];
+#pragma unroll
+      for (int l = 0; l < kLoads; ++l) {
+        const Wide<C> v = LoadAligned(x + at + l * kPerVector<C>);
+#pragma unroll
+        for (int k = 0; k < kPerVector<C>; ++k) out[l * kPerVector<C> + k] = gradient(v.Get(k), at + l * kPerVector<C> + k);
+      }
+      StoreWide(y + at, RoundAll<T>(out), true);
+    }
+    for (i64 at = whole + threadIdx.x; at < p.classes; at += blockDim.x) y[at] = Store<T>(gradient(x[at], at));
   });
 }
 

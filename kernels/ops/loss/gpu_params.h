@@ -13,12 +13,14 @@ struct Total {
 };
 
 struct RowsParams {
-  const void* logits;  // [rows, classes], dense
+  const void* logits;  // [rows, classes], rows `pitch` apart
   const void* target;  // [rows], i32 or i64
   const void* grad;    // of the backward kernel: one, or with each_grad [rows]
   void* out;           // losses, or the gradient
   Total* totals;       // of each row where losses are added up; of all rows where a gradient is divided by their number; else null
-  long long rows, classes, ignore;
+  void* log_sums;      // of each row: written with the losses where not null, read by RoundedGradients
+  long long rows, classes, pitch, ignore;
+  long long first;     // the call's row that is the first here, for reports
   int operand;         // of the targets, for reports
   int each_grad;       // 0: one for all rows
   Reporter reporter;

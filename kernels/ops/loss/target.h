@@ -1,4 +1,4 @@
-// Targets of a loss and how it is folded. Not for files built for an instruction set.
+// Targets of a loss, how it is folded, and how many rows' logits are there at a time. Not for files built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_LOSS_TARGET_H_
 #define OPWIRE_KERNELS_OPS_LOSS_TARGET_H_
 
@@ -33,6 +33,17 @@ inline int64_t CountTargets(const opw_call* c, int operand, int64_t rows) {
   int64_t count = 0;
   for (int64_t row = 0; row < rows; ++row) count += LoadIndex(target, row * target.strides[0]) != c->attrs[1].value.i;
   return count;
+}
+
+// Of linear_cross_entropy and its gradient, whose logits take `row_bytes` a row.
+inline int64_t RowsAtATime(const opw_call* c, int64_t rows, int64_t row_bytes) {
+  constexpr int64_t kMostBytes = int64_t{256} << 20, kWhole = 128;
+  int64_t at_a_time = c->attrs[2].value.i;
+  if (at_a_time == 0) {
+    at_a_time = std::max<int64_t>(1, kMostBytes / std::max<int64_t>(1, row_bytes));
+    if (at_a_time > kWhole) at_a_time -= at_a_time % kWhole;
+  }
+  return std::clamp<int64_t>(at_a_time, 1, std::max<int64_t>(1, rows));
 }
 
 }  // namespace opwire::ops

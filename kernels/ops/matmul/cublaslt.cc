@@ -9,7 +9,6 @@
 
 #include "kernels/jit/vendor_library.h"
 #include "kernels/ops/matmul/gpu.h"
-#include "kernels/ops/matmul/gpu_params.h"
 
 namespace opwire::gpu {
 namespace {
@@ -36,7 +35,7 @@ struct Algorithm {
 enum : int { kInvalidValue = 7, kNotSupported = 15 };
 enum : int { kOpN = 0, kOpT = 1 };
 enum : int { kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8 };
-enum : uint32_t { kNothing = 1, kRelu = 2, kBias = 4, kGeluTanh = 32 };  // epilogues
+enum : uint32_t { kNothing = 1, kBias = 4, kGeluTanh = 32 };  // epilogues
 enum : int { kBatchCount = 5, kBatchStride = 6 };
 enum : int { kMaxWorkspace = 1, kMinAlignmentA = 5 };
 enum : int { kR32F = 0, kR64F = 1, kR16F = 2, kR16BF = 14 };
@@ -215,12 +214,13 @@ StatusOr<std::shared_ptr<Objects>> ObjectsFor(const Call& call, const Product& p
   return o;
 }
 
-// What the library is to do with the sums, or nothing of it where it does not do it all. Its exact gelu and silu are not there; f64 it leaves as it is.
+// What the library is to do with the sums; none: it is better left to a kernel of ours. Its gelu is that of tanh, by an approximation that is good enough
+// for bf16; its relu makes 0 of NaN; f64 it leaves as it is.
 std::optional<uint32_t> EpilogueOf(const Product& p) {
-  const bool gelu = p.activation == ops::Activation::kGeluTanh, relu = p.activation == ops::Activation::kRelu;
+  const bool gelu = p.activation == ops::Activation::kGeluTanh && p.type == DType::kBF16;
   if (!p.bias && p.activation == ops::Activation::kNone) return kNothing;
-  if (p.type == DType::kF64 || (p.bias && p.bias_n != 1) || (p.activation != ops::Activation::kNone && !gelu && !relu)) return std::nullopt;
-  return (p.bias ? kBias : 0u) | (gelu ? kGeluTanh : relu ? kRelu : 0u);
+  if (p.type == DType::kF64 || (p.bias && p.bias_n != 1) || (p.activation != ops::Activation::kNone && !gelu)) return std::nullopt;
+  return (p.bias ? kBias : 0u) | (gelu ? kGeluTanh : 0u);
 }
 
 // The product as the library does it.
@@ -264,20 +264,6 @@ void Multiply(const Call& call, const Product& p, const std::shared_ptr<Objects>
   });
 }
 
-// A kernel that does with the sums what the library does not.
-Status FinishSums(const Call& call, const Product& p, const Source& sums, Plan& plan) {
-  opw::matmul::FinishParams f{};
-  f.n = p.shapes.n;
-  f.elements = p.shapes.m * p.shapes.n * p.shapes.Batches();
-  f.bias_n = p.bias_n;
-  const std::string body = fmt::format("matmul::Finish<{}, {}, {}>", CodeName(p.type), CodeName(p.result), static_cast<int>(p.activation));
-  OPWIRE_ASSIGN_OR_RETURN(const Function function, call.code.Get({"kernels/ops/matmul/gpu.cuh", body, "matmul::FinishParams", 256}));
-  std::vector<Field> fields = {{&f.x, sums}, {&f.y, p.z}};
-  if (p.bias) fields.push_back({&f.bias, *p.bias});
-  plan.LaunchBytes(function, {.blocks = std::min<int64_t>(BlocksFor(f.elements, 256, 4), INT32_MAX)}, &f, sizeof f, fields);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 const char* WithoutCublasLt(bool open) {
@@ -305,16 +291,21 @@ Status PlanCublasLt(const Call& call, const Product& p, Plan& plan) {
       return absl::OkStatus();
     }
   }
-  Product sums = p;
-  sums.bias.reset();
+  Product sums = p, rest = p;
   sums.activation = ops::Activation::kNone;
+  if (p.activation == ops::Activation::kRelu && EpilogueOf(sums)) {  // it rounds nothing, so sums may be rounded before it
+    rest.bias.reset();
+    OPWIRE_RETURN_IF_ERROR(PlanCublasLt(call, sums, plan));
+    return PlanFinish(call, rest, sums, plan);
+  }
+  sums.bias.reset();
   if (p.type == DType::kF16 || p.type == DType::kBF16) {
     sums.result = DType::kF32;
     sums.z = Workspace(plan.TakeWorkspace(p.shapes.m * p.shapes.n * p.shapes.Batches() * 4));
   }
   OPWIRE_ASSIGN_OR_RETURN(const std::shared_ptr<Objects> objects, ObjectsFor(call, sums, kNothing));
   Multiply(call, sums, objects, plan);
-  return FinishSums(call, p, sums.z, plan);
+  return PlanFinish(call, rest, sums, plan);
 }
 
 }  // namespace opwire::gpu

@@ -5,6 +5,7 @@
 
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/matmul/gpu_params.h"
+#include "kernels/ops/norm/gpu.h"
 
 namespace opwire::gpu {
 namespace {
@@ -19,6 +20,7 @@ opw::matmul::Params ParamsOf(const Product& product) {
   p.x_m = s.x_m, p.x_k = s.x_k, p.y_k = s.y_k, p.y_n = s.y_n, p.z_m = s.z_m, p.z_n = s.z_n;
   p.bias_n = product.bias_n;
   p.adds = product.adds;
+  if (product.norm) p.eps = product.norm->eps;
   p.batches = s.Batches();
   const auto list = [&](const int64_t* strides) { return std::vector<int64_t>(strides, strides + s.batch_rank); };
   p.batch = AxesOf<3, 16>(Merge(list(s.batch), {list(s.x_batch), list(s.y_batch), list(s.z_batch)}));
@@ -30,22 +32,51 @@ Status Launch(const Call& call, const Product& product, const std::string& body,
   const opw::matmul::Params p = ParamsOf(product);
   std::vector<Field> fields = {{&p.x, product.x}, {&p.y, product.y}, {&p.z, product.z}};
   if (product.bias) fields.push_back({&p.bias, *product.bias});
+  if (product.norm && product.norm->weight) fields.push_back({&p.norm_weight, *product.norm->weight});
   plan.LaunchBytes(f, {.blocks = BlocksFor(p.n, columns), .threads = 256, .blocks_y = blocks_y, .blocks_z = std::min<int64_t>(p.batches, kMostBlocks)}, &p, sizeof p, fields);
   return absl::OkStatus();
 }
 
-// So few rows are bound by reading y, whatever the unit that multiplies.
-constexpr int64_t kMostRows = 2;
+// So few rows are bound by reading y, whatever the unit that multiplies; where they are normalised too, these.
+constexpr int64_t kMostRows = 2, kMostNormalised = 8;
 // Columns that leave most of a device idle, each read by 32 threads alone, may be no longer than this.
 constexpr int64_t kFewColumns = 256, kLongestOfFew = 16384;
 
-Product LinearOf(const opw_call* c) {
-  const opw_tensor &x = ops::Operand(c, 0), &weight = ops::Operand(c, 1), &bias = ops::Operand(c, 2), &y = c->results[0];
-  Product p{.shapes = ops::MatmulShapes(x, false, weight, true, y), .type = ops::TypeOf(x), .result = ops::TypeOf(y), .x = Operand(c->starts[0]), .y = Operand(c->starts[1]), .z = Result(0)};
-  if (!ops::Absent(bias)) p.bias = Operand(c->starts[2]), p.bias_n = bias.strides[0];
-  p.activation = ops::ActivationOf(c->attrs[0]);
-  p.tf32 = p.type == DType::kF32 && ops::Text(c->attrs[1]) == "tf32";
+// Of x [..., K], weight [N, K] and bias [N], which are operands 0, `weight_at` and the one after; attributes from `attrs` on are activation and precision.
+Product LinearWith(const opw_call* c, int weight_at, int attrs) {
+  const opw_tensor &x = ops::Operand(c, 0), &weight = ops::Operand(c, weight_at), &bias = ops::Operand(c, weight_at + 1), &y = c->results[0];
+  Product p{.shapes = ops::MatmulShapes(x, false, weight, true, y),
+            .type = ops::TypeOf(x),
+            .result = ops::TypeOf(y),
+            .x = Operand(c->starts[0]),
+            .y = Operand(c->starts[weight_at]),
+            .z = Result(0)};
+  if (!ops::Absent(bias)) p.bias = Operand(c->starts[weight_at + 1]), p.bias_n = bias.strides[0];
+  p.activation = ops::ActivationOf(c->attrs[attrs]);
+  p.tf32 = p.type == DType::kF32 && ops::Text(c->attrs[attrs + 1]) == "tf32";
   return p;
+}
+Product LinearOf(const opw_call* c) { return LinearWith(c, 1, 0); }
+
+Product RmsNormLinearOf(const opw_call* c) {
+  Product p = LinearWith(c, 2, 1);
+  p.norm = {.weight = std::nullopt, .eps = c->attrs[0].value.f};
+  if (!ops::Absent(ops::Operand(c, 1))) p.norm->weight = Operand(c->starts[1]);
+  return p;
+}
+// The norm into the workspace, and a product of that.
+template <Status (*kMultiply)(const Call&, const Product&, Plan&)>
+Status PlanNormFirst(const Call& call, Plan& plan) {
+  Product p = RmsNormLinearOf(call.c);
+  const opw_tensor& x = call.operand(0);
+  if (p.shapes.k > 0) {
+    const Source normal = Workspace(plan.TakeWorkspace(x.elements * DTypeBytes(p.type)));
+    const NormRows rows{.type = p.type, .rows = x.elements / p.shapes.k, .extent = p.shapes.k, .eps = p.norm->eps, .layer = false, .x = p.x, .y = normal, .weight = p.norm->weight};
+    OPWIRE_RETURN_IF_ERROR(PlanNormRows(call, rows, plan));
+    p.x = normal;
+  }
+  p.norm.reset();
+  return kMultiply(call, p, plan);
 }
 
 // Each kind of product as each kind of variant.
@@ -94,13 +125,42 @@ const char* SupportsVectors(const ops::MatmulShapes& s, int64_t most) {
 }
 
 Status PlanVectors(const Call& call, const Product& p, Plan& plan) {
-  const std::string body = fmt::format("matmul::Vectors<{}, {}, {}>", CodeName(p.type), p.shapes.m, static_cast<int>(p.activation));
+  const std::string body = fmt::format("matmul::Vectors<{}, {}, {}, {}>", CodeName(p.type), p.shapes.m, static_cast<int>(p.activation), p.norm.has_value());
   return Launch(call, p, body, 0, 8, 1, plan);
+}
+
+Status PlanFinish(const Call& call, const Product& p, const Product& sums, Plan& plan) {
+  opw::matmul::FinishParams f{};
+  f.n = p.shapes.n;
+  f.elements = p.shapes.m * p.shapes.n * p.shapes.Batches();
+  f.bias_n = p.bias_n;
+  const std::string body = fmt::format("matmul::Finish<{}, {}, {}, {}>", CodeName(p.type), CodeName(sums.result), CodeName(p.result), static_cast<int>(p.activation));
+  OPWIRE_ASSIGN_OR_RETURN(const Function function, call.code.Get({kFile, body, "matmul::FinishParams", 256}));
+  std::vector<Field> fields = {{&f.x, sums.z}, {&f.y, p.z}};
+  if (p.bias) fields.push_back({&f.bias, *p.bias});
+  plan.LaunchBytes(function, {.blocks = std::min<int64_t>(BlocksFor(f.elements, 256, 4), INT32_MAX)}, &f, sizeof f, fields);
+  return absl::OkStatus();
 }
 
 void AddMatmulGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   Add<MatmulOf>(table, code, "matmul");
   Add<LinearOf>(table, code, "linear");
+  constexpr std::string_view kNormFirst = "rms_norm_linear";
+  const uint32_t flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS;
+  AddGpu(table, code, kNormFirst, {.name = "portable", .tier = Tier::kReference, .flags = flags, .plan = PlanNormFirst<PlanTiles>});
+  AddGpu(table, code, kNormFirst,
+         {.name = "vector",
+          .priority = 1,
+          .flags = flags,
+          .supports = [](const opw_call* c) { return SupportsVectors(RmsNormLinearOf(c).shapes, kMostNormalised); },
+          .plan = [](const Call& call, Plan& plan) { return PlanVectors(call, RmsNormLinearOf(call.c), plan); }});
+  if (code->device().driver().vendor() != Vendor::kCuda) return;
+  AddGpu(table, code, kNormFirst,
+         {.name = "cublaslt",
+          .flags = flags,
+          .supports = [](const opw_call* c) { return SupportsCublasLt(RmsNormLinearOf(c)); },
+          .plan = PlanNormFirst<PlanCublasLt>,
+          .without = WithoutCublasLt});
 }
 
 }  // namespace opwire::gpu

@@ -67,8 +67,9 @@ OPW_DEVICE void Tiles(const Params& p) {
 }
 
 // kM rows of x by y, whose columns are contiguous, as x's rows are: 32 threads a column, so that y is read once, in order, and x from shared memory. T is
-// a float. blockIdx.x: 8 columns; z: batches, in a loop. 256 threads.
-template <typename T, int kM, int kActivation>
+// a float. With kNorm x is rms_norm(x, norm_weight), rounded, of which each block works out its own. blockIdx.x: 8 columns; z: batches, in a loop. 256
+// threads.
+template <typename T, int kM, int kActivation, bool kNorm>
 OPW_DEVICE void Vectors(const Params& p) {
   using S = ComputeOf<T>;
   constexpr int kWidth = kPerVector<T>, kLanes = 32, kBatch = 8, kHeld = 2048 / kM;  // vectors of a row of x: 32 KiB of all
@@ -83,6 +84,30 @@ OPW_DEVICE void Vectors(const Params& p) {
     const T* const y = static_cast<const T*>(p.y) + at[1] + j * p.y_n;
     S sum[kM] = {};
     // Of x and of the block's columns, each row begins at 16 bytes.
+    const T* const norm_weight = static_cast<const T*>(p.norm_weight);
+    S factor[kM];  // of x's rows
+    const auto find_factors = [&] {
+#pragma unroll 1
+      for (int i = 0; i < kM; ++i) {
+        S square = 0;
+        ForSpan<0, 2, false>(
+            x + i * p.x_m, p.k, [&](i64 l) { square = Fma(Load(x[i * p.x_m + l]), Load(x[i * p.x_m + l]), square); },
+            [&](const Wide<T>* v, int count, i64, i64) {
+#pragma unroll
+              for (int u = 0; u < count; ++u) {
+#pragma unroll
+                for (int e = 0; e < kWidth; ++e) square = Fma(Load(v[u].Get(e)), Load(v[u].Get(e)), square);
+              }
+            });
+        const S all = BlockReduce(square, Sum(), S(0));
+#pragma unroll
+        for (int row = 0; row < kM; ++row) {
+          if (row == i) factor[row] = 1 / Sqrt(all / static_cast<S>(p.k) + static_cast<S>(p.eps));
+        }
+      }
+    };
+    // What x's element `l` is worth in a row of this factor.
+    const auto normal = [&](T v, S scale, i64 l) { return Load(v) * scale * (norm_weight == nullptr ? S(1) : Load(norm_weight[l])); };
     const bool aligned = Phase(x) == 0 && Phase(static_cast<const T*>(p.y) + at[1]) == 0 && (kM == 1 || p.x_m % kWidth == 0) && (p.n == 1 || p.y_n % kWidth == 0);
     const i64 vectors = aligned ? p.k / kWidth : 0;
     for (i64 begin = 0; begin < vectors; begin += kHeld) {
@@ -96,10 +121,22 @@ OPW_DEVICE void Vectors(const Params& p) {
         }
       };
       fetch(0);
+      if constexpr (kNorm) {
+        if (begin == 0) find_factors();
+      }
       __syncthreads();  // the rows held before are used
 #pragma unroll
       for (int i = 0; i < kM; ++i) {
-        for (int v = thread; v < count; v += kThreads) held[i][v] = LoadAligned(x + i * p.x_m + (begin + v) * kWidth);
+        for (int v = thread; v < count; v += kThreads) {
+          const i64 first = (begin + v) * kWidth;
+          held[i][v] = LoadAligned(x + i * p.x_m + first);
+          if constexpr (kNorm) {
+            S out[kWidth];
+#pragma unroll
+            for (int e = 0; e < kWidth; ++e) out[e] = normal(held[i][v].Get(e), factor[i], first + e);
+            held[i][v] = RoundAll<T>(out);
+          }
+        }
       }
       __syncthreads();
 #pragma unroll 1
@@ -121,9 +158,16 @@ OPW_DEVICE void Vectors(const Params& p) {
         WarpBarrier();  // compilers put the loads off no further, so all are on their way at once
       }
     }
+    if constexpr (kNorm) {
+      if (vectors == 0) find_factors();
+    }
     for (i64 l = vectors * kWidth + lane; l < p.k; l += kLanes) {
 #pragma unroll
-      for (int i = 0; i < kM; ++i) sum[i] = Fma(Load(x[i * p.x_m + l]), Load(y[l]), sum[i]);
+      for (int i = 0; i < kM; ++i) {
+        T of_x = x[i * p.x_m + l];
+        if constexpr (kNorm) of_x = Store<T>(normal(of_x, factor[i], l));
+        sum[i] = Fma(Load(of_x), Load(y[l]), sum[i]);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kM; ++i) {
@@ -133,11 +177,11 @@ OPW_DEVICE void Vectors(const Params& p) {
   }
 }
 
-// What a library left of sums of type S, in R; x may be y.
-template <typename T, typename R, int kActivation>
+// What a library left of sums, as elements of S, in R; x may be y where both are one type. The bias is of T.
+template <typename T, typename S, typename R, int kActivation>
 OPW_DEVICE void Finish(const FinishParams& p) {
   for (i64 i = Index(); i < p.elements; i += Stride()) {
-    static_cast<R*>(p.y)[i] = Store<R>(Finished<T, kActivation>(p.bias, p.bias_n, i % p.n, static_cast<const ComputeOf<T>*>(p.x)[i]));
+    static_cast<R*>(p.y)[i] = Store<R>(Finished<T, kActivation>(p.bias, p.bias_n, i % p.n, Load(static_cast<const S*>(p.x)[i])));
   }
 }
 

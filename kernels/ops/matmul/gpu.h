@@ -15,10 +15,15 @@ struct Product {
   ops::MatmulShapes shapes;
   DType type;    // of x, y and bias
   DType result;  // of z: `type`, or what it computes in
-  Source x, y, z;
+  Source x{}, y{}, z{};
   std::optional<Source> bias = std::nullopt;  // one for each column of z
   int64_t bias_n = 1;                         // elements apart
   ops::Activation activation = ops::Activation::kNone;
+  struct Norm {
+    std::optional<Source> weight;  // one for each term
+    double eps;
+  };
+  std::optional<Norm> norm = std::nullopt;  // x is normalised first, as rms_norm does. Of PlanVectors only
   bool tf32 = false;
   bool adds = false;  // x y is added to what z holds. REQUIRES: no bias or activation
 };
@@ -32,6 +37,8 @@ Status PlanVectors(const Call& call, const Product& p, Plan& plan);
 // Floats, by cuBLASLt.
 const char* SupportsCublasLt(const Product& p);
 Status PlanCublasLt(const Call& call, const Product& p, Plan& plan);
+// p's bias, activation and rounding, of what `sums` left dense in its z, which may be p's.
+Status PlanFinish(const Call& call, const Product& p, const Product& sums, Plan& plan);
 // Why cuBLASLt cannot be opened, as GpuKernel::without.
 const char* WithoutCublasLt(bool open);
 

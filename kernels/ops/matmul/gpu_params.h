@@ -11,7 +11,9 @@ struct Params {
   const void* x;
   const void* y;
   void* z;
-  const void* bias;  // of each column, or null
+  const void* bias;         // of each column, or null
+  const void* norm_weight;  // of Vectors that normalise x: of each term, or null
+  double eps;               // of the same
   long long m, n, k;
   long long x_m, x_k, y_k, y_n, z_m, z_n, bias_n;
   long long batches;

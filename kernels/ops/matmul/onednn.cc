@@ -1,10 +1,12 @@
-// matmul and linear by oneDNN: f32, bf16 where the processor multiplies it, and the other 16-bit floats through f32 copies.
+// matmul, linear and rms_norm_linear by oneDNN: f32, bf16 where the processor multiplies it, and the other 16-bit floats through f32 copies.
 #include <optional>
 
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/matmul/matmul.h"
 #include "kernels/ops/matmul/onednn_product.h"
+#include "kernels/ops/norm/fast.h"
+#include "kernels/ops/rows.h"
 
 namespace opwire::ops {
 namespace {
@@ -12,20 +14,24 @@ namespace {
 struct State {
   std::unique_ptr<OneDnnProduct> product;  // null: nothing to sum
   uint8_t type;                            // that is multiplied: the tensors' own, or OPW_F32 of copies
+  int64_t normal_bytes = 0;                // of the normalised x, in the workspace first
   int64_t x_bytes = 0, y_bytes = 0, bias_bytes = 0, z_bytes = 0;  // of the copies, in the workspace behind each other
 };
 
 struct Matmul {
-  static constexpr bool kLinear = false;
+  static constexpr int kWeight = 1;
+  static constexpr bool kLinear = false, kNorm = false;
   static MatmulShapes ShapesOf(const opw_call* c) { return MatmulShapes(c); }
   static const opw_tensor* BiasOf(const opw_call*) { return nullptr; }
   static Activation ActivationFor(const opw_call*) { return Activation::kNone; }
 };
+template <bool kNormFirst>
 struct Linear {
-  static constexpr bool kLinear = true;
-  static MatmulShapes ShapesOf(const opw_call* c) { return MatmulShapes(Operand(c, 0), false, Operand(c, 1), true, c->results[0]); }
-  static const opw_tensor* BiasOf(const opw_call* c) { return Absent(Operand(c, 2)) ? nullptr : &Operand(c, 2); }
-  static Activation ActivationFor(const opw_call* c) { return ActivationOf(c->attrs[0]); }
+  static constexpr int kWeight = kNormFirst ? 2 : 1;
+  static constexpr bool kLinear = true, kNorm = kNormFirst;
+  static MatmulShapes ShapesOf(const opw_call* c) { return MatmulShapes(Operand(c, 0), false, Operand(c, kWeight), true, c->results[0]); }
+  static const opw_tensor* BiasOf(const opw_call* c) { return Absent(Operand(c, kWeight + 1)) ? nullptr : &Operand(c, kWeight + 1); }
+  static Activation ActivationFor(const opw_call* c) { return ActivationOf(c->attrs[kNormFirst ? 1 : 0]); }
 };
 
 template <typename Op>
@@ -36,21 +42,24 @@ const char* Supports(const opw_call* c) {
   const opw_tensor* const bias = Op::BiasOf(c);
   if (bias != nullptr && bias->contiguous == 0) return "needs a contiguous bias";
   if (Op::kLinear && s.k == 0) return "nothing to sum";
+  if (Op::kNorm && (Operand(c, 0).contiguous == 0 || (!Absent(Operand(c, 1)) && Operand(c, 1).contiguous == 0))) return "needs dense rows";
+  if (Op::kNorm && WidestCasts() == nullptr) return "norms need avx2";
   if (Op::ActivationFor(c) == Activation::kRelu && WidestCasts() == nullptr) return "relu needs avx2";
   if (OneDnnIsNative(Operand(c, 0).dtype)) return nullptr;
   if (WidestCasts() == nullptr) return "16-bit floats need avx2 and f16c";
-  return Operand(c, 0).contiguous && Operand(c, 1).contiguous ? nullptr : "goes through f32 copies here, which need contiguous operands";
+  return Operand(c, 0).contiguous && Operand(c, Op::kWeight).contiguous ? nullptr : "goes through f32 copies here, which need contiguous operands";
 }
 
 template <typename Op>
 int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
-  const opw_tensor &x = Operand(c, 0), &y = Operand(c, 1), &z = c->results[0];
+  const opw_tensor &x = Operand(c, 0), &y = Operand(c, Op::kWeight), &z = c->results[0];
   const opw_tensor* const bias = Op::BiasOf(c);
   const MatmulShapes shapes = Op::ShapesOf(c);
   auto s = std::make_unique<State>();
   *workspace_bytes = 0;
   if (z.elements > 0 && shapes.k > 0) {
     s->type = x.dtype;
+    if (Op::kNorm) s->normal_bytes = Aligned64(BytesOf(x));
     if (!OneDnnIsNative(x.dtype)) {
       s->type = OPW_F32;
       s->x_bytes = Aligned64(x.elements * 4);
@@ -60,7 +69,7 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
     }
     s->product = OneDnnProduct::Make({shapes, s->type, s->type, bias != nullptr, Op::ActivationFor(c)}, ThreadsOf(c));
     if (s->product == nullptr) return OPW_FAILED;
-    *workspace_bytes = s->x_bytes + s->y_bytes + s->bias_bytes + s->z_bytes + s->product->scratch_bytes();
+    *workspace_bytes = s->normal_bytes + s->x_bytes + s->y_bytes + s->bias_bytes + s->z_bytes + s->product->scratch_bytes();
   }
   *state = s.release();
   return OPW_OK;
@@ -68,10 +77,20 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
 
 void Release(void* state) { delete static_cast<State*>(state); }
 
+// rms_norm(x, operand 1) into `to`.
+void Normalise(const opw_call* c, char* to) {
+  const opw_tensor &x = Operand(c, 0), &weight = Operand(c, 1);
+  const NormRow row = (Isa::Detect().avx512 ? NormRowsAvx512() : NormRowsAvx2()).rms[x.dtype];
+  const int64_t extent = x.shape[x.rank - 1], bytes = DTypeBytes(TypeOf(x));
+  ParallelFor(c, x.elements / extent, RowsPerRange(extent), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) row(to + r * extent * bytes, At(x, r * extent), Absent(weight) ? nullptr : weight.data, nullptr, extent, c->attrs[0].value.f);
+  });
+}
+
 template <typename Op>
 int Run(const opw_call* c) {
   State* const s = static_cast<State*>(c->state);
-  const opw_tensor &x = Operand(c, 0), &y = Operand(c, 1), &z = c->results[0];
+  const opw_tensor &x = Operand(c, 0), &y = Operand(c, Op::kWeight), &z = c->results[0];
   const opw_tensor* const bias = Op::BiasOf(c);
   if (s->product == nullptr) {  // nothing to sum
     std::memset(z.data, 0, BytesOf(z));
@@ -80,16 +99,21 @@ int Run(const opw_call* c) {
   const void *from_x = x.data, *from_y = y.data, *from_bias = bias != nullptr ? bias->data : nullptr;
   void* to_z = z.data;
   char* at = static_cast<char*>(c->workspace);
+  if (Op::kNorm) {
+    Normalise(c, at);
+    from_x = at;
+    at += s->normal_bytes;
+  }
   if (s->type != x.dtype) {
-    const auto copy = [&](const opw_tensor& t, int64_t bytes) {
+    const auto copy = [&](const opw_tensor& t, const void* from, int64_t bytes) {
       char* const to = at;
-      CastAll(c, to, OPW_F32, t.data, t.dtype, t.elements);
+      CastAll(c, to, OPW_F32, from, t.dtype, t.elements);
       at += bytes;
       return to;
     };
-    from_x = copy(x, s->x_bytes);
-    from_y = copy(y, s->y_bytes);
-    if (bias != nullptr) from_bias = copy(*bias, s->bias_bytes);
+    from_x = copy(x, from_x, s->x_bytes);
+    from_y = copy(y, from_y, s->y_bytes);
+    if (bias != nullptr) from_bias = copy(*bias, from_bias, s->bias_bytes);
     to_z = at;
     at += s->z_bytes;
   }
@@ -104,7 +128,9 @@ int Run(const opw_call* c) {
 void AddMatmulOneDnn(VariantTable& table, const Isa& isa) {
   const DTypeSet types = {DType::kF32, DType::kF16, DType::kBF16};
   AddProduction(table, isa, "matmul", "onednn", "", 0, types, {OPW_ABI_VERSION, 0, Supports<Matmul>, Prepare<Matmul>, Release, Run<Matmul>});
-  AddProduction(table, isa, "linear", "onednn", "", 0, types, {OPW_ABI_VERSION, 0, Supports<Linear>, Prepare<Linear>, Release, Run<Linear>});
+  AddProduction(table, isa, "linear", "onednn", "", 0, types, {OPW_ABI_VERSION, 0, Supports<Linear<false>>, Prepare<Linear<false>>, Release, Run<Linear<false>>});
+  AddProduction(table, isa, "rms_norm_linear", "onednn", "", 0, types,
+                {OPW_ABI_VERSION, 0, Supports<Linear<true>>, Prepare<Linear<true>>, Release, Run<Linear<true>>});
 }
 
 }  // namespace opwire::ops

@@ -1,4 +1,6 @@
 // layer_norm and rms_norm, of x or of x + residual, on GPUs: which form a call takes.
+#include "kernels/ops/norm/gpu.h"
+
 #include <fmt/format.h>
 
 #include "kernels/ops/gpu/families.h"
@@ -9,27 +11,38 @@
 namespace opwire::gpu {
 namespace {
 
-constexpr std::string_view kFile = "kernels/ops/norm/gpu.cuh", kParams = "norm::RowsParams";
-
 template <bool kLayer, bool kResidual>
 Status PlanRows(const Call& call, Plan& plan) {
   const opw_tensor& x = call.operand(0);
   constexpr int kWeight = kResidual ? 2 : 1, kBias = kWeight + 1;
-  const bool weighted = !ops::Absent(call.operand(kWeight)), biased = kLayer && !ops::Absent(call.operand(kBias));
-  const int64_t bytes_each = DTypeBytes(ops::TypeOf(x));
-  const std::string_view type = CodeName(ops::TypeOf(x));
-  const std::string which = fmt::format("{}, {}, {}, {}, {}", type, kLayer, weighted, biased, kResidual);
+  const int64_t extent = ops::ElementsFrom(x, x.rank - static_cast<int>(call.attr(0).value.i));
+  NormRows n{.type = ops::TypeOf(x), .rows = x.elements / extent, .extent = extent, .eps = call.attr(1).value.f, .layer = kLayer, .x = Operand(0), .y = Result(0)};
+  if (!ops::Absent(call.operand(kWeight))) n.weight = Operand(call.c->starts[kWeight]);
+  if (kLayer && !ops::Absent(call.operand(kBias))) n.bias = Operand(call.c->starts[kBias]);
+  if (kResidual) n.residual = Operand(1), n.sum = Result(1);
+  return PlanNormRows(call, n, plan);
+}
+
+}  // namespace
+
+Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan) {
+  constexpr std::string_view kFile = "kernels/ops/norm/gpu.cuh", kParams = "norm::RowsParams";
+  const int64_t bytes_each = DTypeBytes(n.type);
+  const std::string_view type = CodeName(n.type);
+  const bool residual = n.residual.has_value();
+  const std::string which = fmt::format("{}, {}, {}, {}, {}", type, n.layer, n.weight.has_value(), n.bias.has_value(), residual);
   opw::norm::RowsParams p{};
-  p.eps = call.attr(1).value.f;
-  p.extent = ops::ElementsFrom(x, x.rank - static_cast<int>(call.attr(0).value.i));
-  p.rows = x.elements / p.extent;
+  p.eps = n.eps;
+  p.extent = n.extent;
+  p.rows = n.rows;
+  int64_t partials = 0;
   const auto launch = [&](const std::string& body, int bound, int resident, const Grid& grid, int cluster = 1) -> Status {
     OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, std::string(kParams), bound, resident, cluster}));
-    std::vector<Field> fields = {{&p.x, Operand(0)}, {&p.y, Result(0)}};
-    if (weighted) fields.push_back({&p.weight, Operand(call.c->starts[kWeight])});
-    if (biased) fields.push_back({&p.bias, Operand(call.c->starts[kBias])});
-    if (kResidual) fields.insert(fields.end(), {{&p.residual, Operand(1)}, {&p.sum, Result(1)}});
-    if (p.chunks > 1) fields.push_back({&p.partials, Workspace()});
+    std::vector<Field> fields = {{&p.x, n.x}, {&p.y, n.y}};
+    if (n.weight) fields.push_back({&p.weight, *n.weight});
+    if (n.bias) fields.push_back({&p.bias, *n.bias});
+    if (residual) fields.insert(fields.end(), {{&p.residual, *n.residual}, {&p.sum, *n.sum}});
+    if (p.chunks > 1) fields.push_back({&p.partials, Workspace(partials)});
     plan.LaunchBytes(f, grid, &p, sizeof p, fields);
     return absl::OkStatus();
   };
@@ -47,13 +60,11 @@ Status PlanRows(const Call& call, Plan& plan) {
   }
   p.chunks = form.chunks;
   p.chunk = form.chunk;
-  plan.TakeWorkspace(p.rows * p.chunks * 3 * std::max<int64_t>(4, bytes_each));
+  partials = plan.TakeWorkspace(p.rows * p.chunks * 3 * std::max<int64_t>(4, bytes_each));
   const Grid grid{.blocks = p.rows, .threads = form.threads, .blocks_y = p.chunks};
-  OPWIRE_RETURN_IF_ERROR(launch(fmt::format("norm::FoldChunks<{}, {}, {}>", type, kLayer, kResidual), kStreamedThreads, 1, grid));
+  OPWIRE_RETURN_IF_ERROR(launch(fmt::format("norm::FoldChunks<{}, {}, {}>", type, n.layer, residual), kStreamedThreads, 1, grid));
   return launch(fmt::format("norm::WriteChunks<{}>", which), kStreamedThreads, 1, grid);
 }
-
-}  // namespace
 
 void AddNormGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   const uint32_t flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS | OPW_INPLACE;

@@ -106,16 +106,21 @@ void MatMul(const Call& call) {
 }
 
 // In f32, so that bias and activation are of sums that are not rounded.
-void Linear(const Call& call) {
-  const at::Tensor x = Wide(call.In(0)), bias = Wide(call.In(2));
-  at::Tensor y = at::matmul(x, Wide(call.In(1)).t());
+at::Tensor LinearOf(const Call& call, const at::Tensor& x, int weight, int activation) {
+  const at::Tensor bias = Wide(call.In(weight + 1));
+  at::Tensor y = at::matmul(x, Wide(call.In(weight)).t());
   if (bias.defined()) y = y.add(bias);
-  const std::string_view activation = call.Text(0);
-  if (activation == "relu") y = y.relu();
-  else if (activation == "gelu") y = at::gelu(y);
-  else if (activation == "gelu_tanh") y = at::gelu(y, "tanh");
-  else if (activation == "silu") y = at::silu(y);
-  call.Out().copy_(y);
+  const std::string_view name = call.Text(activation);
+  return name == "relu" ? y.relu() : name == "gelu" ? at::gelu(y) : name == "gelu_tanh" ? at::gelu(y, "tanh") : name == "silu" ? at::silu(y) : y;
+}
+
+void Linear(const Call& call) { call.Out().copy_(LinearOf(call, Wide(call.In(0)), 1, 0)); }
+
+void RmsNormLinear(const Call& call) {
+  const at::Tensor x = Wide(call.In(0)), scale = Wide(call.In(1));
+  at::Tensor normal = x.mul(x.square().mean({-1}, /*keepdim=*/true).add(call.Float(0)).rsqrt());
+  if (scale.defined()) normal = normal.mul(scale);
+  call.Out().copy_(LinearOf(call, normal, 2, 1));
 }
 
 // ---- convolution, of f32 at least
@@ -217,8 +222,7 @@ struct Loss {
   at::Tensor divisor;  // 0-d: what the reduction divides by
 };
 
-Loss LossOf(const Call& call, int logits, int target) {
-  const at::Tensor x = Wide(call.In(logits));
+Loss LossOf(const Call& call, const at::Tensor& x, int target) {
   const at::Tensor read = call.In(target).to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
   const at::Tensor ignored = read.eq(call.Int(1));
   const at::Tensor bad = read.lt(0).logical_or(read.ge(x.size(1))).logical_and(ignored.logical_not());
@@ -229,20 +233,43 @@ Loss LossOf(const Call& call, int logits, int target) {
   return out;
 }
 
+// What each row's loss becomes.
+at::Tensor Reduced(const Call& call, const Loss& loss) {
+  const at::Tensor each = loss.logs.gather(1, loss.target).squeeze(1).neg().masked_fill(loss.counts.eq(0), 0);
+  return call.Text(0) == "none" ? each : each.sum().div(loss.divisor);
+}
+// The gradient of the loss by its logits, from exponentials of `logs`.
+at::Tensor ByLogits(const Call& call, const Loss& loss, const at::Tensor& logs) {
+  const at::Tensor grad = Wide(call.In(0)).div(loss.divisor).expand({loss.counts.size(0)}).unsqueeze(1);
+  at::Tensor d = logs.exp();
+  if (d.numel() > 0) d.scatter_add_(1, loss.target, at::full_like(loss.target, -1, d.options()));
+  return d.mul(grad).masked_fill(loss.counts.eq(0).unsqueeze(1), 0);
+}
+
 void CrossEntropy(const Call& call) {
   const at::Tensor y = call.Out();
-  const Loss loss = LossOf(call, 0, 1);
-  const at::Tensor each = loss.logs.gather(1, loss.target).squeeze(1).neg().masked_fill(loss.counts.eq(0), 0);
-  y.copy_(call.Text(0) == "none" ? each : each.sum().div(loss.divisor));
+  y.copy_(Reduced(call, LossOf(call, Wide(call.In(0)), 1)));
 }
 
 void CrossEntropyBackward(const Call& call) {
   const at::Tensor y = call.Out();
-  const Loss loss = LossOf(call, 1, 2);
-  const at::Tensor grad = Wide(call.In(0)).div(loss.divisor).expand({loss.counts.size(0)}).unsqueeze(1);
-  at::Tensor d = loss.logs.exp();
-  if (d.numel() > 0) d.scatter_add_(1, loss.target, at::full_like(loss.target, -1, d.options()));
-  y.copy_(d.mul(grad).masked_fill(loss.counts.eq(0).unsqueeze(1), 0));
+  const Loss loss = LossOf(call, Wide(call.In(1)), 2);
+  y.copy_(ByLogits(call, loss, loss.logs));
+}
+
+void LinearCrossEntropy(const Call& call) {
+  const at::Tensor y = call.Out(0), log_sums = call.Out(1);
+  const at::Tensor logits = at::matmul(Wide(call.In(0)), Wide(call.In(1)).t());
+  y.copy_(Reduced(call, LossOf(call, logits, 2)));
+  log_sums.copy_(at::logsumexp(logits, {1}));
+}
+
+void LinearCrossEntropyBackward(const Call& call) {
+  const at::Tensor by_input = call.Out(0), by_weight = call.Out(1), input = Wide(call.In(1)), weight = Wide(call.In(2));
+  const at::Tensor logits = at::matmul(input, weight.t());
+  const at::Tensor d = ByLogits(call, LossOf(call, logits, 3), logits.sub(call.In(4).unsqueeze(1)));
+  by_input.copy_(at::matmul(d, weight));
+  by_weight.copy_(at::matmul(d.t(), input));
 }
 
 }  // namespace
@@ -262,9 +289,12 @@ const Row kNnRows[] = {
     {"convolution", Convolution},
     {"convolution_backward", ConvolutionBackward},
     {"linear", Linear},
+    {"rms_norm_linear", RmsNormLinear},
     {"scaled_dot_product_attention", Attention},
     {"cross_entropy", CrossEntropy},
     {"cross_entropy_backward", CrossEntropyBackward},
+    {"linear_cross_entropy", LinearCrossEntropy},
+    {"linear_cross_entropy_backward", LinearCrossEntropyBackward},
     {nullptr, nullptr}};
 
 }  // namespace opwire::torch_module

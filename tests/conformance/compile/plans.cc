@@ -34,6 +34,11 @@ class LargeCases {
         Add({Of(shape)}, {{"dim", dim}});
         if (row_.name == "topk") cases_.back().attrs.push_back({"k", cases_.back().dims->Constant(k)});
       }
+    } else if (row_.name.starts_with("linear_cross_entropy")) {
+      const DType wide = type_ == DType::kF64 ? DType::kF64 : DType::kF32;
+      std::vector<Tensor> operands = {Of({8192, 4096}), Of({128256, 4096}), {DType::kI64, {8192}, {}}};
+      if (row_.name.ends_with("_backward")) operands.insert(operands.begin(), Of({})), operands.push_back({wide, {8192}, {}});
+      Add(std::move(operands), {});
     } else if (row_.family == "loss") {
       for (const Extents& shape : kRows) Loss(shape);
     } else if (row_.name == "matmul") {
@@ -53,9 +58,13 @@ class LargeCases {
           else Add({input, input, weight}, attrs);
         }
       }
-    } else if (row_.name == "linear") {
+    } else if (row_.name == "linear" || row_.name == "rms_norm_linear") {
       for (const char* activation : {"none", "relu", "gelu", "gelu_tanh", "silu"}) {
-        for (const int64_t m : {1, 2, 512}) Add({Of({m, 4096}), Of({14336, 4096}), Of({14336})}, {{"activation", std::string(activation)}});
+        for (const int64_t m : {1, 2, 8, 512}) {
+          std::vector<Tensor> operands = {Of({m, 4096}), Of({14336, 4096}), Of({14336})};
+          if (row_.name != "linear") operands.insert(operands.begin() + 1, Of({4096}));
+          Add(std::move(operands), {{"activation", std::string(activation)}});
+        }
       }
     } else if (row_.name == "kv_append") {
       Add({Of({64, 8, 4096, 128}), Of({64, 8, 1, 128}), {DType::kI64, {64}, {}}}, {});

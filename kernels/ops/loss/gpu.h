@@ -1,0 +1,42 @@
+// Steps of losses on GPUs, for the rows of the family.
+#ifndef OPWIRE_KERNELS_OPS_LOSS_GPU_H_
+#define OPWIRE_KERNELS_OPS_LOSS_GPU_H_
+
+#include <optional>
+
+#include "kernels/ops/gpu/plan.h"
+#include "kernels/ops/loss/gpu_params.h"
+#include "kernels/ops/loss/target.h"
+
+namespace opwire::gpu {
+
+// Rows of logits, of which the first is row `first` of the call's. `target` is the operand that has all of the call's.
+struct LogitRows {
+  DType type;
+  Source logits;
+  int64_t rows, classes, pitch, first = 0;
+  int target;
+};
+inline opw::loss::RowsParams ParamsOf(const Call& call, const LogitRows& l) {
+  opw::loss::RowsParams p{};
+  p.rows = l.rows, p.classes = l.classes, p.pitch = l.pitch, p.first = l.first;
+  p.ignore = call.attr(1).value.i;
+  p.operand = l.target;
+  return p;
+}
+Source TargetsOf(const Call& call, const LogitRows& l);
+// Each row's loss: into result 0, or where the reduction is one, among the totals of all rows in the workspace. `log_sums`: where the logarithms of the
+// rows' sums go.
+Status PlanLosses(const Call& call, const LogitRows& l, int64_t totals, std::optional<Source> log_sums, Plan& plan);
+// Memory for the totals of so many rows.
+int64_t TakeTotals(int64_t rows, Plan& plan);
+// Result 0 of the totals of all rows. Adds nothing where the reduction is none.
+Status PlanTotal(const Call& call, int64_t rows, int64_t totals, Plan& plan);
+// Counts the targets that are not ignored, into one Total in the workspace.
+Status PlanCount(const Call& call, Plan& plan, int64_t rows, int target, int64_t* at);
+
+void AddLinearLossGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+
+}  // namespace opwire::gpu
+
+#endif  // OPWIRE_KERNELS_OPS_LOSS_GPU_H_

@@ -1,0 +1,25 @@
+// layer_norm and rms_norm of rows on GPUs, for the families that have them.
+#ifndef OPWIRE_KERNELS_OPS_NORM_GPU_H_
+#define OPWIRE_KERNELS_OPS_NORM_GPU_H_
+
+#include <optional>
+
+#include "kernels/ops/gpu/plan.h"
+
+namespace opwire::gpu {
+
+// Dense rows, and where they are.
+struct NormRows {
+  DType type;
+  int64_t rows, extent;
+  double eps;
+  bool layer;  // else rms_norm
+  Source x{}, y{};
+  std::optional<Source> weight = std::nullopt, bias = std::nullopt;
+  std::optional<Source> residual = std::nullopt, sum = std::nullopt;  // x + residual, which is what is normalised, and where it goes
+};
+Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan);
+
+}  // namespace opwire::gpu
+
+#endif  // OPWIRE_KERNELS_OPS_NORM_GPU_H_
