@@ -28,6 +28,15 @@ def operands_of(torch, request, device):
     if op == "linear":
         m, n, k = shape
         return make(m, k), make(n, k)
+    if op == "linear_gelu_tanh":
+        m, n, k = shape
+        return make(m, k), make(n, k), make(n)
+    if op == "rms_norm_linear":
+        m, n, k = shape
+        return make(m, k), make(k), make(n, k)
+    if op.startswith("linear_cross_entropy"):
+        rows, depth, classes = shape
+        return make(rows, depth), make(classes, depth), torch.zeros(rows, device=device, dtype=torch.int64)
     if op.startswith("attention"):
         batch, heads, key_heads, length, depth, _ = shape
         query, key, value = make(batch, heads, length, depth), make(batch, key_heads, length, depth), make(batch, key_heads, length, depth)
@@ -65,7 +74,19 @@ def functions(torch):
         "sum_columns": lambda x: x.sum(0),
         "matmul": lambda x, y: torch.matmul(x, y),
         "linear": lambda x, w: f.linear(x, w),
+        "linear_gelu_tanh": lambda x, w, b: f.gelu(f.linear(x, w, b), approximate="tanh"),
+        "rms_norm_linear": lambda x, norm_w, w: f.linear(f.rms_norm(x, norm_w.shape, norm_w, 1e-5), w),
+        "linear_cross_entropy": lambda x, w, target: f.cross_entropy(f.linear(x, w), target),
     }
+
+
+def step_of(torch, loss):
+    """The loss and its gradients by the first two operands."""
+    def step(x, w, target):
+        with torch.enable_grad():
+            leaves = [x.detach().requires_grad_(), w.detach().requires_grad_()]
+            return torch.autograd.grad(loss(*leaves, target), leaves)
+    return step
 
 
 def attention_ways(torch, request):
@@ -153,16 +174,19 @@ class PreparedRow:
         if request["op"].startswith("attention"):
             ways = attention_ways(torch, request)
         else:
-            f = convolution(torch, request) if request["op"].startswith("convolution") else functions(torch)[request["op"]]
+            step = request["op"].endswith("_step")
+            f = convolution(torch, request) if request["op"].startswith("convolution") else functions(torch)[request["op"].removesuffix("_step")]
             as_it_is = lambda *operands: operands
-            ways = {"PyTorch": (as_it_is, f)}
+            finish = (lambda loss: step_of(torch, loss)) if step else (lambda same: same)
+            ways = {"PyTorch": (as_it_is, finish(f))}
             if request["compiled"]:
-                ways["torch.compile"] = (as_it_is, torch.compile(f, dynamic=False))
+                ways["torch.compile"] = (as_it_is, finish(torch.compile(f, dynamic=False)))
         self.recorded, failed = {}, None
         with torch.no_grad():
             for name, (prepare, way) in ways.items():
                 try:
-                    self.recorded[name] = Recorded(torch, prepare, way, sets, request["launches"], request["seconds"], request["op"] == "attention_backward")
+                    self.recorded[name] = Recorded(torch, prepare, way, sets, request["launches"], request["seconds"],
+                                                   request["op"] in ("attention_backward", "linear_cross_entropy_step"))
                 except Exception as e:  # the other may run
                     failed = e
         if not self.recorded:

@@ -110,7 +110,7 @@ class Subject {
   const std::string& variant() const { return variant_; }
   // In set i % sets().
   char* operand(int i, int which) const { return data_[static_cast<size_t>(i % sets())][static_cast<size_t>(which)].data(); }
-  char* result(int i) const { return data_[static_cast<size_t>(i % sets())][operands_].data(); }  // the first
+  char* result(int i, size_t which = 0) const { return data_[static_cast<size_t>(i % sets())][operands_ + which].data(); }
 
  private:
   explicit Subject(Gpu& gpu) : gpu_(gpu) {}
@@ -214,6 +214,7 @@ class Baseline {
 // Each topic appends its rows.
 void MemoryRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void MatmulRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
+void LinearRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void AttentionRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void ConvolutionRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows);

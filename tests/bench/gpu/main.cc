@@ -67,6 +67,7 @@ int Run(std::map<std::string, std::string>& flags) {
   const auto after = [&] { Write(rows, flags["--out"], facts); };
   MemoryRows(**gpu, baseline, rows), after();
   MatmulRows(**gpu, baseline, rows), after();
+  LinearRows(**gpu, baseline, rows), after();
   AttentionRows(**gpu, baseline, rows), after();
   ConvolutionRows(**gpu, baseline, rows), after();
   CallRows(**gpu, setup, rows);
