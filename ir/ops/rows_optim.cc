@@ -60,6 +60,17 @@ Status InferAdamw(InferContext& c) {
   return InferStep(c, {"params", "grads", "exp_avgs", "exp_avg_sqs"}, 7);
 }
 
+Status InferAdamwCopy(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(InferAdamw(c));
+  const DType type = c.Attr<DType>(7);
+  if (!kFloats.Has(type)) return c.Error(fmt::format("dtype: expected f64, f32, f16 or bf16, got {}", DTypeName(type)));
+  for (size_t k = 0; k < c.List(0).size(); ++k) {
+    c.ResultList(3)[k].dtype = type;
+    c.ResultList(3)[k].shape = c.List(0)[k]->shape;
+  }
+  return absl::OkStatus();
+}
+
 Status InferLamb(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(RequireRate(c, 0, "beta1"));
   OPWIRE_RETURN_IF_ERROR(RequireRate(c, 1, "beta2"));
@@ -124,16 +135,20 @@ CostRule PerOperands(double flops) {
 
 std::vector<OpRow> OptimRows() {
   const AttrSpec maximize = Optional("maximize", false, "Goes up the gradient.");
+  const std::vector<AttrSpec> adamw = {
+      Optional("beta1", 0.9, "What the mean of gradients keeps of itself in a step."),
+      Optional("beta2", 0.999, "The same for the mean of their squares."), Optional("eps", 1e-8, "Added to the denominator."),
+      Optional("weight_decay", 0.01, "How fast parameters shrink."),
+      Optional("decoupled", true, "AdamW: parameters shrink by themselves; else weight_decay times the parameter is added to the gradient (Adam)."),
+      Optional("bias_correction", true, "Means are divided by 1 - beta^step."), maximize};
+  std::vector<AttrSpec> copying = adamw;
+  copying.push_back(Optional("dtype", DType::kBF16, "The copies' element type."));
   const AttrSpec added = Optional("weight_decay", 0.0, "Times the parameter, added to the gradient.");
   return {
       Make({.name = "adamw",
             .signature = "params...: F, grads...: F, exp_avgs...: G, exp_avg_sqs...: G, lr: f32, step: i64, grad_scale?: f32, skip?: bool "
                          "-> params...: F, exp_avgs...: G, exp_avg_sqs...: G",
-            .attrs = {Optional("beta1", 0.9, "What the mean of gradients keeps of itself in a step."),
-                      Optional("beta2", 0.999, "The same for the mean of their squares."), Optional("eps", 1e-8, "Added to the denominator."),
-                      Optional("weight_decay", 0.01, "How fast parameters shrink."),
-                      Optional("decoupled", true, "AdamW: parameters shrink by themselves; else weight_decay times the parameter is added to the gradient (Adam)."),
-                      Optional("bias_correction", true, "Means are divided by 1 - beta^step."), maximize},
+            .attrs = adamw,
             .infer = InferAdamw,
             .aliasing = Aliasing::kElementwise,
             .cost = PerOperands(5),
@@ -142,6 +157,15 @@ std::vector<OpRow> OptimRows() {
                    "m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g g; p = p - lr / (1 - beta1^step) m / (sqrt(v) / sqrt(1 - beta2^step) + eps). "
                    "lr, step (from 1), grad_scale and skip are 0-d; where skip is true everything is returned as it was. States have the parameters' "
                    "type, or f32 beside f16 and bf16; math is in f32, of f64 in f64. The reciprocal of grad_scale is what multiplies."}),
+      Make({.name = "adamw_copy",
+            .signature = "params...: F, grads...: F, exp_avgs...: G, exp_avg_sqs...: G, lr: f32, step: i64, grad_scale?: f32, skip?: bool "
+                         "-> params...: F, exp_avgs...: G, exp_avg_sqs...: G, copies...: U",
+            .attrs = copying,
+            .infer = InferAdamwCopy,
+            .aliasing = Aliasing::kElementwise,
+            .cost = PerOperands(5),
+            .family = "optim",
+            .doc = "adamw, and the new parameters cast to dtype: what the next forward pass reads, where parameters are kept in a wider type."}),
       Make({.name = "sgd",
             .signature = "params...: F, grads...: F, momentum_buffers...: G, lr: f32, step: i64, grad_scale?: f32, skip?: bool "
                          "-> params...: F, momentum_buffers...: G",

@@ -145,6 +145,7 @@ constexpr TorchRow kRows[] = {
     {"linear_cross_entropy_backward", kFloats},
     // optim
     {"adamw", kFloats},
+    {"adamw_copy", kFloats},
     {"sgd", kFloats},
     {"lion", kFloats},
     {"adagrad", kFloats},

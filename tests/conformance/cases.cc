@@ -741,7 +741,7 @@ void Builder::Optim() {
     for (const Real x : {INFINITY, -INFINITY}) add({{{type_, {}, {x}}}}, op == "scale" ? std::vector{Scalar(DType::kF32, 1)} : std::vector<Tensor>{}, {});
     return;
   }
-  const bool lamb = op == "lamb", adamw = op == "adamw" || lamb, sgd = op == "sgd", stepped = adamw || sgd;
+  const bool lamb = op == "lamb", copies = op == "adamw_copy", adamw = op == "adamw" || copies || lamb, sgd = op == "sgd", stepped = adamw || sgd;
   const Tensor absent, no = Scalar(DType::kBool, 0), yes = Scalar(DType::kBool, 1), lr = Scalar(DType::kF32, 0.01L);
   const auto step = [&](const std::vector<Extents>& shapes, DType state, int64_t number, const Tensor& scale, const Tensor& skip, const Attrs& attrs, Real bad = 0) {
     const bool stateless = sgd && (attrs.empty() || attrs[0].name != "momentum");
@@ -762,6 +762,9 @@ void Builder::Optim() {
   } else if (sgd) {
     ways.push_back({{"momentum", 0.9}, {"dampening", 0.1}});
     ways.push_back({{"momentum", 0.9}, {"nesterov", true}, {"weight_decay", 0.1}, {"maximize", true}});
+  }
+  if (copies) {  // each with another type of the copies
+    ways = {{{"dtype", DType::kF32}}, {{"weight_decay", 0.0}, {"dtype", DType::kF16}}, {{"weight_decay", 0.1}, {"decoupled", false}}, {{"beta1", 0.0}, {"dtype", DType::kF64}}, {{"bias_correction", false}}};
   }
   std::vector<DType> states = {type_};
   if (type_ == DType::kF16 || type_ == DType::kBF16) states.push_back(DType::kF32);

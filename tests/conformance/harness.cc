@@ -189,6 +189,9 @@ int SharedBy(const BoundCase& b, size_t result) {
   if (!lists) return result == 0 ? 0 : -1;
   const auto r = std::ranges::upper_bound(starts, result) - starts.begin() - 1;
   if (!b.row->results[r].variadic) return -1;
+  for (int before = 0; before < r; ++before) {  // that has the list's memory
+    if (b.row->results[before].variadic && b.row->LengthOf(before) == b.row->LengthOf(static_cast<int>(r))) return -1;
+  }
   return static_cast<int>(b.starts[b.row->LengthOf(static_cast<int>(r))] + result - starts[r]);
 }
 

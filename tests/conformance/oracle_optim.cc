@@ -13,7 +13,7 @@ struct Near {
 
 class Steps {
  public:
-  explicit Steps(const OracleCall& c) : c_(c), name_(c.row->name), eps_(Eps(ComputingType(c.In(0).dtype))) {
+  explicit Steps(const OracleCall& c) : c_(c), name_(c.row->name == "adamw_copy" ? "adamw" : c.row->name), eps_(Eps(ComputingType(c.In(0).dtype))) {
     const auto named = [&](const char* attr) { return c.Float(c.row->FindAttr(attr)); };
     const auto flag = [&](const char* attr) { return c.Bool(c.row->FindAttr(attr)); };
     const Tensor& scale = c.In(c.row->FindOperand("grad_scale"));
@@ -128,7 +128,7 @@ class Steps {
   }
 
   const OracleCall& c_;
-  const std::string& name_;
+  const std::string name_;
   const Real eps_;
   Real lr_ = 0, factor_ = 1, decay_ = 0, step_ = 0, beta1_ = 0, beta2_ = 0, small_ = 0, dampening_ = 0, pull_ = 0;
   Near coefficient_;
@@ -139,13 +139,14 @@ void TakeSteps(const OracleCall& c, Expected* e) {
   Steps steps(c);
   const size_t places = c.starts[1];
   const bool lamb = c.row->name == "lamb";
-  const size_t states = lamb ? 2 : (e->results.size() / places) - 1;
+  const bool copies = c.row->name == "adamw_copy";
+  const size_t states = lamb || copies ? 2 : (e->results.size() / places) - 1;
   const Tensor& skip = c.In(c.row->FindOperand("skip"));
   const bool skips = skip.dtype != DType::kInvalid && skip.values[0] != 0;
   for (size_t t = 0; t < places; ++t) {
     const auto in = [&](size_t list) -> const Tensor& { return c.operands[c.starts[list] + t]; };
     const auto out = [&](size_t list) -> Expected::Result& { return e->results[list * places + t]; };
-    for (size_t l = 0; l <= states; ++l) out(l).error.resize(out(l).tensor.elements());
+    for (size_t l = 0; l <= states + copies; ++l) out(l).error.resize(out(l).tensor.elements());
     if (lamb) {
       const Near trust = skips ? Near{1, 0} : steps.Trust(in(0), in(1), in(2), in(3));
       e->results.back().tensor.values[t] = trust.v;
@@ -160,6 +161,11 @@ void TakeSteps(const OracleCall& c, Expected* e) {
         out(l).tensor.values[i] = now.v;
         out(l).error[i] = skips ? 0 : now.error + Ulp(out(l).tensor.dtype, now.v) / 2;
       }
+      if (!copies) continue;
+      Expected::Result& copy = out(3);
+      const Real off = out(0).error[i];
+      copy.tensor.values[i] = p.v;
+      copy.error[i] = skips ? 0 : off + Ulp(copy.tensor.dtype, std::fabs(p.v) + off) / 2;
     }
   }
 }

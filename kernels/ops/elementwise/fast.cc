@@ -1,7 +1,9 @@
 // The rows' variants of an instruction set: its loops, each driven by a plan.
 #include "kernels/ops/elementwise/fast.h"
 
+#include <algorithm>
 #include <array>
+#include <string_view>
 #include <utility>
 
 #include "kernels/ops/call.h"
@@ -73,6 +75,19 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
 }
 
 }  // namespace
+
+const FastCasts* WidestCasts() {
+  const Isa& isa = Isa::Detect();
+  return isa.avx512 ? &FastCastsAvx512() : isa.avx2 ? &FastCastsAvx2() : nullptr;
+}
+
+ElementwiseLoop WidestRelu(uint8_t type) {
+  const Isa& isa = Isa::Detect();
+  if (!isa.avx512 && !isa.avx2) return nullptr;
+  const FastElementwise all = isa.avx512 ? FastElementwiseAvx512() : FastElementwiseAvx2();
+  const FastOp* const relu = std::find_if(all.ops, all.ops + all.count, [](const FastOp& op) { return std::string_view(op.op) == "relu"; });
+  return relu->loops[type];
+}
 
 void AddElementwiseFast(VariantTable& table, const Isa& isa) {
   Add<Set::kAvx512>(table, isa, "avx512", 2);

@@ -29,6 +29,9 @@ FastElementwise FastElementwiseAvx2();
 FastElementwise FastElementwiseAvx512();
 const FastCasts& FastCastsAvx2();
 const FastCasts& FastCastsAvx512();
+// Loops of the widest instruction set here; null: there are none. Casts, and relu of a type.
+const FastCasts* WidestCasts();
+ElementwiseLoop WidestRelu(uint8_t type);
 
 }  // namespace opwire::ops
 

@@ -147,19 +147,6 @@ const char* OneDnnRefuses(const MatmulShapes& s) {
 
 bool OneDnnIsNative(uint8_t type) { return type == OPW_F32 || (type == OPW_BF16 && Isa::Detect().avx512_bf16); }
 
-const FastCasts* WidestCasts() {
-  const Isa& isa = Isa::Detect();
-  return isa.avx512 ? &FastCastsAvx512() : isa.avx2 ? &FastCastsAvx2() : nullptr;
-}
-
-ElementwiseLoop WidestRelu(uint8_t type) {
-  const Isa& isa = Isa::Detect();
-  if (!isa.avx512 && !isa.avx2) return nullptr;
-  const FastElementwise all = isa.avx512 ? FastElementwiseAvx512() : FastElementwiseAvx2();
-  const FastOp* const relu = std::find_if(all.ops, all.ops + all.count, [](const FastOp& op) { return std::string_view(op.op) == "relu"; });
-  return relu->loops[type];
-}
-
 void MapAll(const opw_call* c, ElementwiseLoop loop, void* to, uint8_t to_type, const void* from, uint8_t from_type, int64_t n) {
   const int64_t to_bytes = DTypeBytes(static_cast<DType>(to_type)), from_bytes = DTypeBytes(static_cast<DType>(from_type));
   ParallelFor(c, n, kCopyGrain, [&](int64_t begin, int64_t end) {

@@ -25,9 +25,6 @@ struct OneDnnSpec {
 const char* OneDnnRefuses(const MatmulShapes& s);
 // Multiplied as it is, without f32 copies.
 bool OneDnnIsNative(uint8_t type);
-// Loops of the widest instruction set here; null: neither is here. Casts of whole tensors to f32 and back, and relu.
-const FastCasts* WidestCasts();
-ElementwiseLoop WidestRelu(uint8_t type);
 // A loop over n elements, which are contiguous, by the call's threads; and the one from one type to another.
 void MapAll(const opw_call* c, ElementwiseLoop loop, void* to, uint8_t to_type, const void* from, uint8_t from_type, int64_t n);
 void CastAll(const opw_call* c, void* to, uint8_t to_type, const void* from, uint8_t from_type, int64_t n);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/ops/elementwise/fast.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/optim/fast.h"
 #include "kernels/ops/optim/optim.h"
@@ -59,6 +60,13 @@ void CopyPart(const opw_tensor& to, const opw_tensor& from, int64_t at, int64_t 
   if (to.data != from.data) std::memcpy(At(to, at), At(from, at), static_cast<size_t>(n * DTypeBytes(TypeOf(to))));
 }
 
+// The same to another type.
+void CastPart(const opw_tensor& to, const opw_tensor& from, int64_t at, int64_t n) {
+  if (to.dtype == from.dtype) return CopyPart(to, from, at, n);
+  const void* const in[] = {At(from, at)};
+  WidestCasts()->loops[from.dtype][to.dtype](At(to, at), in, n, 0);
+}
+
 // The operands' part of a chunk.
 StepPart PartOf(const StepPlace& place, int states, int64_t at, int64_t n) {
   StepPart part{.from_params = At(*place.in[0], at), .grads = At(*place.in[1], at), .n = n};
@@ -107,7 +115,7 @@ template <const OptimLoops& (*kLoops)(), int kRow>
 struct StepKernel {
   static constexpr const StepRow& kStep = kStepRows[kRow];
 
-  static const char* Supported(const opw_call* c) { return Supports(c, 2 + kStep.states, ListSize(c, 0) * (1 + StatesOf(kStep, c)) + (kRow == kLambRow ? 1 : 0)); }
+  static const char* Supported(const opw_call* c) { return Supports(c, 2 + kStep.states, ListSize(c, 0) * (1 + StatesOf(kStep, c) + (kStep.copies ? 1 : 0)) + (kRow == kLambRow ? 1 : 0)); }
   static int Run(const opw_call* c) {
     const int states = StatesOf(kStep, c);
     const StepPlace first = PlaceOf(c, states, 0);
@@ -121,6 +129,7 @@ struct StepKernel {
       if (skips) {
         CopyPart(*place.out[0], *place.in[0], at, n);
         for (int s = 0; s < states; ++s) CopyPart(*place.out[1 + s], *place.in[2 + s], at, n);
+        if (kStep.copies) CastPart(CopyOf(c, t), *place.out[0], at, n);
         return;
       }
       StepPart part = PartOf(place, states, at, n);
@@ -129,6 +138,7 @@ struct StepKernel {
       StepNumbers numbers = all;
       if (kRow == kLambRow) numbers.trust *= CoefficientOf(c, t);
       loop(part, numbers);
+      if (kStep.copies) CastPart(CopyOf(c, t), *place.out[0], at, n);
     });
     return OPW_OK;
   }
@@ -185,6 +195,7 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
   AddStep<kLoops, 2>(table, isa, set, priority);
   AddStep<kLoops, 3>(table, isa, set, priority);
   AddStep<kLoops, kLambRow>(table, isa, set, priority);
+  AddStep<kLoops, kCopyRow>(table, isa, set, priority);
   AddProduction(table, isa, "l2_norm", set, set, priority, kFloats, {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsList, Prepare, Release, L2Norm<kLoops>});
   AddProduction(table, isa, "scale", set, set, priority, kFloats,
                 {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, SupportsScale, PrepareWithout, Release, Scale<kLoops>});

@@ -67,6 +67,7 @@ Status PlanStepOf(const Call& call, const StepRow& row, const std::string& body,
     p.places[at] = static_cast<int>(place);
     for (int l = 0; l < kLists; ++l) fields.push_back({&p.in[l][at], Operand(static_cast<uint32_t>(starts[l] + place))});
     for (int l = 0; l < kLists - 1; ++l) fields.push_back({&p.out[l][at], Result(static_cast<uint32_t>(l * places + place))});
+    if (row.copies) fields.push_back({&p.copies[at], Result(static_cast<uint32_t>((kLists - 1) * places + place))});
   };
   return ForLaunches(call, p.tensors, fill, [&](const Grid& grid, int64_t before) {
     more(p, before, fields);
@@ -124,8 +125,9 @@ Status PlanStep(const Call& call, Plan& plan) {
     case OptimRule::kAdagrad: rule = fmt::format("optim::Adagrad<{}>", compute); break;
     case OptimRule::kLamb: break;  // PlanLamb
   }
-  const std::string body = fmt::format("optim::Step<{}, {}, {}, optim::{}>", type, state, rule,
-                                       a.weight_decay == 0 ? "kNoDecay" : a.decoupled ? "kDecoupled" : "kL2");
+  const std::string copy = kStep.copies ? fmt::format(", {}", CodeName(ops::TypeOf(ops::CopyOf(call.c, 0)))) : "";
+  const std::string body = fmt::format("optim::Step<{}, {}, {}, optim::{}{}>", type, state, rule,
+                                       a.weight_decay == 0 ? "kNoDecay" : a.decoupled ? "kDecoupled" : "kL2", copy);
   const auto nothing = [](auto&, int64_t, std::vector<Field>&) {};
   if (states == 2) return PlanStepOf<4>(call, kStep, body, plan, nothing);
   return states == 1 ? PlanStepOf<3>(call, kStep, body, plan, nothing) : PlanStepOf<2>(call, kStep, body, plan, nothing);
@@ -185,6 +187,7 @@ void AddOptimGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddGpu(table, code, ops::kStepRows[2].name, {.flags = flags, .plan = PlanStep<2>});
   AddGpu(table, code, ops::kStepRows[3].name, {.flags = flags, .plan = PlanStep<3>});
   AddGpu(table, code, ops::kStepRows[ops::kLambRow].name, {.flags = flags, .plan = PlanLamb});
+  AddGpu(table, code, ops::kStepRows[ops::kCopyRow].name, {.flags = flags, .plan = PlanStep<ops::kCopyRow>});
   AddGpu(table, code, "l2_norm", {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS, .plan = PlanL2Norm});
   AddGpu(table, code, "scale", {.flags = flags, .plan = PlanScale});
 }

@@ -150,14 +150,18 @@ struct Adagrad {
 
 enum Decay { kNoDecay, kDecoupled, kL2 };
 
-// What a chunk's tensors are: parameters and gradients of T, states of G.
-template <typename T, typename G, typename Rule>
+// The copies' type where there are none.
+struct NoCopy {};
+
+// What a chunk's tensors are: parameters and gradients of T, states of G, copies of K.
+template <typename T, typename G, typename Rule, typename K = NoCopy>
 struct Place {
   static constexpr int kStates = Rule::kStates, kSome = kStates + (kStates == 0);
   const T *param, *grad;
   T* to;
   const G* state[kSome];
   G* state_to[kSome];
+  K* copy = nullptr;
   template <typename P>
   OPW_DEVICE Place(const P& p, int t, i64 begin)
       : param(static_cast<const T*>(p.in[0][t]) + begin), grad(static_cast<const T*>(p.in[1][t]) + begin), to(static_cast<T*>(p.out[0][t]) + begin) {
@@ -166,9 +170,10 @@ struct Place {
       state[s] = static_cast<const G*>(p.in[2 + s][t]) + begin;
       state_to[s] = static_cast<G*>(p.out[1 + s][t]) + begin;
     }
+    if constexpr (!kSame<K, NoCopy>) copy = static_cast<K*>(p.copies[t]) + begin;
   }
   OPW_DEVICE bool Aligned() const {
-    u64 addresses = reinterpret_cast<u64>(param) | reinterpret_cast<u64>(grad) | reinterpret_cast<u64>(to);
+    u64 addresses = reinterpret_cast<u64>(param) | reinterpret_cast<u64>(grad) | reinterpret_cast<u64>(to) | reinterpret_cast<u64>(copy);
 #pragma unroll
     for (int s = 0; s < kStates; ++s) addresses |= reinterpret_cast<u64>(state[s]) | reinterpret_cast<u64>(state_to[s]);
     return (addresses & 15) == 0;
@@ -180,11 +185,12 @@ struct Place {
       for (int s = 0; s < kStates; ++s) {
         if (state_to[s] != state[s]) state_to[s][i] = state[s][i];
       }
+      if constexpr (!kSame<K, NoCopy>) copy[i] = Store<K>(Load(param[i]));
     }
   }
 };
 
-template <typename T, typename G, typename Rule, int kDecay>
+template <typename T, typename G, typename Rule, int kDecay, typename K = NoCopy>
 OPW_DEVICE void Step(const StepParams<2 + Rule::kStates>& p) {
   using C = ComputeOf<T>;
   constexpr int kStates = Rule::kStates, kSome = kStates + (kStates == 0), kWidth = kPerVector<T>;
@@ -200,7 +206,7 @@ OPW_DEVICE void Step(const StepParams<2 + Rule::kStates>& p) {
     return rule(param, g, states);
   };
   ForChunks<T>(p.tensors, [&](int t, i64 begin, int n, u32) {
-    const Place<T, G, Rule> place(p, t, begin);
+    const Place<T, G, Rule, K> place(p, t, begin);
     if (skips) return place.CopyAll(n);
     if constexpr (kByTensor<Rule>) rule.Enter(p, t);
     const int size = static_cast<int>(blockDim.x), vectors = place.Aligned() ? n / kWidth : 0;
@@ -232,7 +238,14 @@ OPW_DEVICE void Step(const StepParams<2 + Rule::kStates>& p) {
 #pragma unroll
             for (int i = 0; i < kStates; ++i) out_states[i][k] = s[i];
           }
-          StoreWide(place.to + at, RoundAll<T>(out), true);
+          const Wide<T> rounded = RoundAll<T>(out);
+          StoreWide(place.to + at, rounded, true);
+          if constexpr (!kSame<K, NoCopy>) {
+            Vector<K, kWidth> copies;
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) copies.v[k] = Store<K>(Load(rounded.Get(k)));
+            StoreVector(place.copy + at, copies);
+          }
 #pragma unroll
           for (int i = 0; i < kStates; ++i) StoreBeside<T>(place.state_to[i] + at, out_states[i]);
         }
@@ -243,7 +256,9 @@ OPW_DEVICE void Step(const StepParams<2 + Rule::kStates>& p) {
       C s[kSome];
 #pragma unroll
       for (int k = 0; k < kStates; ++k) s[k] = Load(place.state[k][i]);
-      place.to[i] = Store<T>(move(Load(place.param[i]), Load(place.grad[i]), s));
+      const T param = Store<T>(move(Load(place.param[i]), Load(place.grad[i]), s));
+      place.to[i] = param;
+      if constexpr (!kSame<K, NoCopy>) place.copy[i] = Store<K>(Load(param));
 #pragma unroll
       for (int k = 0; k < kStates; ++k) place.state_to[k][i] = Store<G>(s[k]);
     }

@@ -35,6 +35,7 @@ struct StepParams {
   long long sums_apart;
   const void* coefficients;
   int places[kTensors];
+  void* copies[kTensors];  // of the new parameters, in another type
 };
 
 struct ScaleParams {

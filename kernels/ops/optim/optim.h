@@ -19,13 +19,16 @@ struct StepRow {
   OptimRule rule;
   int states;
   int lr, step, grad_scale, skip;  // operands; -1: it has none
+  bool copies = false;             // of the parameters, its last list of results
 };
 inline constexpr StepRow kStepRows[] = {{"adamw", OptimRule::kAdamw, 2, 4, 5, 6, 7},
                                         {"sgd", OptimRule::kSgd, 1, 3, 4, 5, 6},
                                         {"lion", OptimRule::kLion, 1, 3, -1, 4, 5},
                                         {"adagrad", OptimRule::kAdagrad, 1, 3, -1, 4, 5},
-                                        {"lamb", OptimRule::kLamb, 2, 4, 5, 6, 7}};
+                                        {"lamb", OptimRule::kLamb, 2, 4, 5, 6, 7},
+                                        {"adamw_copy", OptimRule::kAdamw, 2, 4, 5, 6, 7, true}};
 inline constexpr int kLambRow = 4;  // whose step needs a coefficient of each tensor first, its last result
+inline constexpr int kCopyRow = 5;
 
 // How many lists of states a call has: sgd without momentum has none.
 inline int StatesOf(const StepRow& row, const opw_call* c) { return ListSize(c, 2) > 0 ? row.states : 0; }
@@ -35,6 +38,8 @@ struct StepPlace {
   const opw_tensor* out[1 + kMostStates];
 };
 StepPlace PlaceOf(const opw_call* c, int states, int64_t place);
+// The copy of a place's parameter. REQUIRES: the row has copies.
+inline const opw_tensor& CopyOf(const opw_call* c, int64_t place) { return c->results[3 * ListSize(c, 0) + place]; }
 
 // What a row's attributes say; its operands' share stays open.
 struct StepAttrs {

@@ -106,6 +106,7 @@ int RunStep(const opw_call* c) {
       if (!skips) Step(kStep.rule, numbers, states == 0, ValueAt(*place.in[1], i), p, state);
       SetAt(*place.out[0], i, p);
       for (int s = 0; s < states; ++s) SetAt(*place.out[1 + s], i, state[s]);
+      if (kStep.copies) SetAt(CopyOf(c, t), i, ValueAt(*place.out[0], i));
     }
   });
   return OPW_OK;
@@ -152,6 +153,7 @@ void AddOptimReference(VariantTable& table) {
   add(kStepRows[2].name, OPW_INPLACE, RunStep<2>);
   add(kStepRows[3].name, OPW_INPLACE, RunStep<3>);
   add(kStepRows[kLambRow].name, OPW_INPLACE, RunStep<kLambRow>);
+  add(kStepRows[kCopyRow].name, OPW_INPLACE, RunStep<kCopyRow>);
   add("l2_norm", 0, L2Norm);
   add("scale", OPW_INPLACE, Scale);
 }

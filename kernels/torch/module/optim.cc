@@ -55,6 +55,12 @@ void Adamw(const Call& call) {
   });
 }
 
+void AdamwCopy(const Call& call) {
+  Adamw(call);
+  const int count = static_cast<int>(call.List(0).size());
+  for (int k = 0; k < count; ++k) call.Out(3 * count + k).copy_(call.Out(k));
+}
+
 void Sgd(const Call& call) {
   const double momentum = call.Float(0), dampening = call.Float(1), lr = Scalar(call, 3, 0);
   const bool nesterov = call.Bool(2), first = Scalar(call, 4, 0) == 1;
@@ -115,6 +121,7 @@ void Scale(const Call& call) {
 
 const Row kOptimRows[] = {
     {"adamw", Adamw},
+    {"adamw_copy", AdamwCopy},
     {"sgd", Sgd},
     {"lion", Lion},
     {"adagrad", Adagrad},
