@@ -53,6 +53,14 @@ int64_t Plan::TakeWorkspace(int64_t bytes) {
   return at;
 }
 
+int64_t Plan::ShareWorkspace(int64_t bytes) {
+  if (bytes > shared_bytes_) {
+    shared_at_ = TakeWorkspace(bytes);
+    shared_bytes_ = bytes;
+  }
+  return shared_at_;
+}
+
 // Calls align theirs to 64 bytes.
 int64_t Plan::workspace_bytes() const { return workspace_ > 0 ? workspace_ + kWorkspaceAlignment - 64 : 0; }
 char* Plan::WorkspaceOf(const opw_call* c, int64_t offset) {

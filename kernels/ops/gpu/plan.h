@@ -79,6 +79,8 @@ class Plan {
 
   // What the launches may use beside the tensors: its offset, for Workspace() and WorkspaceOf. 256-byte aligned, as libraries ask for.
   int64_t TakeWorkspace(int64_t bytes);
+  // The same for what no step needs once it is done: steps that ask for it have one place, in turn.
+  int64_t ShareWorkspace(int64_t bytes);
   static char* WorkspaceOf(const opw_call* c, int64_t offset);
   // Where it is in a call. REQUIRES: not the reporter.
   static void* AddressOf(const Source& s, const opw_call* c);
@@ -110,6 +112,7 @@ class Plan {
   std::vector<Step> steps_;
   std::vector<void*> owned_;
   int64_t workspace_ = 0;
+  int64_t shared_at_ = 0, shared_bytes_ = 0;
   mutable std::vector<const void*> addresses_;  // of a library's call
 };
 

@@ -226,7 +226,7 @@ std::optional<uint32_t> EpilogueOf(const Product& p) {
 // The product as the library does it.
 void Multiply(const Call& call, const Product& p, const std::shared_ptr<Objects>& objects, Plan& plan) {
   const ops::MatmulShapes& s = p.shapes;
-  const int64_t workspace_at = plan.TakeWorkspace(static_cast<int64_t>(objects->algorithm.workspace));
+  const int64_t workspace_at = plan.ShareWorkspace(static_cast<int64_t>(objects->algorithm.workspace));
   // Where the batch has several axes, each position of all but the last is a call.
   std::vector<std::array<int64_t, 3>> offsets = {{0, 0, 0}};
   for (int a = 0; a + 1 < s.batch_rank; ++a) {
