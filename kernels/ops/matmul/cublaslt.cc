@@ -210,6 +210,10 @@ StatusOr<std::shared_ptr<Objects>> ObjectsFor(const Call& call, const Product& p
   OPWIRE_RETURN_IF_ERROR(call.code.device().Bind());
   OPWIRE_ASSIGN_OR_RETURN(o->handle, HandleOf(o->library, call.code.device()));
   OPWIRE_RETURN_IF_ERROR(Describe(*o, p, epilogue));
+  if (p.bias && epilogue != kNothing) {  // an address of the alignment that is promised, until a call brings its own
+    const uintptr_t any = 256;
+    OPWIRE_RETURN_IF_ERROR(o->library.Check(o->library.api.desc_set(o->desc, kBiasPointer, &any, sizeof any), "a bias"));
+  }
   OPWIRE_RETURN_IF_ERROR(Choose(*o));
   return o;
 }
