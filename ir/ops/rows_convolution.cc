@@ -122,7 +122,7 @@ std::vector<OpRow> ConvolutionRows() {
                    "over k of input[n, j, o * stride - padding + k * dilation] * weight[c, j, k], where input is 0 outside. y is [N, Cout, O...], "
                    "O = (I + 2 padding - dilation (K - 1) - 1) / stride + 1, rounded down. Where transposed, weight is [C, Cout / groups, K...], and each input[n, j, i] * weight[j, c, k] is "
                    "added to y[n, c, i * stride - padding + k * dilation]: O = (I - 1) stride - 2 padding + dilation (K - 1) + output_padding + 1. Weights that meet zeros outside must be "
-                   "finite. f16 and bf16 accumulate in f32; their sums may be rounded to the type before bias is added. The aten::convolution of PyTorch."}),
+                   "finite. f16 and bf16 accumulate in f32; sums of parts of the terms, and theirs before bias is added, may be rounded to the type. The aten::convolution of PyTorch."}),
       Make({.name = "convolution_backward",
             .signature = "grad: F, input: F, weight: F -> grad_input: F, grad_weight: F",
             .attrs = attrs,
@@ -131,7 +131,7 @@ std::vector<OpRow> ConvolutionRows() {
             .family = "convolution",
             .doc = "The gradients of convolution by its input and weight; grad is that of its y. With the attributes of convolution: each product of it, y[n, c, o] += input[n, j, i] * weight[., ., k], "
                    "gives grad_input[n, j, i] += grad[n, c, o] * weight[., ., k] and grad_weight[., ., k] += grad[n, c, o] * input[n, j, i]. Input and grad must be finite where a kernel that lies partly outside meets them. f16 and bf16 "
-                   "accumulate in f32. The gradient by bias is grad's sum over all axes but channels."}),
+                   "accumulate in f32, and sums of parts may be rounded. The gradient by bias is grad's sum over all axes but channels."}),
   };
 }
 

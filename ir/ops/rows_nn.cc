@@ -310,7 +310,7 @@ std::vector<OpRow> NnRows() {
             .cost = LinearCost,
             .family = "matmul",
             .doc = "activation(x weight^T + bias) of x [..., K], weight [N, K] and bias [N], as torch.nn.functional.linear. f16 and bf16 accumulate in f32, where "
-                   "bias and activation are computed too; what comes out is rounded once."}),
+                   "bias and activation are computed too; sums may be rounded to the type before."}),
       Make({.name = "rms_norm_linear",
             .signature = "x: F, norm_weight?: F, weight: F, bias?: F -> y: F",
             .attrs = {Optional("eps", 1e-5, "Added to the mean square."), activation, precision},

@@ -4,9 +4,8 @@
 
 #include <omp.h>
 
+#include <cstdint>
 #include <dnnl.hpp>
-
-#include "kernels/ops/call.h"
 
 namespace opwire::ops {
 
@@ -23,8 +22,6 @@ class OneDnnThreads {
   explicit OneDnnThreads(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
   ~OneDnnThreads() { omp_set_num_threads(before_); }
   OneDnnThreads(const OneDnnThreads&) = delete;
-  // What a call that is prepared will run with.
-  static int Of(const opw_call* c) { return c->runtime != nullptr ? c->runtime->threads : omp_get_max_threads(); }
 
  private:
   const int before_;

@@ -166,7 +166,7 @@ bool ComputeAttention(const OracleCall& c, Expected* e) {
     const DType type = c.In(1).dtype;
     for (int64_t i = 0; i < e->results[r].tensor.elements(); ++i) {
       Real& error = e->results[r].error[i];
-      error += Rounding(type, e->results[r].tensor.values[i], error) + std::ldexp(Eps(ComputingType(type)), -100);
+      error = WithRounding(type, e->results[r].tensor.values[i], error) + std::ldexp(Eps(ComputingType(type)), -100);
     }
   }
   return true;

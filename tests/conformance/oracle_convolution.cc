@@ -56,8 +56,8 @@ struct Sums {
     const DType type = result->tensor.dtype;
     const Real eps = Eps(ComputingType(type));
     for (size_t i = 0; i < terms.size(); ++i) {
-      const Real sum = (terms[i] + 2) * eps * magnitude[i];
-      result->error.push_back(sum + Rounding(type, result->tensor.values[i], sum));
+      const Real parts = DTypeBytes(type) == 2 ? Ulp(type, magnitude[i]) / 2 : 0;  // that are rounded
+      result->error.push_back(WithRounding(type, result->tensor.values[i], (terms[i] + 2) * eps * magnitude[i] + parts));
     }
   }
   Expected::Result* const result;
@@ -78,7 +78,7 @@ bool ComputeConvolution(const OracleCall& c, Expected* e) {
     if (c.In(2).dtype != DType::kInvalid) {
       Extents index(shape.size(), 0);
       for (int64_t i = 0; i < e->result().elements(); ++i, NextIndex(shape, &index)) {
-        rounded.push_back(DTypeBytes(input.dtype) == 2 ? Ulp(input.dtype, e->result().values[i]) : 0);
+        rounded.push_back(DTypeBytes(input.dtype) == 2 ? Ulp(input.dtype, e->result().values[i]) / 2 : 0);
         first.Add(i, c.In(2).values[index[1]]);
       }
     }

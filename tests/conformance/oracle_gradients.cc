@@ -47,7 +47,7 @@ void NormBackward(const OracleCall& c, Expected* e) {
     }
   }
   for (size_t r = 1; r < e->results.size(); ++r) {
-    for (int64_t i = 0; i < extent; ++i) e->results[r].error[i] += Rounding(x.dtype, e->results[r].tensor.values[i], e->results[r].error[i]);
+    for (int64_t i = 0; i < extent; ++i) e->results[r].error[i] = WithRounding(x.dtype, e->results[r].tensor.values[i], e->results[r].error[i]);
   }
 }
 

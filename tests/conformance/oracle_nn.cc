@@ -36,9 +36,6 @@ void Matmul(const OracleCall& c, Expected* e) {
   }
 }
 
-// What rounding adds to an error: what is rounded may lie across a power of two.
-Real WithRounding(DType type, Real value, Real error) { return error + Ulp(type, std::fabs(value) + error) / 2; }
-
 // What an activation makes of a sum, and the error: no slope is beyond 1.13, and of the activation's own the bound is relative to its argument.
 void Activate(const std::string& activation, DType type, Real sum, Real off, Real* value, Real* error) {
   const Real eps = Eps(ComputingType(type)), root = std::sqrt(2 / M_PIl);
@@ -69,6 +66,8 @@ void LinearOf(const OracleCall& c, const Tensor& x, const std::vector<Real>& x_o
       if (!x_off.empty()) off += x_off[at] * std::fabs(w);
     }
     off += relative * magnitude;
+    const bool goes_on = bias.dtype != DType::kInvalid || activation != "none";
+    if (goes_on && DTypeBytes(weight.dtype) == 2) off = WithRounding(weight.dtype, sum, off);
     if (bias.dtype != DType::kInvalid) {
       sum += bias.values[i % n];
       off += eps * (std::fabs(bias.values[i % n]) + magnitude);

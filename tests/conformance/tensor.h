@@ -39,8 +39,8 @@ Real Rounded(DType t, Real value);
 
 // The distance of neighbouring numbers of a floating type at `value`; at least its smallest subnormal.
 Real Ulp(DType t, Real value);
-// Half of it where what is rounded is off by up to `error` already, and may have come to wider distances.
-inline Real Rounding(DType t, Real value, Real error) { return Ulp(t, std::fabs(value) + error) / 2; }
+// What `value`, off by up to `error`, may be off once it is rounded: error may have brought it to wider distances.
+inline Real WithRounding(DType t, Real value, Real error) { return error + Ulp(t, std::fabs(value) + error) / 2; }
 Real Largest(DType t);
 
 }  // namespace opwire::conformance

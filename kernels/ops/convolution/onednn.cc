@@ -8,8 +8,8 @@
 #include "kernels/ops/convolution/convolution.h"
 #include "kernels/ops/convolution/shapes.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/matmul/onednn_product.h"
 #include "kernels/ops/onednn.h"
+#include "kernels/ops/whole.h"
 
 namespace opwire::ops {
 namespace {
@@ -23,7 +23,7 @@ constexpr auto kF32 = memory::data_type::f32;
 struct Side {
   memory plain, inner;
   bool reordered = false;
-  int64_t inner_bytes() const { return reordered ? Aligned64(static_cast<int64_t>(inner.get_desc().get_size())) : 0; }
+  int64_t inner_bytes() const { return reordered ? AlignedBytes(static_cast<int64_t>(inner.get_desc().get_size())) : 0; }
 };
 
 // What convolves so many images.
@@ -196,10 +196,10 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   const DType type = TypeOf(c->results[0]);
   if (type != DType::kF32) {
     s->copies = true;
-    ForTensors(c, kOperands, kResults, [&](Source, const opw_tensor& t) { s->copies_bytes += Aligned64(t.elements * static_cast<int64_t>(sizeof(float))); });
+    ForTensors(c, kOperands, kResults, [&](Source, const opw_tensor& t) { s->copies_bytes += AlignedBytes(t.elements * static_cast<int64_t>(sizeof(float))); });
   }
   try {
-    s->threads = OneDnnThreads::Of(c);
+    s->threads = ThreadsOf(c);
     s->stream = dnnl::stream(OneDnnEngine());
     s->tasks = kTasks(c, s->threads);
     s->piece_bytes = MakePieces(s->tasks, s->threads);
@@ -274,7 +274,7 @@ void Execute(const opw_call* c, State* s) {
     float*& place = places[source.result][source.index];
     place = static_cast<float*>(s->copies ? static_cast<void*>(at) : t.data);
     if (!s->copies) return;
-    at += Aligned64(t.elements * static_cast<int64_t>(sizeof(float)));
+    at += AlignedBytes(t.elements * static_cast<int64_t>(sizeof(float)));
     if (!source.result) CastAll(c, place, OPW_F32, t.data, t.dtype, t.elements);
   });
   for (Task& t : s->tasks) {

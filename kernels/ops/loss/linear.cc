@@ -8,6 +8,7 @@
 #include "kernels/ops/loss/target.h"
 #include "kernels/ops/matmul/onednn_product.h"
 #include "kernels/ops/rows.h"
+#include "kernels/ops/whole.h"
 
 namespace opwire::ops {
 namespace {
@@ -30,7 +31,7 @@ class Layout {
  public:
   int64_t Take(int64_t bytes) {
     const int64_t at = end_;
-    end_ += Aligned64(bytes);
+    end_ += AlignedBytes(bytes);
     return at;
   }
   int64_t end() const { return end_; }

@@ -10,7 +10,7 @@
 
 namespace opwire::gpu {
 
-// z = activation(x y + bias), of sums in the type that `type` computes in, rounded once.
+// z = activation(x y + bias), of sums in the type that `type` computes in; cuBLASLt may round them to `result` before bias and activation.
 struct Product {
   ops::MatmulShapes shapes;
   DType type;    // of x, y and bias

@@ -7,6 +7,7 @@
 #include "kernels/ops/matmul/onednn_product.h"
 #include "kernels/ops/norm/fast.h"
 #include "kernels/ops/rows.h"
+#include "kernels/ops/whole.h"
 
 namespace opwire::ops {
 namespace {
@@ -59,13 +60,13 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   *workspace_bytes = 0;
   if (z.elements > 0 && shapes.k > 0) {
     s->type = x.dtype;
-    if (Op::kNorm) s->normal_bytes = Aligned64(BytesOf(x));
+    if (Op::kNorm) s->normal_bytes = AlignedBytes(BytesOf(x));
     if (!OneDnnIsNative(x.dtype)) {
       s->type = OPW_F32;
-      s->x_bytes = Aligned64(x.elements * 4);
-      s->y_bytes = Aligned64(y.elements * 4);
-      s->bias_bytes = bias != nullptr ? Aligned64(bias->elements * 4) : 0;
-      s->z_bytes = Aligned64(z.elements * 4);
+      s->x_bytes = AlignedBytes(x.elements * 4);
+      s->y_bytes = AlignedBytes(y.elements * 4);
+      s->bias_bytes = bias != nullptr ? AlignedBytes(bias->elements * 4) : 0;
+      s->z_bytes = AlignedBytes(z.elements * 4);
     }
     s->product = OneDnnProduct::Make({shapes, s->type, s->type, bias != nullptr, Op::ActivationFor(c)}, ThreadsOf(c));
     if (s->product == nullptr) return OPW_FAILED;

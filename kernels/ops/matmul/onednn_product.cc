@@ -1,26 +1,16 @@
 // oneDNN's primitives, cut into pieces. The only file that its exceptions reach.
 #include "kernels/ops/matmul/onednn_product.h"
 
-#include <omp.h>
-
 #include <array>
-#include <dnnl.hpp>
 
 #include "kernels/ops/matmul/pieces.h"
+#include "kernels/ops/onednn.h"
 #include "kernels/select/isa.h"
 
 namespace opwire::ops {
 namespace {
 
 using dnnl::memory;
-
-constexpr int64_t kCopyGrain = 16384;
-constexpr int64_t kCallWork = int64_t{1} << 28;  // multiplications of a call, for each thread: some 5 ms
-
-const dnnl::engine& Engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
 
 memory::data_type NameOf(uint8_t type) { return type == OPW_BF16 ? memory::data_type::bf16 : memory::data_type::f32; }
 int64_t WidthOf(uint8_t type) { return type == OPW_BF16 ? 2 : 4; }
@@ -70,14 +60,14 @@ Primitive MakePrimitive(const OneDnnSpec& spec, const MatmulShapes& s) {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   attr.set_post_ops(PostOps(spec));
-  const dnnl::matmul::primitive_desc desc(spec.biased ? dnnl::matmul::desc(x, y, bias, z) : dnnl::matmul::desc(x, y, z), attr, Engine());
-  const auto of = [](const memory::desc& d) { return memory(d, Engine(), nullptr); };
+  const dnnl::matmul::primitive_desc desc(spec.biased ? dnnl::matmul::desc(x, y, bias, z) : dnnl::matmul::desc(x, y, z), attr, OneDnnEngine());
+  const auto of = [](const memory::desc& d) { return memory(d, OneDnnEngine(), nullptr); };
   return {dnnl::matmul(desc), of(x), of(y), of(z), of(bias), of(desc.scratchpad_desc())};
 }
 
 class Product final : public OneDnnProduct {
  public:
-  Product(const OneDnnSpec& spec, int threads) : spec_(spec), pieces_(spec.shapes, kCallWork * threads), threads_(threads), stream_(Engine()) {
+  Product(const OneDnnSpec& spec, int threads) : spec_(spec), pieces_(spec.shapes, kOneDnnCallWork * threads), threads_(threads), stream_(OneDnnEngine()) {
     scratch_bytes_ = MakeFor(threads, &primitives_);
   }
 
@@ -107,8 +97,7 @@ class Product final : public OneDnnProduct {
  private:
   // The primitives of all pieces for a number of threads; how much scratch memory they need.
   int64_t MakeFor(int threads, Primitives* primitives) const {
-    const int before = omp_get_max_threads();
-    omp_set_num_threads(threads);
+    const OneDnnThreads of_primitives(threads);
     const int64_t positions[] = {pieces_.length, pieces_.extent % pieces_.length};
     int64_t bytes = 0;
     for (int i = 0; i < 2; ++i) {
@@ -116,7 +105,6 @@ class Product final : public OneDnnProduct {
       (*primitives)[i] = MakePrimitive(spec_, pieces_.Of(spec_.shapes, positions[i]));
       bytes = std::max(bytes, static_cast<int64_t>((*primitives)[i].scratchpad.get_desc().get_size()));
     }
-    omp_set_num_threads(before);
     return bytes;
   }
   // The primitives were made for another number of threads than the run has: makes them for these, unless they need more scratch
@@ -146,19 +134,6 @@ const char* OneDnnRefuses(const MatmulShapes& s) {
 }
 
 bool OneDnnIsNative(uint8_t type) { return type == OPW_F32 || (type == OPW_BF16 && Isa::Detect().avx512_bf16); }
-
-void MapAll(const opw_call* c, ElementwiseLoop loop, void* to, uint8_t to_type, const void* from, uint8_t from_type, int64_t n) {
-  const int64_t to_bytes = DTypeBytes(static_cast<DType>(to_type)), from_bytes = DTypeBytes(static_cast<DType>(from_type));
-  ParallelFor(c, n, kCopyGrain, [&](int64_t begin, int64_t end) {
-    const void* const in[] = {static_cast<const char*>(from) + begin * from_bytes};
-    loop(static_cast<char*>(to) + begin * to_bytes, in, end - begin, 0);
-  });
-}
-void CastAll(const opw_call* c, void* to, uint8_t to_type, const void* from, uint8_t from_type, int64_t n) {
-  MapAll(c, WidestCasts()->loops[from_type][to_type], to, to_type, from, from_type, n);
-}
-
-int ThreadsOf(const opw_call* c) { return c->runtime != nullptr ? c->runtime->threads : omp_get_max_threads(); }
 
 std::unique_ptr<OneDnnProduct> OneDnnProduct::Make(const OneDnnSpec& spec, int threads) try {
   return std::make_unique<Product>(spec, threads);

@@ -4,7 +4,6 @@
 
 #include <memory>
 
-#include "kernels/ops/elementwise/fast.h"
 #include "kernels/ops/matmul/activation.h"
 #include "kernels/ops/matmul/shapes.h"
 
@@ -25,11 +24,6 @@ struct OneDnnSpec {
 const char* OneDnnRefuses(const MatmulShapes& s);
 // Multiplied as it is, without f32 copies.
 bool OneDnnIsNative(uint8_t type);
-// A loop over n elements, which are contiguous, by the call's threads; and the one from one type to another.
-void MapAll(const opw_call* c, ElementwiseLoop loop, void* to, uint8_t to_type, const void* from, uint8_t from_type, int64_t n);
-void CastAll(const opw_call* c, void* to, uint8_t to_type, const void* from, uint8_t from_type, int64_t n);
-// Memory is taken in multiples of this.
-inline int64_t Aligned64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 class OneDnnProduct {
  public:
@@ -41,8 +35,6 @@ class OneDnnProduct {
   // In pieces, until the run is stopped; false: oneDNN failed. `scratch` has scratch_bytes().
   virtual bool Run(const opw_call* c, const void* x, const void* y, const void* bias, void* z, void* scratch) = 0;
 };
-// The threads that a call's run is likely to have.
-int ThreadsOf(const opw_call* c);
 
 }  // namespace opwire::ops
 
