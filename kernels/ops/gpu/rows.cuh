@@ -327,11 +327,6 @@ struct OnChip {
   template <typename Extras, typename Extra, typename F>
   OPW_DEVICE void StoreWith(T* y, const Extras& extras, const Extra& extra, const F& map) const {
     const bool aligned = Phase(y) == phase;
-    decltype(extra(0)) beside_edges[kEdges];  // on their way while vectors are stored
-#pragma unroll
-    for (int i = 0; i < kEdges; ++i) {
-      if (Edge(i) < edge_count) beside_edges[i] = extra(EdgeAt(i));
-    }
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       if (Vector(i) < body) {
@@ -345,7 +340,7 @@ struct OnChip {
     }
 #pragma unroll
     for (int i = 0; i < kEdges; ++i) {
-      if (Edge(i) < edge_count) y[EdgeAt(i)] = opw::Store<T>(map(opw::Load(edges[i]), EdgeAt(i), beside_edges[i]));
+      if (Edge(i) < edge_count) y[EdgeAt(i)] = opw::Store<T>(map(opw::Load(edges[i]), EdgeAt(i), extra(EdgeAt(i))));
     }
   }
   // Stores map(value, position).
@@ -424,8 +419,6 @@ struct Held {
   template <typename Extras, typename Extra, typename F>
   OPW_DEVICE void StoreWith(T* y, const Extras& extras, const Extra& extra, const F& map) const {
     using Beside = decltype(extras(0));
-    decltype(extra(0)) beside_edge;  // on its way while vectors are stored
-    if (Rank() < edge_count) beside_edge = extra(EdgeAt());
     const auto all = [&](bool aligned) {
       ForOwn<2>([&](const Quad*, int at) { return extras(at); },
                 [&](const Quad* place, int at, const Beside& beside) {
@@ -438,7 +431,7 @@ struct Held {
     };
     if (Phase(y) == phase) all(true);
     else all(false);
-    if (Rank() < edge_count) y[EdgeAt()] = opw::Store<T>(map(opw::Load(edge), EdgeAt(), beside_edge));
+    if (Rank() < edge_count) y[EdgeAt()] = opw::Store<T>(map(opw::Load(edge), EdgeAt(), extra(EdgeAt())));
   }
   template <typename F>
   OPW_DEVICE void Store(T* y, const F& map) const {

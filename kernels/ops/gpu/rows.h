@@ -68,8 +68,8 @@ inline int BlockTarget(const OnChipForm& form, int64_t bytes_each) {
   const int blocks = form.threads > 256 ? 2 : form.lanes == 32 && form.vectors == 8 ? 3 : 4;
   return blocks / (bytes_each == 8 ? 2 : 1);
 }
-// 40 registers a thread.
-inline int HeldTarget(const HeldForm& form) { return 1536 / form.threads; }
+// 40 registers a thread, or 64 where more than a row is on its way.
+inline int HeldTarget(const HeldForm& form, bool more = false) { return (more ? 1024 : 1536) / form.threads; }
 inline int64_t BlocksOf(const HeldForm& form, int64_t rows) { return std::min<int64_t>(rows, INT32_MAX / form.cluster()) * form.cluster(); }
 inline int64_t BlocksOf(const OnChipForm& form, int64_t rows) {
   const int64_t each = form.lanes <= 0 ? 1 : form.threads / form.lanes, blocks = form.cluster();

@@ -48,7 +48,7 @@ Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan) {
   };
   if (const HeldForm form = HeldFormOf(call, p.rows, p.extent, bytes_each); form.threads > 0) {
     const Grid grid{.blocks = BlocksOf(form, p.rows), .threads = form.threads, .shared = form.shared};
-    return launch(fmt::format("norm::HeldRows<{}, {}>", which, form.lanes), form.threads, HeldTarget(form), grid, form.cluster());
+    return launch(fmt::format("norm::HeldRows<{}, {}>", which, form.lanes), form.threads, HeldTarget(form, residual), grid, form.cluster());
   }
   if (const OnChipForm form = OnChipFormOf(p.extent, bytes_each); form.vectors > 0) {
     return launch(fmt::format("norm::Rows<{}, {}, {}>", which, form.lanes, form.vectors), ThreadLimit(form), BlockTarget(form, bytes_each),
