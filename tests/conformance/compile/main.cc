@@ -40,12 +40,9 @@ struct Allowed {
   int bytes;
   std::string_view reason;
 };
-constexpr std::string_view kComparisons = "ptxas stops at 64 registers by itself; f64 losses are for comparisons";
 constexpr std::string_view kOuterLoops = "sizes and addresses of the loops around the products, on sm_80: 2 blocks a multiprocessor";
 constexpr Allowed kAllowed[] = {
     {"kernels/ops/attention/gpu.cuh attention::Forward<", 128, kOuterLoops},
-    {"kernels/ops/loss/gpu.cuh loss::Losses<f64, i64, true, 32>", 160, kComparisons},
-    {"kernels/ops/loss/gpu.cuh loss::Losses<f64, i32, true, 32>", 160, kComparisons},
 };
 
 // Null: kMostSpilled holds.
