@@ -25,7 +25,7 @@ namespace {
 constexpr const char* kUsagePayload = "opwire/usage";
 constexpr const char* kNextPayload = "opwire/next";
 constexpr Nanos kJustStarted = 250 * kMillisecond;
-constexpr Nanos kPingTimeout = 250 * kMillisecond;
+constexpr Nanos kPingTimeout = 2 * kSecond;  // also where the machine is busy
 constexpr Nanos kAskTimeout = 30 * kSecond;
 
 int ExitCodeOf(const Status& status) {

@@ -13,7 +13,7 @@ namespace opwire {
 struct ConnectOptions {
   fb::HelloT hello;              // without a token: a new attachment
   bool ring = true;              // where the executor offers one
-  Nanos ping_timeout = 200 * kMillisecond;  // a live executor answers a ping within this, whatever it runs
+  Nanos ping_timeout = kSecond;  // for the first answer, which comes from the host thread, whatever runs
 };
 
 class Connection {

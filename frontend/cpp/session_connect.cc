@@ -11,6 +11,9 @@ namespace {
 
 constexpr Nanos kFirstBackoff = 50 * kMillisecond;
 constexpr Nanos kMostBackoff = 32 * kSecond;
+// A live executor answers a ping at once, whatever it runs, unless its machine is so busy that nothing does.
+constexpr Nanos kQuickPing = 200 * kMillisecond;
+constexpr Nanos kPatientPing = 2 * kSecond;
 
 ExecutorFacts FactsOf(const fb::ExecutorInfoT& i) {
   ExecutorFacts f;
@@ -116,8 +119,9 @@ StatusOr<Session> Client::Open(const SessionOptions& options) {
   return session;
 }
 
-Status SessionState::ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token) {
+Status SessionState::ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token, Nanos ping_timeout) {
   ConnectOptions connect;
+  connect.ping_timeout = ping_timeout;
   connect.ring = options.ring;
   connect.hello.major = kProtocolMajor;
   connect.hello.minor = kProtocolMinor;
@@ -135,11 +139,14 @@ Status SessionState::ConnectTo(const std::string& endpoint, const std::vector<ui
 Status SessionState::Open() {
   OPWIRE_ASSIGN_OR_RETURN(const auto executors, client->Executors(options.program != nullptr));
   const std::vector<PlacementCandidate> candidates = Place(executors, options);
-  std::string reasons;
-  absl::StatusCode code = absl::StatusCode::kUnavailable;
-  for (const PlacementCandidate& c : candidates) {
-    Status status = c.fits ? ConnectTo(c.executor->control_endpoint, nullptr) : Status(c.code, c.reason);
-    if (status.ok()) {
+  std::vector<Status> refusals(candidates.size(), Unavailable("not asked"));
+  // Those that are silent are asked once more, after all others: waiting for one that is stopped costs only who has no other.
+  for (const Nanos patience : {kQuickPing, kPatientPing}) {
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const PlacementCandidate& c = candidates[i];
+      if (!absl::IsUnavailable(refusals[i])) continue;
+      refusals[i] = c.fits ? ConnectTo(c.executor->control_endpoint, nullptr, patience) : Status(c.code, c.reason);
+      if (!refusals[i].ok()) continue;
       executor_id = c.executor->id;
       attachment = connection->hello().attachment;
       ++generation;
@@ -150,12 +157,16 @@ Status SessionState::Open() {
       flight.Restart();
       lost = absl::OkStatus();
       backoff = 0;
-      return status;
+      return absl::OkStatus();
     }
-    if (!absl::IsUnavailable(status)) code = status.code();
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", c.executor->id, MessageOf(status));
   }
   if (candidates.empty()) return Unavailable("no executor is registered");
+  std::string reasons;
+  absl::StatusCode code = absl::StatusCode::kUnavailable;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (!absl::IsUnavailable(refusals[i])) code = refusals[i].code();
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidates[i].executor->id, MessageOf(refusals[i]));
+  }
   return Status(code, fmt::format("no executor takes the session: {}", reasons));
 }
 
@@ -191,7 +202,7 @@ void SessionState::OnLost(const Status& why) {
   const std::vector<uint8_t> token = connection->hello().token;
   connection.reset();
   // A short break: the session is still there, and so are the replies that did not arrive.
-  Status again = ConnectTo(control_endpoint, &token);
+  Status again = ConnectTo(control_endpoint, &token, kQuickPing);
   if (again.ok()) again = SendAgain();
   if (again.ok()) return;
   connection.reset();

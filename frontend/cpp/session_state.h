@@ -95,7 +95,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   // The connection broke: takes it up again with the token, or ends what was in flight with what was lost by name.
   void OnLost(const Status& why);
   Status SendAgain();
-  Status ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token);
+  Status ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token, Nanos ping_timeout);
   // Facts as JSON, from the control socket.
   StatusOr<std::string> Info(std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid);
 

@@ -1,8 +1,10 @@
 // kill -9, stops and restarts of each of the three processes under load.
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -97,6 +99,22 @@ TEST_F(FaultsTest, AStoppedExecutorIsNoticed) {
     EXPECT_TRUE(Eventually([&] { return Registered().contains("e1"); }));
     EXPECT_TRUE(Eventually([&] { return twice.Call({Values({1})}).ok(); }));
   }
+}
+
+TEST_F(FaultsTest, ASessionWaitsForAnExecutorThatIsSlowToAnswer) {
+  StartRegistry();
+  const pid_t executor = StartExecutor("e1");
+  Client client = Connect();
+  Signal(executor, SIGSTOP);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    kill(executor, SIGCONT);
+  });
+  auto session = client.Open();
+  later.join();
+  ASSERT_TRUE(session.ok()) << session.status();
+  ASSERT_OK_AND(Program twice, session->Load(kTwice));
+  EXPECT_TRUE(twice.Call({Values({1})}).ok());
 }
 
 TEST_F(FaultsTest, TheRegistryDropsADeadExecutor) {

@@ -209,23 +209,23 @@ class HostileTest : public SystemTest {
 };
 
 TEST_F(HostileTest, TheRunSocket) {
-  Begin();
+  ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
   Flood(s.run_endpoint, s, true);
 }
 
 TEST_F(HostileTest, TheControlSocket) {
-  Begin();
+  ASSERT_NO_FATAL_FAILURE(Begin());
   Flood(ControlEndpoint("e1"), SayHello(ControlEndpoint("e1")), false);
 }
 
 TEST_F(HostileTest, TheRegistrySocket) {
-  Begin();
+  ASSERT_NO_FATAL_FAILURE(Begin());
   Flood("ipc://" + directory_ + "/registry", SayHello(ControlEndpoint("e1")), false);
 }
 
 TEST_F(HostileTest, TheRing) {
-  Begin();
+  ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
   RingToken token;
   std::copy(s.token.begin(), s.token.end(), token.begin());
@@ -246,7 +246,7 @@ TEST_F(HostileTest, TheRing) {
 
 // A client that writes where only the executor should: positions, lengths, flags, and the session's memory.
 TEST_F(HostileTest, TheMemoryOfTheRing) {
-  Begin();
+  ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
   for (int round = 0; round < std::max(10, system_options.messages / 100); ++round) {
     const OwnedFd socket_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -287,7 +287,7 @@ TEST_F(HostileTest, TheMemoryOfTheRing) {
 
 // Bytes that are no ZeroMQ, and no token.
 TEST_F(HostileTest, RawBytesOnEverySocket) {
-  Begin();
+  ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
   for (const std::string& path : {directory_ + "/registry", directory_ + "/e1.ctl", directory_ + "/e1.run", s.ring_path}) {
     for (int i = 0; i < std::max(20, system_options.messages / 50); ++i) {
@@ -306,7 +306,7 @@ TEST_F(HostileTest, RawBytesOnEverySocket) {
 }
 
 TEST_F(HostileTest, AClientThatNeverReads) {
-  Begin();
+  ASSERT_NO_FATAL_FAILURE(Begin());
   for (const bool ring : {false, true}) {
     const Spoken s = SayHello(ControlEndpoint("e1"));
     std::unique_ptr<ClientChannel> channel;
@@ -339,7 +339,7 @@ TEST_F(HostileTest, AClientThatNeverReads) {
 
 // As fast as the sockets take it, and gone in the middle.
 TEST_F(HostileTest, FloodsOnEverySocket) {
-  Begin();
+  ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
   fb::InfoT info;
   info.topic = "report";
@@ -366,7 +366,7 @@ TEST_F(HostileTest, FloodsOnEverySocket) {
 }
 
 TEST_F(HostileTest, ConnectionsWithoutEnd) {
-  Begin();
+  ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
   std::vector<OwnedFd> held;
   for (const std::string& path : {directory_ + "/registry", directory_ + "/e1.ctl", directory_ + "/e1.run", s.ring_path}) {
@@ -402,7 +402,7 @@ TEST_F(HostileTest, ConnectionsWithoutEnd) {
 
 // While the ring's door is crowded a new client is served without a ring.
 TEST_F(HostileTest, ACrowdedDoorKeepsNobodyOut) {
-  Begin();
+  ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
   std::vector<OwnedFd> held;
   for (int i = 0; i < 800; ++i) {
