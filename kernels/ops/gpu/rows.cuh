@@ -214,6 +214,23 @@ struct NothingBeside {
   OPW_DEVICE int Get(int) const { return 0; }
 };
 
+// What OnChip::Load and Held::Load begin and end with: where the row has its vectors and its edges, and in clusters the barrier around `load`.
+template <int kLanes, bool kTrim, typename Row, typename T, typename F>
+OPW_DEVICE void LoadFramed(Row& row, const T* p, int n, const F& load) {
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+  if constexpr (kIsCluster<kLanes>) ClusterArrive();
+#endif
+  const Span<T> s = SpanOf<kTrim>(p, n);
+  row.head = s.head;
+  row.edge_count = s.head + s.tail;
+  row.body = static_cast<int>(s.body);
+  row.phase = Phase(p);
+  load();
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+  if constexpr (kIsCluster<kLanes>) ClusterWait();
+#endif
+}
+
 // ---- A row in the registers of its group: at most kVectors vectors a thread, and the edges
 
 template <typename T, int kLanes, int kVectors, bool kTrim = false>
@@ -230,26 +247,17 @@ struct OnChip {
   // REQUIRES: n / kWidth <= kVectors * GroupSize(); a block has 32 threads at least, a width is 8 at most.
   // In clusters, the blocks are all there behind it, and have read what others gave them for the row before.
   OPW_DEVICE void Load(const T* p, int n) {
-#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
-    if constexpr (kIsCluster<kLanes>) ClusterArrive();
-#endif
-    const Span<T> s = SpanOf<kTrim>(p, n);
-    head = s.head;
-    edge_count = s.head + s.tail;
-    body = static_cast<int>(s.body);
-    phase = Phase(p);
-    const T* const from = p + head + GroupRank<kLanes>() * kWidth;
+    LoadFramed<kLanes, kTrim>(*this, p, n, [&] {
+      const T* const from = p + head + GroupRank<kLanes>() * kWidth;
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (Vector(i) < body) vectors[i] = LoadAligned(from + i * GroupSize<kLanes>() * kWidth);
-    }
+      for (int i = 0; i < kVectors; ++i) {
+        if (Vector(i) < body) vectors[i] = LoadAligned(from + i * GroupSize<kLanes>() * kWidth);
+      }
 #pragma unroll
-    for (int i = 0; i < kEdges; ++i) {
-      if (Edge(i) < edge_count) edges[i] = p[EdgeAt(i)];
-    }
-#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
-    if constexpr (kIsCluster<kLanes>) ClusterWait();
-#endif
+      for (int i = 0; i < kEdges; ++i) {
+        if (Edge(i) < edge_count) edges[i] = p[EdgeAt(i)];
+      }
+    });
   }
   // The row at `p` in the places where `row`, which is loaded, has its elements. Without kTrim `p` is aligned as that row is.
   OPW_DEVICE void LoadLike(const OnChip& row, const T* p) {
@@ -370,19 +378,10 @@ struct Held {
   // REQUIRES: 16 bytes of dynamic shared memory for each of a thread's vectors; a block has 32 threads at least, a width is 8 at most.
   // In clusters, the blocks are all there behind it, and have read what others gave them for the row before.
   OPW_DEVICE void Load(const T* p, int n) {
-#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
-    if constexpr (kIsCluster<kLanes>) ClusterArrive();
-#endif
-    const Span<T> s = SpanOf<kTrim>(p, n);
-    head = s.head;
-    edge_count = s.head + s.tail;
-    body = static_cast<int>(s.body);
-    phase = Phase(p);
-    ForOwn<4>([&](Quad* place, int at) { CopyAsync16(place, p + at); return 0; }, [](Quad*, int, int) {});
-    if (Rank() < edge_count) edge = p[EdgeAt()];
-#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
-    if constexpr (kIsCluster<kLanes>) ClusterWait();
-#endif
+    LoadFramed<kLanes, kTrim>(*this, p, n, [&] {
+      ForOwn<4>([&](Quad* place, int at) { CopyAsync16(place, p + at); return 0; }, [](Quad*, int, int) {});
+      if (Rank() < edge_count) edge = p[EdgeAt()];
+    });
     WaitForCopies();
   }
   // How many elements the block has.
