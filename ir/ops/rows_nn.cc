@@ -86,16 +86,16 @@ OpCost LinearCost(const CostArgs& a) {
   return {x.empty() ? 0 : 2 * static_cast<double>(x.back()) * Elements(a.results[0]), TrafficBytes(a)};
 }
 
-// query [..., Hq, Sq, D], key [..., Hkv, Skv, D] and value [..., Hkv, Skv, Dv], which are the operands from `first` on, and a mask that broadcasts to
-// [..., Hq, Sq, Skv].
-Status CheckAttention(InferContext& c, int first, int mask_at) {
+// query [..., Hq, Sq, D], key [..., Hkv, Skv, D] and value [..., Hkv, Skv, Dv], which are the operands from `first` on. `pooled`: key and value are
+// pools that batches share, whose first extent is their own.
+Status CheckAttended(InferContext& c, int first, bool pooled = false) {
   const TensorType &query = c.In(first), &key = c.In(first + 1), &value = c.In(first + 2);
   const int rank = query.rank(), heads = rank - 3, rows = rank - 2, columns = rank - 1;
   OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(first, 3));
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(first + 1, rank));
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(first + 2, rank));
   for (int a = 0; a < heads; ++a) {
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(query.shape[a], key.shape[a], "batch extents of query and key"));
+    if (!pooled) OPWIRE_RETURN_IF_ERROR(c.RequireEqual(query.shape[a], key.shape[a], "batch extents of query and key"));
     OPWIRE_RETURN_IF_ERROR(c.RequireEqual(key.shape[a], value.shape[a], "batch extents of key and value"));
   }
   OPWIRE_RETURN_IF_ERROR(c.RequireEqual(key.shape[heads], value.shape[heads], "heads of key and value"));
@@ -110,32 +110,46 @@ Status CheckAttention(InferContext& c, int first, int mask_at) {
     }
     if (!known) OPWIRE_RETURN_IF_ERROR(c.RequireEqual(dims.Mod(hq, hkv), dims.Constant(0), "remainder of query's heads by key's and 0"));
   }
+  if (c.Attr<int64_t>(1) < 0) return c.Error(fmt::format("window: expected 0 or more, got {}", c.Attr<int64_t>(1)));
+  if (!std::isfinite(c.Attr<double>(2))) return c.Error(fmt::format("scale: expected a finite number, got {}", c.Attr<double>(2)));
+  return absl::OkStatus();
+}
+
+// The same, and a mask that broadcasts to [..., Hq, Sq, Skv].
+Status CheckAttention(InferContext& c, int first, int mask_at) {
+  OPWIRE_RETURN_IF_ERROR(CheckAttended(c, first));
+  const TensorType &query = c.In(first), &key = c.In(first + 1);
+  const int rank = query.rank();
+  DimTable& dims = c.dims();
   if (const TensorType* const mask = c.Operand(mask_at)) {
     if (mask->dtype != DType::kBool && mask->dtype != query.dtype) {
       return c.Error(fmt::format("operand mask: expected bool or {} as in query, got {}", DTypeName(query.dtype), c.Print(*mask)));
     }
     if (mask->rank() > rank) return c.Error(fmt::format("operand mask: expected at most rank {}, got {}", rank, c.Print(*mask)));
     std::vector<Dim> scores(query.shape.begin(), query.shape.end() - 1);
-    scores.push_back(key.shape[rows]);
+    scores.push_back(key.shape[rank - 2]);
     for (int a = 0; a < mask->rank(); ++a) {
       if (mask->shape[a] == dims.Constant(1)) continue;
       OPWIRE_RETURN_IF_ERROR(c.RequireEqual(mask->shape[a], scores[a + rank - mask->rank()], "extents of mask and the scores"));
     }
   }
-  if (c.Attr<int64_t>(1) < 0) return c.Error(fmt::format("window: expected 0 or more, got {}", c.Attr<int64_t>(1)));
-  if (!std::isfinite(c.Attr<double>(2))) return c.Error(fmt::format("scale: expected a finite number, got {}", c.Attr<double>(2)));
   return absl::OkStatus();
 }
 
 DType LogSumExpType(DType type) { return type == DType::kF64 ? DType::kF64 : DType::kF32; }
 
-Status InferAttention(InferContext& c) {
-  OPWIRE_RETURN_IF_ERROR(CheckAttention(c, 0, 3));
+// output and logsumexp of query and value, the operands 0 and 2.
+Status AttentionResults(InferContext& c) {
   c.Result(0).shape = c.In(0).shape;
   c.Result(0).shape.back() = c.In(2).shape.back();
   c.Result(1).shape.assign(c.In(0).shape.begin(), c.In(0).shape.end() - 1);
   c.Result(1).dtype = LogSumExpType(c.In(0).dtype);
   return absl::OkStatus();
+}
+
+Status InferAttention(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(CheckAttention(c, 0, 3));
+  return AttentionResults(c);
 }
 
 // grad and output [..., Hq, Sq, Dv], query, key, value, logsumexp [..., Hq, Sq] and a mask.
@@ -185,6 +199,33 @@ Status InferKvAppend(InferContext& c) {
     OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(position.shape, std::span(cache.shape).first(static_cast<size_t>(batch)), "extents of position and of cache before its heads"));
   }
   return SameAsFirst(c);
+}
+
+// query [..., Hq, Sq, D], caches [..., Hkv, S, D or Dv] and length [] or [...]; or query [B, Hq, Sq, D], pools [P, Hkv, S, D or Dv] of pages, length and
+// block_table [B, N].
+Status InferKvAttention(InferContext& c) {
+  const TensorType &query = c.In(0), &length = c.In(3);
+  const TensorType* const table = c.Operand(4);
+  if (table) OPWIRE_RETURN_IF_ERROR(c.RequireRank(0, 4));
+  OPWIRE_RETURN_IF_ERROR(CheckAttended(c, 0, table != nullptr));
+  if (length.rank() != 0) {
+    OPWIRE_RETURN_IF_ERROR(
+        c.RequireEqualShapes(length.shape, std::span(query.shape).first(static_cast<size_t>(query.rank() - 3)), "extents of length and of query before its heads"));
+  }
+  if (table) {
+    OPWIRE_RETURN_IF_ERROR(c.RequireRank(4, 2));
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(table->shape[0], query.shape[0], "batches of block_table and query"));
+  }
+  return AttentionResults(c);
+}
+
+// As if all positions were there.
+OpCost KvAttentionCost(const CostArgs& a) {
+  const Shape &query = a.operands[0], &key = a.operands[1], &value = a.operands[2];
+  if (query.size() < 3) return {0, TrafficBytes(a)};
+  const bool paged = a.operands.size() > 4 && !a.operands[4].empty();
+  const double positions = static_cast<double>(key[key.size() - 2]) * (paged ? static_cast<double>(a.operands[4].back()) : 1);
+  return {2 * Elements({query.data(), query.size() - 1}) * positions * static_cast<double>(query.back() + value.back()), TrafficBytes(a)};
 }
 
 // x [..., S, D], and positions that broadcast to [..., S].
@@ -290,6 +331,9 @@ std::vector<OpRow> NnRows() {
       Optional("window", Int(0),
                "Query i sees key j where j > i + Skv - Sq - window: its own position and those to the left of it, window in all; 0: no such bound."),
       Optional("scale", 0.0, "The factor of the products of query and key; 0: 1 / sqrt(D).")};
+  std::vector<AttrSpec> cached = attention;
+  cached[0] = Optional("causal", true, "Query i sees position j where j <= i + length - Sq.");
+  cached[1].doc = "Query i sees position j where j > i + length - Sq - window: its own and those to the left of it, window in all; 0: no such bound.";
   const AttrSpec precision = Optional("precision", std::string("ieee"), "\"ieee\", or \"tf32\" where f32 may round its operands to 10 bits.");
   const AttrSpec activation = Optional("activation", std::string("none"), "\"relu\", \"gelu\", \"gelu_tanh\" or \"silu\", the ops of these names, or \"none\".");
   const std::vector<std::pair<std::string_view, Domain>> target = {{"target", Domain::kIndexOrIgnore}};
@@ -351,6 +395,18 @@ std::vector<OpRow> NnRows() {
             .doc = "cache [..., H, S, D] with new [..., H, Snew, D] written to the positions from `position` on. position is 0-d, or [...], one for each batch, in [-n, n) of "
                    "n = S - Snew + 1 places; of a batch whose position is out of range nothing is written. Where the result takes the cache's place, no more than the new "
                    "positions is touched."}),
+      Make({.name = "kv_attention",
+            .signature = "query: F, key: F, value: F, length: I, block_table?: I -> output: F, logsumexp: W",
+            .attrs = cached,
+            .domains = {{"length", Domain::kIndex}, {"block_table", Domain::kIndex}},
+            .infer = InferKvAttention,
+            .cost = KvAttentionCost,
+            .family = "attention",
+            .doc = "scaled_dot_product_attention of query [..., Hq, Sq, D] with the first `length` positions of caches, key [..., Hkv, S, D] and value "
+                   "[..., Hkv, S, Dv], as kv_append leaves them: the queries are the last Sq of those. length is 0-d, or [...], one for each batch, in [-n, n) of n = S + 1 "
+                   "lengths: -1 is all of them; what lies behind is not read. With block_table [B, N] the caches of query [B, Hq, Sq, D] are pools of pages, [P, Hkv, S, D or "
+                   "Dv]: batch b's positions from i * S on are page block_table[b, i], in [-P, P), n is N * S + 1, and entries behind `length` are not read. A length that is out of range "
+                   "is taken as 0, and the positions of such a page as not there. A query without keys gives zeros and -inf."}),
       Make({.name = "rotary_embedding",
             .signature = "x: F, positions?: I -> y: F",
             .attrs = {Optional("dim", Int(0), "How many of the leading elements of D are rotated: an even number; 0: all."),

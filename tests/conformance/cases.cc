@@ -58,6 +58,7 @@ class Builder {
   void Long();
   void Attention();
   void KvAppend();
+  void KvAttention();
   void Convolution();
   void Optim();
   void Rotary();
@@ -699,6 +700,65 @@ void Builder::KvAppend() {
   Add({Of({2, 0, 4, 3}), Of({2, 0, 1, 3}), Indices(DType::kI64, {2}, 4)});
 }
 
+// Caches of which batches have some positions, one or none, and NaN behind them; pages in any order, shared, not there; rows of vectors and of odd sizes;
+// many positions for few rows, and many rows.
+void Builder::KvAttention() {
+  struct Sizes {
+    int64_t hq, hkv, sq, page, d, dv;
+  };
+  const auto tensors = [&](const Extents& batch, const Sizes& z, int64_t pages) {
+    Extents q = batch, k = pages < 0 ? batch : Extents{pages};
+    q.insert(q.end(), {z.hq, z.sq, z.d});
+    k.insert(k.end(), {z.hkv, z.page, z.d});
+    Extents v = k;
+    v.back() = z.dv;
+    return std::vector<Tensor>{Of(q), Of(k), Of(v)};
+  };
+  const auto whole = [&](const Extents& batch, const Sizes& z, Tensor length, const Attrs& attrs) {
+    std::vector<Tensor> operands = tensors(batch, z, -1);
+    // What lies behind the positions that are there is never read.
+    const bool one = length.values.size() == 1;
+    const int64_t slice = z.hkv * z.page;
+    for (int64_t row = 0; row < Count(batch) * slice; ++row) {
+      const Real n = length.values[one ? 0 : static_cast<size_t>(row / slice)], positions = static_cast<Real>(z.page + 1);
+      if (static_cast<Real>(row % z.page) < (n < 0 ? n + positions : n)) continue;
+      for (int64_t l = 0; l < z.d; ++l) operands[1].values[static_cast<size_t>(row * z.d + l)] = NAN;
+      for (int64_t l = 0; l < z.dv; ++l) operands[2].values[static_cast<size_t>(row * z.dv + l)] = NAN;
+    }
+    operands.push_back(std::move(length));
+    operands.emplace_back();
+    Add(std::move(operands), attrs);
+  };
+  const auto paged = [&](int64_t batches, const Sizes& z, int64_t pages, int64_t in_row, DType index, int bad, const Attrs& attrs) {
+    std::vector<Tensor> operands = tensors({batches}, z, pages);
+    operands.push_back(Indices(index, {batches}, in_row * z.page + 1, bad));
+    operands.push_back(Indices(index, {batches, in_row}, pages, 2 * bad));
+    Add(std::move(operands), attrs);
+  };
+  const std::vector<Attrs> bounds = {{}, {{"causal", false}}, {{"window", int64_t{5}}}, {{"causal", false}, {"window", int64_t{3}}, {"scale", -0.7}}};
+  for (const DType index : {DType::kI64, DType::kI32}) {
+    for (const int bad : {0, 1}) {
+      for (const Attrs& attrs : bounds) {
+        whole({3}, {4, 2, 1, 21, 16, 8}, Indices(index, {3}, 22, bad), attrs);
+        whole({2, 2}, {3, 1, 2, 9, 7, 5}, Indices(index, {2, 2}, 10, bad), attrs);
+        paged(3, {4, 2, 1, 8, 16, 8}, 7, 3, index, bad, attrs);
+        paged(2, {6, 1, 3, 5, 8, 7}, 4, 2, index, bad, attrs);
+      }
+      paged(4, {8, 1, 1, 16, 64, 64}, 40, 9, index, bad, {});
+    }
+  }
+  for (const auto& [batch, z] : {std::pair<Extents, Sizes>{{}, {1, 1, 1, 1, 1, 1}}, {{0}, {2, 2, 1, 4, 5, 6}}, {{2}, {0, 2, 1, 4, 5, 6}}, {{2}, {0, 0, 1, 4, 5, 6}}, {{2}, {2, 1, 0, 4, 5, 6}},
+                                 {{2}, {2, 1, 2, 0, 5, 6}}, {{2}, {2, 1, 2, 4, 0, 6}}, {{2}, {2, 1, 2, 4, 5, 0}}}) {
+    whole(batch, z, Indices(DType::kI64, {}, z.page + 1), {});
+  }
+  paged(2, {2, 1, 1, 4, 8, 8}, 0, 3, DType::kI64, 0, {});
+  paged(2, {2, 1, 1, 4, 8, 8}, 3, 0, DType::kI64, 0, {});
+  // Parts of the positions, each in several steps; heads of many elements; more rows than a tile has.
+  for (const Sizes& z : {Sizes{1, 1, 1, 700, 64, 64}, {8, 2, 1, 600, 128, 128}, {2, 1, 1, 300, 256, 64}, {3, 1, 1, 150, 300, 40}, {5, 1, 9, 130, 80, 72}}) {
+    whole({2}, z, Scalar(DType::kI64, static_cast<Real>(z.page - random_() % 7)), {});
+  }
+}
+
 // Lists of odd sizes, of several chunks, of one tensor, without elements, of more tensors than a launch takes.
 void Builder::Optim() {
   const std::vector<std::vector<Extents>> all = {{{7}, {0}, {}, {33, 40}, {1}, {2, 0, 3}, {515}}, {{20483}, {8192}}, {{16}}, {{0}, {2, 0}}, std::vector<Extents>(100, {3, 5})};
@@ -878,6 +938,8 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.Convolution();
   else if (row.name == "kv_append")
     b.KvAppend();
+  else if (row.name == "kv_attention")
+    b.KvAttention();
   else if (row.name == "linear" || row.name == "rms_norm_linear")
     b.Linear();
   else if (row.name.starts_with("linear_cross_entropy"))

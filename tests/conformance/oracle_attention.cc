@@ -1,5 +1,6 @@
 // Attention and its gradient.
 #include <cmath>
+#include <optional>
 
 #include "tests/conformance/oracle.h"
 
@@ -15,8 +16,9 @@ struct Seen {
 class Attention {
  public:
   // Query, key and value are the operands from `first` on.
-  Attention(const OracleCall& c, int first, int mask)
-      : c_(c), q_(c.In(first)), k_(c.In(first + 1)), v_(c.In(first + 2)), mask_(c.In(mask)), rank_(q_.rank()), causal_(c.Bool(0)), window_(c.Int(1)), scale_(c.Float(2)) {
+  Attention(const OracleCall& c, int first, int mask) : Attention(c, c.In(first), c.In(first + 1), c.In(first + 2), c.In(mask), c.Bool(0), c.Int(1)) {}
+  Attention(const OracleCall& c, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, bool causal, int64_t window)
+      : c_(c), q_(q), k_(k), v_(v), mask_(mask), rank_(q.rank()), causal_(causal), window_(window), scale_(c.Float(2)) {
     if (scale_ == 0) scale_ = 1 / std::sqrt(std::fmax(static_cast<Real>(q_.shape.back()), 1));
     eps_ = Eps(ComputingType(q_.dtype));
   }
@@ -125,6 +127,79 @@ class Attention {
   Real scale_, eps_;
 };
 
+// A call of kv_attention as one of attention: caches with their positions in order, and a mask of those that each query sees.
+struct Gathered {
+  Tensor key, value, mask;
+
+  Gathered(const OracleCall& c, Expected* e) {
+    const Tensor &query = c.In(0), &length = c.In(3), &table = c.In(4);
+    const bool paged = table.dtype != DType::kInvalid;
+    const size_t heads = query.shape.size() - 3;
+    const int64_t page = c.In(1).shape[heads + 1], pages = c.In(1).shape[0], in_row = paged ? table.shape[1] : 1, positions = page * in_row;
+    const int64_t batches = Count({query.shape.begin(), query.shape.begin() + static_cast<int64_t>(heads)}), queries = query.shape[heads + 1], window = c.Int(1);
+    const bool any = c.In(1).shape[heads] > 0 && query.shape[heads] * queries > 0;
+    Extents shape(query.shape.begin(), query.shape.begin() + static_cast<int64_t>(heads));
+    mask = {DType::kBool, shape, {}};
+    mask.shape.insert(mask.shape.end(), {1, queries, positions});
+    std::vector<Real> page_of;  // of each batch's pages; negative: not there
+    for (int64_t b = 0; b < batches; ++b) {
+      const int64_t at = length.shape.empty() ? 0 : b;
+      Real n = length.values[at] + (length.values[at] < 0 ? static_cast<Real>(positions + 1) : 0);
+      if (n < 0 || n > static_cast<Real>(positions)) {
+        if (any) Report(e, 3, at);
+        n = 0;
+      }
+      std::vector<bool> wanted(in_row);
+      for (int64_t i = 0; i < queries; ++i) {
+        const Real own = n - static_cast<Real>(queries - i);
+        for (int64_t j = 0; j < positions; ++j) {
+          const bool seen = j < n && (!c.Bool(0) || j <= own) && (window == 0 || j > own - static_cast<Real>(window));
+          mask.values.push_back(seen);
+          if (seen && paged) wanted[j / page] = true;
+        }
+      }
+      for (int64_t i = 0; i < in_row; ++i) {
+        Real found = paged ? table.values[b * in_row + i] : static_cast<Real>(b);
+        if (paged && found < 0) found += static_cast<Real>(pages);
+        const bool there = !paged || (found >= 0 && found < static_cast<Real>(pages));
+        if (!there && wanted[i] && any) Report(e, 4, b * in_row + i);
+        page_of.push_back(there ? found : -1);
+      }
+    }
+    for (int64_t at = 0; at < static_cast<int64_t>(mask.values.size()); ++at) {
+      const int64_t j = at % positions, b = at / positions / queries;
+      if (page_of[b * in_row + j / page] < 0) mask.values[at] = 0;
+    }
+    key = Gather(c.In(1), shape, page_of, in_row, page);
+    value = Gather(c.In(2), shape, page_of, in_row, page);
+  }
+
+ private:
+  // The first of the first operand that has one.
+  static void Report(Expected* e, int operand, int64_t position) {
+    if (e->bad_operand >= 0 && (e->bad_position < position || (e->bad_position == position && e->bad_operand <= operand))) return;
+    e->bad_operand = operand;
+    e->bad_position = position;
+  }
+  static Tensor Gather(const Tensor& cache, Extents shape, const std::vector<Real>& page_of, int64_t in_row, int64_t page) {
+    const size_t rank = cache.shape.size();
+    const int64_t heads = cache.shape[rank - 3], depth = cache.shape[rank - 1], batches = Count(shape);
+    shape.insert(shape.end(), {heads, page * in_row, depth});
+    Tensor out{cache.dtype, shape, {}};
+    for (int64_t b = 0; b < batches; ++b) {
+      for (int64_t h = 0; h < heads; ++h) {
+        for (int64_t j = 0; j < page * in_row; ++j) {
+          const Real from = page_of[b * in_row + j / page];
+          for (int64_t l = 0; l < depth; ++l) {
+            out.values.push_back(from < 0 ? 0 : cache.values[((static_cast<int64_t>(from) * heads + h) * page + j % page) * depth + l]);
+          }
+        }
+      }
+    }
+    return out;
+  }
+};
+
 void Append(const OracleCall& c, Expected* e) {
   const Tensor &cache = c.In(0), &added = c.In(1), &position = c.In(2);
   const size_t rank = cache.shape.size(), batch = rank - 3, rows = rank - 2;
@@ -155,7 +230,9 @@ bool ComputeAttention(const OracleCall& c, Expected* e) {
   if (c.row->family != "attention") return false;
   for (Expected::Result& r : e->results) r.error.resize(r.tensor.elements());
   const bool backward = c.row->name == "scaled_dot_product_attention_backward";
-  const Attention attention(c, backward ? 1 : 0, backward ? 6 : 3);
+  std::optional<Gathered> cached;
+  if (c.row->name == "kv_attention") cached.emplace(c, e);
+  const Attention attention = cached ? Attention(c, c.In(0), cached->key, cached->value, cached->mask, false, 0) : Attention(c, backward ? 1 : 0, backward ? 6 : 3);
   const Extents queries = backward ? c.In(5).shape : e->results[1].tensor.shape;
   Extents index(queries.size(), 0);
   for (int64_t row = 0; row < Count(queries); ++row, NextIndex(queries, &index)) {

@@ -8,6 +8,8 @@ void AddAttention(VariantTable& table, const Isa& isa) {
   AddAttentionReference(table);
   AddAttentionBackwardReference(table);
   AddAttentionFast(table, isa);
+  AddKvAttentionReference(table);
+  AddKvAttention(table, isa);
   AddKvAppendReference(table);
   AddKvAppend(table, isa);
 }

@@ -11,6 +11,9 @@ void AddAttentionReference(VariantTable& table);
 void AddAttentionBackwardReference(VariantTable& table);
 // "avx512" and "avx2".
 void AddAttentionFast(VariantTable& table, const Isa& isa);
+void AddKvAttentionReference(VariantTable& table);
+// "avx512" and "avx2".
+void AddKvAttention(VariantTable& table, const Isa& isa);
 void AddKvAppendReference(VariantTable& table);
 // "rows".
 void AddKvAppend(VariantTable& table, const Isa& isa);

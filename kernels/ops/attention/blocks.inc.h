@@ -51,9 +51,17 @@ class Block {
  public:
   static void Run(const AttentionBlock& b) {
     Block block(b);
-    for (int64_t j0 = b.first, asked = 1; j0 < b.last; j0 += kKeys, ++asked) {
+    for (int64_t j0 = b.first, asked = 1, n = 0; j0 < b.last; j0 += n, ++asked) {
       if (asked % kBlocksUnasked == 0 && b.stopped(b.context)) return;
-      block.Take(j0, b.last - j0 < kKeys ? b.last - j0 : kKeys);
+      n = b.last - j0 < kKeys ? b.last - j0 : kKeys;
+      int64_t row = j0;
+      if (b.page > 0) {
+        const int64_t in_page = j0 % b.page, left = b.page - in_page, begin = b.page_at(b.context, j0 / b.page);
+        n = begin < 0 || left < n ? left : n;
+        if (begin < 0) continue;
+        row = begin + in_page;
+      }
+      block.Take(j0, n, row);
     }
     block.Finish();
   }
@@ -69,9 +77,9 @@ class Block {
     for (int v = 0; v < kVectors; ++v) most_[v] = Splat(kNothing), total_[v] = Vec<E>{};
   }
 
-  // Takes keys [j0, j0 + n) in.
-  void Take(int64_t j0, int64_t n) {
-    Score(Widened<S>(static_cast<const S*>(block_.key) + j0 * block_.key_row, n, block_.depth, block_.key_row, staged_), n);
+  // Takes keys [j0, j0 + n) in, which lie from `row` on.
+  void Take(int64_t j0, int64_t n, int64_t row) {
+    Score(Widened<S>(static_cast<const S*>(block_.key) + row * block_.key_row, n, block_.depth, block_.key_row, staged_), n);
     if (block_.mask != nullptr) AddMask(j0, n);
     for (int64_t r = 0; r < block_.count; ++r) {
       const int64_t before = block_.queries[r].first - j0, after = block_.queries[r].last - j0;
@@ -95,7 +103,7 @@ class Block {
         Mem<E>::Store(to, Mem<E>::Load(to) * factor);
       }
     }
-    Accumulate(Widened<S>(static_cast<const S*>(block_.value) + j0 * block_.value_row, n, block_.value_depth, block_.value_row, staged_), n);
+    Accumulate(Widened<S>(static_cast<const S*>(block_.value) + row * block_.value_row, n, block_.value_depth, block_.value_row, staged_), n);
   }
 
   // weights[j][query] = the product of key j and the query.

@@ -40,7 +40,7 @@ int Run(const opw_call* c) {
     }
     for (int64_t u = begin; u < end; ++u) {
       head.Start(u / blocks);
-      AttentionBlock b;
+      AttentionBlock b{};
       b.query = Operand(c, 0).data, b.mask = Absent(mask) ? nullptr : mask.data;
       b.key = At(Operand(c, 1), head.offset(Shapes::kKey)), b.value = At(Operand(c, 2), head.offset(Shapes::kValue));
       b.output = c->results[0].data, b.log_sum_exp = c->results[1].data;

@@ -22,6 +22,8 @@ struct AttentionBlock {
   int64_t first, last;               // the keys that any of them may see
   int64_t depth, value_depth;        // at most kAttentionDepth
   int64_t key_row, value_row, mask_column;
+  int64_t page;                                           // positions that lie together; 0: all do
+  int64_t (*page_at)(const void* context, int64_t page);  // the row of key and of value that its positions begin at; -1: they are not there
   bool mask_is_bool;
   double scale;
   bool (*stopped)(const void* context);  // asked every few milliseconds at the most

@@ -68,6 +68,13 @@ class LargeCases {
       }
     } else if (row_.name == "kv_append") {
       Add({Of({64, 8, 4096, 128}), Of({64, 8, 1, 128}), {DType::kI64, {64}, {}}}, {});
+    } else if (row_.name == "kv_attention") {
+      for (const int64_t heads : {1, 2, 4, 8}) {
+        for (const int64_t depth : {64, 128, 256}) {
+          Add({Of({8, 8 * heads, 1, depth}), Of({8, 8, 8192, depth}), Of({8, 8, 8192, depth}), {DType::kI32, {8}, {}}, {}}, {});
+          Add({Of({8, 8 * heads, 1, depth}), Of({4096, 8, 16, depth}), Of({4096, 8, 16, depth}), {DType::kI32, {8}, {}}, {DType::kI32, {8, 512}, {}}}, {});
+        }
+      }
     } else if (row_.family == "attention") {
       for (const int64_t queries : {1, 4096}) {
         const Tensor own = Of({2, 32, queries, 128}), shared = Of({2, 8, 4096, 128});
