@@ -166,6 +166,7 @@ constexpr OtherRow kOthers[] = {
     {"rotary_embedding", "ATen has no such op"},
     {"scaled_dot_product_attention_backward", "ATen's gradients take what its own kernels kept"},
     {"kv_append", "ATen has no such op"},
+    {"kv_attention", "ATen has no such op"},
     {"topk", "which of equal elements ATen takes is left open"},
     {"quantize", "ATen's has no groups"},
     {"dequantize", "ATen's has no groups"},

@@ -19,7 +19,7 @@ constexpr std::string_view kParams =
     "%o4: f32[2, 6, 5, 4], %l4: f32[2, 6, 5], %l8: f64[2, 6, 5], "
     "%ci: f32[2, 4, 7, 9], %cw: f32[6, 4, 3, 3], %cb: f32[6], %cg: f32[6, 2, 3, 3], %ct: f32[4, 6, 3, 3], %c0: f32[6, 4, 0, 3], %cs: f32[?b, 4, ?a, 7], %cz: f32[0, 4, 7, 9], "
     "%cd: f32[?a, ?c, ?b, 3], %co: f32[2, 6, 5, 7], %c6: f32[1, 1, 1, 1, 1, 1], %o3: f32[2, 3, 12], %k8: f32[3, 3, 8], "
-    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1], %k1: f32[2, 3, 1, 8], %p: i32[2], %f4: f32[4], %g4: f64[4], %i4: i64[4], %w0: f32[4, 0]";
+    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1], %k1: f32[2, 3, 1, 8], %p: i32[2], %f4: f32[4], %g4: f64[4], %i4: i64[4], %w0: f32[4, 0], %kp: f32[9, 3, 4, 8], %bt: i32[2, 5]";
 
 // The type of %0, or the error without its position.
 std::string Infer(std::string_view node) {
@@ -511,6 +511,26 @@ TEST(Infer, KvAppend) {
          {"kv_append(%k4, %k1, %j)", "kv_append: extents of position and of cache before its heads differ: [2, 3, 7, 8] x [2, 3, 1, 8] x [4, 2] (ranks 2 and 1)"},
          {"kv_append(%k4, %d4, %n)", "kv_append: operand new: expected f32 as in cache, got f64[2, 3, 7, 8]"}});
   EXPECT_EQ(Constraints("kv_append(%ks, %ks, %n)"), "");
+}
+
+TEST(Infer, KvAttention) {
+  for (const Case& c : {Case{"(%q4, %k4, %v4, %n)", "f32[2, 6, 5, 4] f32[2, 6, 5]"},
+                        {"(%q4, %k4, %k4, %p)", "f32[2, 6, 5, 8] f32[2, 6, 5]"},
+                        {"(%q4, %kp, %kp, %p, %bt)", "f32[2, 6, 5, 8] f32[2, 6, 5]"},
+                        {"(%x, %x, %x, %n)", ": operand query: expected rank 3 or more, got f32[4, 8]"},
+                        {"(%q4, %kp, %kp, %p)", ": batch extents of query and key differ: [2, 6, 5, 8] x [9, 3, 4, 8] x [9, 3, 4, 8] x [2] (2 and 9)"},
+                        {"(%k4, %q4, %q4, %n)", ": heads: expected a multiple of key's 6 for query, got 3 in [2, 3, 7, 8] x [2, 6, 5, 8] x [2, 6, 5, 8] x []"},
+                        {"(%q4, %k4, %k1, %n)", ": positions of key and value differ: [2, 6, 5, 8] x [2, 3, 7, 8] x [2, 3, 1, 8] x [] (7 and 1)"},
+                        {"(%q4, %kp, %k4, %p, %bt)", ": batch extents of key and value differ: [2, 6, 5, 8] x [9, 3, 4, 8] x [2, 3, 7, 8] x [2] x ... (9 and 2)"},
+                        {"(%q4, %k4, %k4, %i)", ": extents of length and of query before its heads differ: [2, 6, 5, 8] x [2, 3, 7, 8] x [2, 3, 7, 8] x [3] (3 and 2)"},
+                        {"(%r5, %r5, %r5, %p, %bt)", ": operand query: expected rank 4, got f32[2, 2, 6, 5, 7]"},
+                        {"(%q4, %kp, %kp, %p, %p)", ": operand block_table: expected rank 2, got i32[2]"},
+                        {"(%q4, %kp, %kp, %p, %j)", ": batches of block_table and query differ: [2, 6, 5, 8] x [9, 3, 4, 8] x [9, 3, 4, 8] x [2] x ... (4 and 2)"},
+                        {"(%q4, %kp, %kp, %n, %bt)", ": operand block_table: expected i64 as in length, got i32[2, 5]"},
+                        {"(%q4, %k4, %k4, %n) {window = -1}", ": window: expected 0 or more, got -1"}}) {
+    const std::string got = InferTwo("kv_attention" + std::string(c.node));
+    EXPECT_EQ(got.starts_with("kv_attention") ? got.substr(12) : got, c.want) << c.node;
+  }
 }
 
 TEST(Infer, Optimisers) {

@@ -19,6 +19,7 @@ void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddConvolutionGpu(table, code);
   AddAttentionGpu(table, code);
   AddKvAppendGpu(table, code);
+  AddKvAttentionGpu(table, code);
   AddRotaryGpu(table, code);
   AddSoftmaxGpu(table, code);
   AddSoftmaxBackwardGpu(table, code);

@@ -22,6 +22,7 @@ void AddMatmulGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddConvolutionGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddAttentionGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddKvAppendGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddKvAttentionGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddRotaryGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddSoftmaxGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddSoftmaxBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& code);

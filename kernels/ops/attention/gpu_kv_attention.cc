@@ -1,0 +1,95 @@
+// kv_attention on GPUs: positions split among blocks, and a form for any size.
+#include <bit>
+
+#include <fmt/format.h>
+
+#include "kernels/ops/attention/gpu_kv_attention_params.h"
+#include "kernels/ops/attention/kv_attention.h"
+#include "kernels/ops/gpu/families.h"
+#include "kernels/ops/gpu/plan.h"
+
+namespace opwire::gpu {
+namespace {
+
+using Shapes = ops::KvAttentionShapes;
+
+constexpr std::string_view kKvFile = "kernels/ops/attention/gpu_kv_attention.cuh", kKvParams = "attention::KvParams";
+constexpr int kPageThreads = 64, kSplitThreads = 128, kStep = 4;  // positions of a group's step, at the most
+constexpr int64_t kMostInGrid = 65535, kMostSplits = 256, kMostDepth = 256;
+
+opw::attention::KvParams ParamsOf(const Shapes& s) {
+  opw::attention::KvParams p{};
+  p.slices = s.batches * s.heads, p.heads = s.heads, p.queries = s.queries, p.rows = s.rows, p.depth = s.depth, p.value_depth = s.value_depth;
+  p.positions = s.positions, p.page = s.page, p.pages = s.pages;
+  if (s.paged) p.row_pages = s.table.shape[1];
+  p.lengths = s.one() ? 1 : s.batches;
+  p.wide = ops::TypeOf(s.length) == DType::kI64;
+  p.splits = 1;
+  p.causal = s.causal, p.window = s.window;
+  p.scale = s.scale;
+  p.of_page = DivisorOf(std::clamp<int64_t>(s.page, 1, INT32_MAX));
+  return p;
+}
+
+void LaunchKv(const Call& call, Function f, const Grid& grid, const opw::attention::KvParams& p, int64_t sums, int64_t partials, Plan& plan) {
+  std::vector<Field> fields = {{&p.query, Operand(0)},   {&p.key, Operand(1)},    {&p.value, Operand(2)},       {&p.length, Operand(3)},
+                               {&p.output, Result(0)}, {&p.log_sum_exp, Result(1)}, {&p.reporter, Reports()}};
+  if (!ops::Absent(call.operand(4))) fields.push_back({&p.table, Operand(4)});
+  if (p.splits > 1) fields.insert(fields.end(), {{&p.partial_sums, Workspace(sums)}, {&p.partials, Workspace(partials)}});
+  plan.LaunchBytes(f, grid, &p, sizeof p, fields);
+}
+
+Status PlanByPages(const Call& call, Plan& plan) {
+  const Shapes s(call.c);
+  const opw::attention::KvParams p = ParamsOf(s);
+  const std::string body = fmt::format("attention::KvByPages<{}>", CodeName(ops::TypeOf(s.query)));
+  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kKvFile, body, std::string(kKvParams), kPageThreads}));
+  LaunchKv(call, f, {.blocks = std::min<int64_t>(p.slices * p.rows, INT32_MAX), .threads = kPageThreads}, p, 0, 0, plan);
+  return absl::OkStatus();
+}
+
+const char* SupportsSplits(const opw_call* c) {
+  const Shapes s(c);
+  if (std::max(s.depth, s.value_depth) > kMostDepth) return "a head has more than 256 elements";
+  if (s.paged && s.page % kStep != 0) return "a page has no multiple of 4 positions";
+  if (s.paged && s.pages == 0) return "there are no pages";
+  if (s.positions > INT32_MAX) return "more than 2^31 positions";
+  if (s.rows > kMostInGrid) return "more than 65535 rows of queries share a head of keys";
+  return nullptr;
+}
+
+Status PlanSplits(const Call& call, Plan& plan) {
+  const Shapes s(call.c);
+  const DType type = ops::TypeOf(s.query);
+  opw::attention::KvParams p = ParamsOf(s);
+  const int64_t width = 16 / DTypeBytes(type), vectors = std::max<int64_t>(1, (std::max(s.depth, s.value_depth) + width - 1) / width);
+  const int64_t lanes = std::clamp<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(vectors))), 8, 32), each = std::bit_ceil(static_cast<uint64_t>((vectors + lanes - 1) / lanes));
+  const int64_t rows = std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.rows)), each == 1 ? 8 : each == 2 ? 4 : 2), tiles = (s.rows + rows - 1) / rows;
+  const int resident = rows == 8 || each > 1 ? 2 : rows == 4 ? 3 : 4;  // blocks of a multiprocessor, by what a thread keeps
+  const std::string body = fmt::format("attention::KvSplit<{}, {}, {}, {}>", CodeName(type), rows, lanes, each);
+  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kKvFile, body, std::string(kKvParams), kSplitThreads, resident}));
+  // As many as a device holds at a time, each with two steps at least.
+  const int64_t blocks = std::max<int64_t>(1, p.slices * tiles), at_once = int64_t{resident} * call.multiprocessors(), step = kStep * kSplitThreads / lanes;
+  p.splits = std::clamp<int64_t>(std::min(at_once / blocks, s.positions / (2 * step)), 1, kMostSplits);
+  const int64_t all = p.slices * p.rows * p.splits, bytes = std::max<int64_t>(4, DTypeBytes(type));
+  int64_t sums = 0, partials = 0;
+  if (p.splits > 1) {
+    sums = plan.TakeWorkspace(all * p.value_depth * bytes);
+    partials = plan.TakeWorkspace(all * 2 * bytes);
+  }
+  LaunchKv(call, f, {.blocks = p.splits, .threads = kSplitThreads, .blocks_y = tiles, .blocks_z = std::min<int64_t>(p.slices, kMostInGrid)}, p, sums, partials, plan);
+  if (p.splits == 1) return absl::OkStatus();
+  OPWIRE_ASSIGN_OR_RETURN(const Function join, call.code.Get({kKvFile, fmt::format("attention::KvJoin<{}>", CodeName(type)), std::string(kKvParams), kSplitThreads}));
+  LaunchKv(call, join, {.blocks = p.slices * p.rows, .threads = kSplitThreads}, p, sums, partials, plan);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddKvAttentionGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
+  const uint32_t flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS;
+  AddGpu(table, code, "kv_attention", {.name = "split", .flags = flags, .supports = SupportsSplits, .plan = PlanSplits});
+  AddGpu(table, code, "kv_attention", {.name = "portable", .tier = Tier::kReference, .flags = flags, .plan = PlanByPages});
+}
+
+}  // namespace opwire::gpu

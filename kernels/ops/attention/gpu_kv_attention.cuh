@@ -1,0 +1,318 @@
+// kv_attention. A group of lanes takes a few positions at a time, each lane some elements of a head; the positions of a slice are split among blocks, so that
+// few rows of queries occupy a device, and what the splits come to is joined in a fixed order. After Dao et al., "Flash-Decoding" (2023).
+#include "kernels/ops/attention/gpu_kv_attention_params.h"
+#include "kernels/ops/gpu/rows.cuh"
+
+namespace opw::attention {
+
+// Indices of either type.
+OPW_DEVICE i64 IndexAt(const KvParams& p, const void* indices, i64 at) {
+  return p.wide != 0 ? LoadIndex(static_cast<const i64*>(indices) + at) : LoadIndex(static_cast<const i32*>(indices) + at);
+}
+
+// What a slice reads of the caches.
+struct Slice {
+  i64 batch, head, length;
+};
+OPW_DEVICE Slice SliceOf(const KvParams& p, i64 slice, bool reports) {
+  const i64 batch = slice / p.heads, head = slice - batch * p.heads, at = p.lengths == 1 ? 0 : batch;
+  const i64 n = WrapIndex(IndexAt(p, p.length, at), p.positions + 1);
+  if (n < 0 && reports) ReportOutOfRange(p.reporter, 3, at);
+  return {batch, head, n < 0 ? 0 : n};
+}
+// The row of the caches that position j has, where its page begins at a multiple of it; negative: it is not there.
+OPW_DEVICE i64 RowOf(const KvParams& p, const Slice& s, i64 j, bool reports) {
+  if (p.table == nullptr) return (s.batch * p.heads + s.head) * p.page + j;
+  const i64 n = p.positions >> 31 == 0 ? Divide(static_cast<u32>(j), p.of_page) : j / p.page, at = s.batch * p.row_pages + n;
+  const i64 found = WrapIndex(IndexAt(p, p.table, at), p.pages);
+  if (found < 0) {
+    if (reports) ReportOutOfRange(p.reporter, 4, at);
+    return -1;
+  }
+  return (found * p.heads + s.head) * p.page + j - n * p.page;
+}
+// The positions that row r sees of `length`, of which the queries are the last.
+struct Seen {
+  i64 first, last;
+};
+OPW_DEVICE Seen SeenBy(const KvParams& p, i64 r, i64 length) {
+  const i64 own = length - p.queries + (r - r / p.queries * p.queries);
+  return {p.window > 0 && own >= p.window ? own - p.window + 1 : 0, p.causal == 0 ? length : own < 0 ? 0 : own + 1};
+}
+
+// ---- Any size: a block a row, a thread a position, page after page
+
+template <typename T>
+OPW_DEVICE void KvByPages(const KvParams& p) {
+  using C = ComputeOf<T>;
+  constexpr int kThreads = 64;
+  __shared__ C weights[kThreads];
+  const i64 thread = threadIdx.x;
+  for (i64 row = blockIdx.x; row < p.slices * p.rows; row += gridDim.x) {
+    const Slice s = SliceOf(p, row / p.rows, thread == 0);
+    const Seen seen = SeenBy(p, row % p.rows, s.length);
+    const T* const query = static_cast<const T*>(p.query) + row * p.depth;
+    for (i64 c0 = 0; c0 == 0 || c0 < p.value_depth; c0 += kThreads) {
+      C most = -Infinity<C>(), total = 0, sum = 0;
+      for (i64 begin = seen.first, end = 0; begin < seen.last; begin = end) {
+        end = (begin / p.page + 1) * p.page;
+        end = end < seen.last ? end : seen.last;
+        const i64 first = RowOf(p, s, begin, thread == 0);
+        if (first < 0) continue;
+        for (i64 j0 = 0; j0 < end - begin; j0 += kThreads) {
+          const int n = end - begin - j0 < kThreads ? static_cast<int>(end - begin - j0) : kThreads;
+          C score = -Infinity<C>();
+          if (thread < n) {
+            const T* const key = static_cast<const T*>(p.key) + (first + j0 + thread) * p.depth;
+            C product = 0;
+            for (i64 l = 0; l < p.depth; ++l) product = Fma(Load(query[l]), Load(key[l]), product);
+            score = product * static_cast<C>(p.scale);
+          }
+          const C larger = Larger(most, BlockReduce(score, Max(), -Infinity<C>())), base = FiniteOrZero(larger), factor = Exp(most - base);
+          most = larger;
+          __syncthreads();  // the weights before these are read
+          weights[thread] = ExpFor<T>(score - base);
+          total = Fma(total, factor, BlockReduce(weights[thread], Sum(), C(0)));
+          if (c0 + thread >= p.value_depth) continue;
+          const T* const value = static_cast<const T*>(p.value) + (first + j0) * p.value_depth + c0 + thread;
+          sum *= factor;
+          for (int i = 0; i < n; ++i) sum = Fma(weights[i], Load(value[i * p.value_depth]), sum);
+        }
+      }
+      if (c0 + thread < p.value_depth) static_cast<T*>(p.output)[row * p.value_depth + c0 + thread] = Store<T>(total == 0 ? C(0) : sum / total);
+      if (c0 + thread == 0) static_cast<C*>(p.log_sum_exp)[row] = FiniteOrZero(most) + Log(total);
+    }
+  }
+}
+
+// ---- Splits
+
+// n elements of a row, of which a vector's from `at` on; zeros behind them.
+template <bool kAligned, typename T>
+OPW_DEVICE Wide<T> LoadPart(const T* row, int at, int n) {
+  Wide<T> out = {};
+  if constexpr (kAligned) {
+    if (at < n) out = LoadAligned(row + at);
+  } else {
+    T part[kPerVector<T>];
+#pragma unroll
+    for (int k = 0; k < kPerVector<T>; ++k) part[k] = at + k < n ? row[at + k] : Store<T>(0);
+    memcpy(out.words, part, 16);
+  }
+  return out;
+}
+
+// Each of kLanes neighbours has kN values to be added up across them; afterwards the first kN / kLanes (1 at least) of a lane are sums: of the values from
+// lane * kN / kLanes on.
+template <int kLanes, int kN, typename C>
+OPW_DEVICE void SumAcross(C (&v)[kN]) {
+  int n = kN;
+#pragma unroll
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+    n = n / 2;
+    const bool upper = (Lane() & mask) != 0;
+    if (n > 0) {
+#pragma unroll
+      for (int i = 0; i < kN / 2; ++i) {
+        if (i < n) {
+          const C given = upper ? v[i] : v[i + n], kept = upper ? v[i + n] : v[i];
+          v[i] = kept + ShuffleXor(given, mask);
+        }
+      }
+    } else {
+      v[0] += ShuffleXor(v[0], mask);
+    }
+  }
+}
+
+// kRows rows a block (grid.y, in tiles) of the slice (z) against a split of its positions (x), of which each group of kLanes lanes takes kKeys at a time: a
+// page has a multiple of them. A lane has kVectors vectors of a head, and the running maximum and sum of one row: a row has kShare lanes of each group.
+template <typename T, int kRows, int kLanes, int kVectors, bool kAligned>
+OPW_DEVICE void KvSplitAs(const KvParams& p) {
+  using C = ComputeOf<T>;
+  constexpr int kWidth = kPerVector<T>, kKeys = kVectors == 1 ? 4 : 2, kScores = kRows * kKeys, kOwn = kScores > kLanes ? kScores / kLanes : 1, kShare = kLanes / kRows;
+  constexpr int kThreads = 128, kGroups = kThreads / kLanes, kCopies = kLanes > kScores ? kLanes / kScores : 1;  // lanes that have the same score
+  static_assert(kShare >= 1 && kOwn <= kKeys);
+  __shared__ C mosts[kGroups][kRows], totals[kGroups][kRows], parts[kGroups][kLanes * kVectors * kWidth];
+  const int lane = static_cast<int>(threadIdx.x) % kLanes, group = static_cast<int>(threadIdx.x) / kLanes;
+  const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
+  const i64 r0 = static_cast<i64>(blockIdx.y) * kRows;
+  const int there = p.rows - r0 < kRows ? static_cast<int>(p.rows - r0) : kRows;
+  for (i64 slice = blockIdx.z; slice < p.slices; slice += gridDim.z) {
+    const bool speaks = blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0;
+    const Slice s = SliceOf(p, slice, speaks && slice % p.heads == 0);
+    // What any row of the tile sees, in splits of whole steps of a group.
+    i64 first = s.length, last = 0;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= there) continue;
+      const Seen seen = SeenBy(p, r0 + r, s.length);
+      first = seen.first < first ? seen.first : first;
+      last = seen.last > last ? seen.last : last;
+    }
+    first = first / kKeys * kKeys;
+    const i64 split = ((last - first + p.splits - 1) / p.splits + kKeys - 1) / kKeys * kKeys;
+    const i64 begin = first + blockIdx.x * split, end = begin + split < last ? begin + split : last;
+    const T* const query = static_cast<const T*>(p.query) + (slice * p.rows + r0) * p.depth;
+    Wide<T> queries[kRows][kVectors];
+    C sums[kRows][kVectors][kWidth] = {};
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) queries[r][v] = LoadPart<kAligned>(query + r * p.depth, (v * kLanes + lane) * kWidth, r < there ? depth : 0);
+    }
+    const int own = lane / kShare;  // row
+    const Seen seen = own < there ? SeenBy(p, r0 + own, s.length) : Seen{0, 0};
+    C most = -Infinity<C>(), total = 0;
+    i64 row = begin + group * kKeys < end ? RowOf(p, s, begin + group * kKeys, lane == 0) : -1;
+#pragma unroll 1
+    for (i64 j0 = begin; j0 < end; j0 += kGroups * kKeys) {
+      const i64 j = j0 + group * kKeys, next = j + kGroups * kKeys;
+      Wide<T> keys[kKeys][kVectors], values[kKeys][kVectors];
+#pragma unroll
+      for (int i = 0; i < kKeys; ++i) {
+        const int n = row >= 0 && j + i < end ? depth : 0;
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) keys[i][v] = LoadPart<kAligned>(static_cast<const T*>(p.key) + (row + i) * p.depth, (v * kLanes + lane) * kWidth, n);
+      }
+#pragma unroll
+      for (int i = 0; i < kKeys; ++i) {
+        const int n = row >= 0 && j + i < end ? value_depth : 0;
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) values[i][v] = LoadPart<kAligned>(static_cast<const T*>(p.value) + (row + i) * p.value_depth, (v * kLanes + lane) * kWidth, n);
+      }
+      const bool found = row >= 0;
+      row = next < end ? RowOf(p, s, next, lane == 0) : -1;
+      C scores[kScores] = {};
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) {
+#pragma unroll
+          for (int r = 0; r < kRows; ++r) {
+            const C q = Load(queries[r][v].Get(k));
+#pragma unroll
+            for (int i = 0; i < kKeys; ++i) scores[r * kKeys + i] = Fma(q, Load(keys[i][v].Get(k)), scores[r * kKeys + i]);
+          }
+        }
+      }
+      SumAcross<kLanes>(scores);
+      C larger = most;
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        const i64 at = j + (kScores > kLanes ? lane * kOwn + i : lane / kCopies) % kKeys;
+        scores[i] = found && at < end && at >= seen.first && at < seen.last ? scores[i] * static_cast<C>(p.scale) : -Infinity<C>();
+        larger = Larger(larger, scores[i]);
+      }
+#pragma unroll
+      for (int mask = kShare / 2; mask > 0; mask /= 2) larger = Larger(larger, ShuffleXor(larger, mask));
+      const C base = FiniteOrZero(larger), factor = Exp(most - base);
+      most = larger;
+      total *= factor;
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        scores[i] = ExpFor<T>(scores[i] - base);
+        total += scores[i];
+      }
+      const int of_group = Lane() - lane;
+      C weights[kRows][kKeys];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int i = 0; i < kKeys; ++i) {
+          const int at = r * kKeys + i;
+          weights[r][i] = ShuffleFrom(scores[kScores > kLanes ? at % kOwn : 0], of_group + (kScores > kLanes ? at / kOwn : at * kCopies));
+        }
+        const C scaled = ShuffleFrom(factor, of_group + r * kShare);
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+          for (int k = 0; k < kWidth; ++k) sums[r][v][k] *= scaled;
+        }
+      }
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) {
+#pragma unroll
+          for (int i = 0; i < kKeys; ++i) {
+            const C value = Load(values[i][v].Get(k));
+#pragma unroll
+            for (int r = 0; r < kRows; ++r) sums[r][v][k] = Fma(weights[r][i], value, sums[r][v][k]);
+          }
+        }
+      }
+    }
+    // The groups' rows are joined: their maxima and sums, then the products, a row at a time.
+#pragma unroll
+    for (int mask = kShare / 2; mask >= kCopies; mask /= 2) total += ShuffleXor(total, mask);
+    __syncthreads();  // the slice before this one is read
+    if (lane % kShare == 0) {
+      mosts[group][own] = most;
+      totals[group][own] = total;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= there) continue;
+      C all = -Infinity<C>(), weight = 0;
+      for (int g = 0; g < kGroups; ++g) all = Larger(all, mosts[g][r]);
+      const C base = FiniteOrZero(all), factor = Exp(mosts[group][r] - base);
+      for (int g = 0; g < kGroups; ++g) weight = Fma(totals[g][r], Exp(mosts[g][r] - base), weight);
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) parts[group][(v * kLanes + lane) * kWidth + k] = sums[r][v][k] * factor;
+      }
+      __syncthreads();
+      const i64 of_row = slice * p.rows + r0 + r, at = of_row * p.splits + blockIdx.x;
+      for (int c = static_cast<int>(threadIdx.x); c < value_depth; c += kThreads) {
+        C sum = 0;
+        for (int g = 0; g < kGroups; ++g) sum += parts[g][c];
+        if (p.splits > 1) static_cast<C*>(p.partial_sums)[at * p.value_depth + c] = sum;
+        else static_cast<T*>(p.output)[of_row * p.value_depth + c] = Store<T>(weight == 0 ? C(0) : sum / weight);
+      }
+      if (threadIdx.x == 0) {
+        if (p.splits > 1) {
+          static_cast<C*>(p.partials)[at * 2] = all;
+          static_cast<C*>(p.partials)[at * 2 + 1] = weight;
+        } else {
+          static_cast<C*>(p.log_sum_exp)[of_row] = base + Log(weight);
+        }
+      }
+      __syncthreads();
+    }
+  }
+}
+template <typename T, int kRows, int kLanes, int kVectors>
+OPW_DEVICE void KvSplit(const KvParams& p) {
+  const u64 all = reinterpret_cast<u64>(p.query) | reinterpret_cast<u64>(p.key) | reinterpret_cast<u64>(p.value);
+  const bool aligned = (all & 15) == 0 && p.depth % kPerVector<T> == 0 && p.value_depth % kPerVector<T> == 0;
+  if (aligned) KvSplitAs<T, kRows, kLanes, kVectors, true>(p);
+  else KvSplitAs<T, kRows, kLanes, kVectors, false>(p);
+}
+
+// A block a row.
+template <typename T>
+OPW_DEVICE void KvJoin(const KvParams& p) {
+  using C = ComputeOf<T>;
+  const i64 row = blockIdx.x;
+  const C* const partials = static_cast<const C*>(p.partials) + row * p.splits * 2;
+  const C* const sums = static_cast<const C*>(p.partial_sums) + row * p.splits * p.value_depth;
+  C most = -Infinity<C>();
+  for (i64 s = threadIdx.x; s < p.splits; s += blockDim.x) most = Larger(most, partials[s * 2]);
+  most = BlockReduce(most, Max(), -Infinity<C>());
+  const C base = FiniteOrZero(most);
+  C total = 0;
+  for (i64 s = threadIdx.x; s < p.splits; s += blockDim.x) total = Fma(partials[s * 2 + 1], Exp(partials[s * 2] - base), total);
+  total = BlockReduce(total, Sum(), C(0));
+  for (i64 c = threadIdx.x; c < p.value_depth; c += blockDim.x) {
+    C sum = 0;
+#pragma unroll 4
+    for (i64 s = 0; s < p.splits; ++s) sum = Fma(sums[s * p.value_depth + c], Exp(partials[s * 2] - base), sum);
+    static_cast<T*>(p.output)[row * p.value_depth + c] = Store<T>(total == 0 ? C(0) : sum / total);
+  }
+  if (threadIdx.x == 0) static_cast<C*>(p.log_sum_exp)[row] = base + Log(total);
+}
+
+}  // namespace opw::attention

@@ -1,0 +1,33 @@
+// Parameters of kv_attention on GPUs, for both compilers.
+#ifndef OPWIRE_KERNELS_OPS_ATTENTION_GPU_KV_ATTENTION_PARAMS_H_
+#define OPWIRE_KERNELS_OPS_ATTENTION_GPU_KV_ATTENTION_PARAMS_H_
+
+#include "kernels/ops/gpu/shared.h"
+
+namespace opw::attention {
+
+// Dense tensors of the sizes that KvAttentionShapes has. A slice is a head of keys of a batch, with `rows` rows of queries.
+struct KvParams {
+  const void* query;
+  const void* key;
+  const void* value;
+  const void* length;
+  const void* table;     // null: without pages
+  void* output;
+  void* log_sum_exp;
+  void* partial_sums;    // [slices, rows, splits, value_depth], in the computing type, and
+  void* partials;        // [slices, rows, splits, 2], the largest score and the sum of weights, where there are several splits
+  Reporter reporter;
+  long long slices, heads, queries, rows, depth, value_depth;
+  long long positions, page, pages, row_pages;  // row_pages: of a row of the table
+  long long lengths;                            // 1: one for all batches
+  long long wide;                               // whether length and table are of i64, else of i32
+  long long splits;
+  long long causal, window;  // 0: no such bound
+  double scale;
+  Divisor of_page;  // by page
+};
+
+}  // namespace opw::attention
+
+#endif  // OPWIRE_KERNELS_OPS_ATTENTION_GPU_KV_ATTENTION_PARAMS_H_
