@@ -186,17 +186,25 @@ OpCost AttentionBackwardCost(const CostArgs& a) {
 }
 
 // cache [..., H, S, D], new [..., H, Snew, D], and a position, or one for each of [...].
+// cache [..., H, S, D], new [..., H, Snew, D] and position [] or [...]; or a pool [P, H, S, D], new [B, H, Snew, D], position and block_table [B, N].
 Status InferKvAppend(InferContext& c) {
   const TensorType &cache = c.In(0), &added = c.In(1), &position = c.In(2);
+  const TensorType* const table = c.Operand(3);
   const int rank = cache.rank(), batch = rank - 3, rows = rank - 2;
   OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 3));
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(1, rank));
-  for (int a = 0; a < rank; ++a) {
-    if (a == rows) OPWIRE_RETURN_IF_ERROR(c.RequireAtMost(added.shape[a], cache.shape[a], "new's positions, of cache"));
+  if (table) {
+    OPWIRE_RETURN_IF_ERROR(c.RequireRank(0, 4));
+    OPWIRE_RETURN_IF_ERROR(c.RequireRank(3, 2));
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(table->shape[0], added.shape[0], "batches of block_table and new"));
+  }
+  for (int a = table ? 1 : 0; a < rank; ++a) {
+    const Dim positions = table ? c.dims().Mul(table->shape[1], cache.shape[rows]) : cache.shape[rows];
+    if (a == rows) OPWIRE_RETURN_IF_ERROR(c.RequireAtMost(added.shape[a], positions, "new's positions, of cache"));
     else OPWIRE_RETURN_IF_ERROR(c.RequireEqual(added.shape[a], cache.shape[a], "extents of new and cache"));
   }
   if (position.rank() != 0) {
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(position.shape, std::span(cache.shape).first(static_cast<size_t>(batch)), "extents of position and of cache before its heads"));
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(position.shape, std::span(added.shape).first(static_cast<size_t>(batch)), "extents of position and of new before its heads"));
   }
   return SameAsFirst(c);
 }
@@ -386,15 +394,16 @@ std::vector<OpRow> NnRows() {
                    "f16 and bf16 accumulate in f32; their P and dS may be rounded to the type before they are multiplied further, and "
                    "so may what each head gives before heads are added."}),
       Make({.name = "kv_append",
-            .signature = "cache: T, new: T, position: I -> y: T",
-            .domains = {{"position", Domain::kIndex}},
+            .signature = "cache: T, new: T, position: I, block_table?: I -> y: T",
+            .domains = {{"position", Domain::kIndex}, {"block_table", Domain::kIndex}},
             .infer = InferKvAppend,
             .aliasing = Aliasing::kElementwise,
             .cost = [](const CostArgs& a) { return OpCost{0, 2 * Elements(a.results[0]) * static_cast<double>(a.element_bytes)}; },
             .family = "attention",
             .doc = "cache [..., H, S, D] with new [..., H, Snew, D] written to the positions from `position` on. position is 0-d, or [...], one for each batch, in [-n, n) of "
-                   "n = S - Snew + 1 places; of a batch whose position is out of range nothing is written. Where the result takes the cache's place, no more than the new "
-                   "positions is touched."}),
+                   "n = S - Snew + 1 places; of a batch whose position is out of range nothing is written. With block_table [B, N] the cache is a pool of pages, [P, H, S, D]: batch "
+                   "b's positions from i * S on are page block_table[b, i], in [-P, P), and n is N * S - Snew + 1; what goes to a page that is out of range is not written, and of what "
+                   "two batches write to one place it is not said which stays. Where the result takes the cache's place, no more than the new positions is touched."}),
       Make({.name = "kv_attention",
             .signature = "query: F, key: F, value: F, length: I, block_table?: I -> output: F, logsumexp: W",
             .attrs = cached,

@@ -685,7 +685,17 @@ void Builder::KvAppend() {
         Extents added = cache;
         added[added.size() - 2] = rows;
         const int64_t places = cache[cache.size() - 2] - rows + 1;
-        Add({Of(cache, Values::kSpecial), Of(std::move(added), Values::kSpecial), Indices(index, std::move(positions), places, bad)});
+        Add({Of(cache, Values::kSpecial), Of(std::move(added), Values::kSpecial), Indices(index, std::move(positions), places, bad), {}});
+      };
+      // To pages of which no two batches share one.
+      const auto paged = [&](int64_t batches, const Extents& pool, int64_t in_row, int64_t rows, Extents positions) {
+        Tensor table{index, {batches, in_row}, {}};
+        std::vector<int64_t> pages(pool[0]);
+        std::iota(pages.begin(), pages.end(), 0);
+        std::ranges::shuffle(pages, random_);
+        for (int64_t i = 0; i < batches * in_row; ++i) table.values.push_back(static_cast<Real>(pages[i] - (random_() % 2 ? pool[0] : 0)));
+        if (bad > 0) table.values[random_() % table.values.size()] = static_cast<Real>(pool[0] + random_() % 5);
+        Add({Of(pool, Values::kSpecial), Of({batches, pool[1], rows, pool[3]}, Values::kSpecial), Indices(index, std::move(positions), in_row * pool[2] - rows + 1, bad), std::move(table)});
       };
       add({2, 3, 9, 16}, 1, {});
       add({4, 2, 9, 16}, 1, {4});
@@ -695,9 +705,13 @@ void Builder::KvAppend() {
       add({3, 5, 8}, 0, {});
       add({5, 1, 4, 3}, 4, {5});
       add({2, 3, 40, 64}, 30, {2});
+      paged(3, {10, 2, 4, 16}, 3, 1, {3});
+      paged(2, {7, 3, 5, 7}, 3, 9, {2});
+      paged(1, {4, 1, 2, 64}, 4, 6, {});
     }
   }
-  Add({Of({2, 0, 4, 3}), Of({2, 0, 1, 3}), Indices(DType::kI64, {2}, 4)});
+  Add({Of({2, 0, 4, 3}), Of({2, 0, 1, 3}), Indices(DType::kI64, {2}, 4), {}});
+  Add({Of({5, 2, 4, 3}), Of({0, 2, 1, 3}), Indices(DType::kI64, {0}, 4), {DType::kI64, {0, 2}, {}}});
 }
 
 // Caches of which batches have some positions, one or none, and NaN behind them; pages in any order, shared, not there; rows of vectors and of odd sizes;

@@ -127,6 +127,13 @@ class Attention {
   Real scale_, eps_;
 };
 
+// The first of the first operand that has one.
+void Report(Expected* e, int operand, int64_t position) {
+  if (e->bad_operand >= 0 && (e->bad_position < position || (e->bad_position == position && e->bad_operand <= operand))) return;
+  e->bad_operand = operand;
+  e->bad_position = position;
+}
+
 // A call of kv_attention as one of attention: caches with their positions in order, and a mask of those that each query sees.
 struct Gathered {
   Tensor key, value, mask;
@@ -175,12 +182,6 @@ struct Gathered {
   }
 
  private:
-  // The first of the first operand that has one.
-  static void Report(Expected* e, int operand, int64_t position) {
-    if (e->bad_operand >= 0 && (e->bad_position < position || (e->bad_position == position && e->bad_operand <= operand))) return;
-    e->bad_operand = operand;
-    e->bad_position = position;
-  }
   static Tensor Gather(const Tensor& cache, Extents shape, const std::vector<Real>& page_of, int64_t in_row, int64_t page) {
     const size_t rank = cache.shape.size();
     const int64_t heads = cache.shape[rank - 3], depth = cache.shape[rank - 1], batches = Count(shape);
@@ -200,7 +201,30 @@ struct Gathered {
   }
 };
 
+void AppendPages(const OracleCall& c, Expected* e) {
+  const Tensor &cache = c.In(0), &added = c.In(1), &position = c.In(2), &table = c.In(3);
+  const int64_t page = cache.shape[2], pages = cache.shape[0], in_row = table.shape[1], rows = added.shape[2];
+  const Real places = static_cast<Real>(page * in_row - rows + 1);
+  e->exact_zeros = true;
+  e->result().values = cache.values;
+  if (cache.elements() == 0) return;
+  for (int64_t b = 0; b < std::max<int64_t>(1, position.elements()) && b < added.shape[0]; ++b) {
+    const Real first = position.values[b] + (position.values[b] < 0 ? places : 0);
+    if (position.elements() > 0 && (first < 0 || first >= places)) Report(e, 2, b);
+  }
+  Extents index(4, 0);
+  for (int64_t at = 0; at < added.elements(); ++at, NextIndex(added.shape, &index)) {
+    const Real given = position.values[position.shape.empty() ? 0 : index[0]], first = given + (given < 0 ? places : 0);
+    if (first < 0 || first >= places) continue;
+    const int64_t to = static_cast<int64_t>(first) + index[2], entry = index[0] * in_row + to / page;
+    const Real found = table.values[entry] + (table.values[entry] < 0 ? static_cast<Real>(pages) : 0);
+    if (found < 0 || found >= static_cast<Real>(pages)) Report(e, 3, entry);
+    else e->result().values[Flat(cache.shape, {static_cast<int64_t>(found), index[1], to % page, index[3]})] = added.values[at];
+  }
+}
+
 void Append(const OracleCall& c, Expected* e) {
+  if (c.In(3).dtype != DType::kInvalid) return AppendPages(c, e);
   const Tensor &cache = c.In(0), &added = c.In(1), &position = c.In(2);
   const size_t rank = cache.shape.size(), batch = rank - 3, rows = rank - 2;
   e->exact_zeros = true;

@@ -503,12 +503,17 @@ TEST(Infer, Sampling) {
 TEST(Infer, KvAppend) {
   Check({{"kv_append(%q4, %q4, %n)", "f32[2, 6, 5, 8]"},
          {"kv_append(%k4, %k1, %p)", "f32[2, 3, 7, 8]"},
+         {"kv_append(%kp, %k1, %p, %bt)", "f32[9, 3, 4, 8]"},
+         {"kv_append(%kp, %k1, %p)", "kv_append: extents of new and cache differ: [9, 3, 4, 8] x [2, 3, 1, 8] x [2] (2 and 9)"},
+         {"kv_append(%kp, %k1, %p, %j)", "kv_append: batches of block_table and new differ: [9, 3, 4, 8] x [2, 3, 1, 8] x [2] x [4, 2] (4 and 2)"},
+         {"kv_append(%kp, %k1, %p, %p)", "kv_append: operand block_table: expected rank 2, got i32[2]"},
+         {"kv_append(%k1, %k4, %p, %bt)", "kv_append: new's positions, of cache: expected at most 5, got 7 in [2, 3, 1, 8] x [2, 3, 7, 8] x [2] x [2, 5]"},
          {"kv_append(%x, %x, %n)", "kv_append: operand cache: expected rank 3 or more, got f32[4, 8]"},
          {"kv_append(%k4, %x, %n)", "kv_append: operand new: expected rank 4, got f32[4, 8]"},
          {"kv_append(%k4, %q4, %n)", "kv_append: extents of new and cache differ: [2, 3, 7, 8] x [2, 6, 5, 8] x [] (6 and 3)"},
          {"kv_append(%k1, %k4, %n)", "kv_append: new's positions, of cache: expected at most 1, got 7 in [2, 3, 1, 8] x [2, 3, 7, 8] x []"},
-         {"kv_append(%k4, %k1, %i)", "kv_append: extents of position and of cache before its heads differ: [2, 3, 7, 8] x [2, 3, 1, 8] x [3] (3 and 2)"},
-         {"kv_append(%k4, %k1, %j)", "kv_append: extents of position and of cache before its heads differ: [2, 3, 7, 8] x [2, 3, 1, 8] x [4, 2] (ranks 2 and 1)"},
+         {"kv_append(%k4, %k1, %i)", "kv_append: extents of position and of new before its heads differ: [2, 3, 7, 8] x [2, 3, 1, 8] x [3] (3 and 2)"},
+         {"kv_append(%k4, %k1, %j)", "kv_append: extents of position and of new before its heads differ: [2, 3, 7, 8] x [2, 3, 1, 8] x [4, 2] (ranks 2 and 1)"},
          {"kv_append(%k4, %d4, %n)", "kv_append: operand new: expected f32 as in cache, got f64[2, 3, 7, 8]"}});
   EXPECT_EQ(Constraints("kv_append(%ks, %ks, %n)"), "");
 }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kRangeBytes = 65536;
 
-const char* SupportsAppend(const opw_call* c) { return AllDense(c, 3) ? nullptr : "needs dense tensors"; }
+const char* SupportsAppend(const opw_call* c) { return AllDense(c, 4) ? nullptr : "needs dense tensors"; }
 
 int PrepareAppend(const opw_call* c, void**, int64_t* workspace_bytes) {
   *workspace_bytes = std::max<int64_t>(1, Operand(c, 2).elements) * static_cast<int64_t>(sizeof(int64_t));
@@ -27,12 +27,17 @@ int KvAppend(const opw_call* c) {
   char* const y = static_cast<char*>(s.y.data);
   const char *const cache = static_cast<const char*>(s.cache.data), *const added = static_cast<const char*>(s.added.data);
   const auto first = [&](int64_t head) { return firsts[s.one() ? 0 : head / s.heads]; };
-  if (y == cache) {
+  if (s.paged && y != cache) {
+    ParallelFor(c, s.pages() * s.heads * s.rows, range, [&](int64_t begin, int64_t end) { std::memcpy(y + begin * bytes, cache + begin * bytes, static_cast<size_t>((end - begin) * bytes)); });
+  }
+  if (s.paged || y == cache) {
     ParallelFor(c, s.batches * s.heads * s.new_rows, range, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const int64_t head = r / s.new_rows, to = first(head);
         if (to < 0) continue;
-        char* const row = y + (head * s.rows + to + r % s.new_rows) * bytes;
+        const int64_t at = s.RowOf(c, head / s.heads, head % s.heads, to + r % s.new_rows);
+        if (at < 0) continue;
+        char* const row = y + at * bytes;
         if (row != added + r * bytes) std::memcpy(row, added + r * bytes, static_cast<size_t>(bytes));
       }
     });

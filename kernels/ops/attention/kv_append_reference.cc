@@ -7,9 +7,29 @@
 namespace opwire::ops {
 namespace {
 
+// All pages, then the new rows.
+int AppendPaged(const opw_call* c, const AppendShapes& s) {
+  VisitBits(DTypeBytes(TypeOf(s.y)), [&](auto tag) {
+    using U = typename decltype(tag)::Type;
+    U* const y = static_cast<U*>(s.y.data);
+    for (int64_t i = 0; i < s.y.elements && !StoppedAt(c, i); ++i) y[OffsetOf(s.y, i)] = static_cast<const U*>(s.cache.data)[OffsetOf(s.cache, i)];
+    for (int64_t b = 0; b < s.batches; ++b) {
+      const int64_t first = s.First(c, b);
+      for (int64_t r = 0; first >= 0 && r < s.heads * s.new_rows && !StoppedAt(c, r); ++r) {
+        const int64_t to = s.RowOf(c, b, r / s.new_rows, first + r % s.new_rows), from = b * s.heads * s.new_rows + r;
+        for (int64_t l = 0; l < s.columns && to >= 0; ++l) {
+          y[OffsetOf(s.y, to * s.columns + l)] = static_cast<const U*>(s.added.data)[OffsetOf(s.added, from * s.columns + l)];
+        }
+      }
+    }
+  });
+  return OPW_OK;
+}
+
 int KvAppend(const opw_call* c) {
   const AppendShapes s(c);
   if (s.y.elements == 0) return OPW_OK;
+  if (s.paged) return AppendPaged(c, s);
   const int64_t batch = s.heads * s.rows * s.columns;
   VisitBits(DTypeBytes(TypeOf(s.y)), [&](auto tag) {
     using U = typename decltype(tag)::Type;

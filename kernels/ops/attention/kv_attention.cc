@@ -54,7 +54,7 @@ int RunCache(const opw_call* c) {
         b.page = s.page;
         b.page_at = [](const void* context, int64_t page) {
           const auto& of = *static_cast<const Cache*>(context);
-          const int64_t found = of.s.PageOf(of.c, of.batch, page);
+          const int64_t found = PageOf(of.c, 4, of.s.pages, of.batch, page);
           return found < 0 ? found : of.s.RowsOf(found, of.head);
         };
       }

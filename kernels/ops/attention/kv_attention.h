@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/ops/attention/block_table.h"
 #include "kernels/ops/attention/shapes.h"
 
 namespace opwire::ops {
@@ -28,8 +29,7 @@ struct KvAttentionShapes {
     rows = heads == 0 ? 0 : query.shape[batch] / heads * queries;
     page = key.shape[batch + 1];
     if (paged) pages = key.shape[0];
-    positions = page;
-    if (paged && __builtin_mul_overflow(table.shape[1], page, &positions)) positions = INT64_MAX / 4;  // of pages without elements
+    positions = paged ? PositionsOf(table, page) : page;
     causal = c->attrs[0].value.i != 0;
     window = std::min(c->attrs[1].value.i, queries + positions);
     const double given = c->attrs[2].value.f;
@@ -42,12 +42,6 @@ struct KvAttentionShapes {
     const int64_t at = one() ? 0 : b, n = WrapIndex(LoadIndex(length, at), positions + 1);
     if (n < 0) c->runtime->out_of_range(c->runtime, 3, at);
     return n < 0 ? 0 : n;
-  }
-  // The page of the pool that has batch b's positions from n * page on, read once; out of range, which is reported: -1.
-  int64_t PageOf(const opw_call* c, int64_t b, int64_t n) const {
-    const int64_t at = b * table.shape[1] + n, found = WrapIndex(LoadIndex(table, at), pages);
-    if (found < 0) c->runtime->out_of_range(c->runtime, 4, at);
-    return found;
   }
   // Where the positions of a head begin in the caches, in rows: of page n, or of batch n without pages.
   int64_t RowsOf(int64_t n, int64_t head) const { return (n * heads + head) * page; }

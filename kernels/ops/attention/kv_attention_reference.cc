@@ -17,7 +17,7 @@ void ForSeen(const opw_call* c, const KvAttentionShapes& s, int64_t b, int64_t h
   int64_t page = b;
   for (int64_t j = range.first; j < range.last; ++j) {
     if (j % grain == grain - 1 && Stopped(c)) return;
-    if (s.paged && (j == range.first || j % s.page == 0)) page = s.PageOf(c, b, j / s.page);
+    if (s.paged && (j == range.first || j % s.page == 0)) page = PageOf(c, 4, s.pages, b, j / s.page);
     if (page < 0) {
       j += s.page - 1 - j % s.page;
       continue;

@@ -92,6 +92,7 @@ Status Plan::Run(const opw_call* c) const {
       for (uint32_t i = 0; i < results_; ++i) addresses_.push_back(c->results[i].data);
       if (device_.TakesWork(addresses_)) OPWIRE_RETURN_IF_ERROR(s.work(c, device_.stream(0)));
     } else if (!s.function) {
+      if (s.copies && AddressOf(s.to, c) == AddressOf(s.from, c)) continue;
       OPWIRE_RETURN_IF_ERROR(s.copies ? device_.Copy(AddressOf(s.to, c), AddressOf(s.from, c), s.bytes, 0) : device_.Zero(AddressOf(s.to, c), s.bytes, 0));
     } else {
       for (const Patch& p : s.patches) {

@@ -73,6 +73,7 @@ class Plan {
   }
   void LaunchBytes(Function f, const Grid& grid, const void* params, size_t bytes, std::span<const Field> fields);
   void Zero(Source to, int64_t bytes);
+  // Nothing where both are one place.
   void Copy(Source to, Source from, int64_t bytes);
   // Work that a library puts on the stream; not OK: the run fails with it.
   void Do(std::function<Status(const opw_call*, Stream)> work);

@@ -67,7 +67,8 @@ class LargeCases {
         }
       }
     } else if (row_.name == "kv_append") {
-      Add({Of({64, 8, 4096, 128}), Of({64, 8, 1, 128}), {DType::kI64, {64}, {}}}, {});
+      Add({Of({64, 8, 4096, 128}), Of({64, 8, 1, 128}), {DType::kI64, {64}, {}}, {}}, {});
+      Add({Of({4096, 8, 16, 128}), Of({64, 8, 1, 128}), {DType::kI32, {64}, {}}, {DType::kI32, {64, 256}, {}}}, {});
     } else if (row_.name == "kv_attention") {
       for (const int64_t heads : {1, 2, 4, 8}) {
         for (const int64_t depth : {64, 128, 256}) {
