@@ -39,7 +39,8 @@ def operands_of(torch, request, device):
         return make(rows, depth), make(classes, depth), torch.zeros(rows, device=device, dtype=torch.int64)
     if op.startswith("attention"):
         batch, heads, key_heads, length, depth, _ = shape
-        query, key, value = make(batch, heads, length, depth), make(batch, key_heads, length, depth), make(batch, key_heads, length, depth)
+        queries = 1 if op == "attention_decode" else length
+        query, key, value = make(batch, heads, queries, depth), make(batch, key_heads, length, depth), make(batch, key_heads, length, depth)
         return (query, key, value) + ((make(batch, heads, length, depth),) if op == "attention_backward" else ())
     if op.startswith("convolution"):
         batch, channels, out, kernel, stride, extent = shape
