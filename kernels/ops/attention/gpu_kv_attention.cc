@@ -14,7 +14,7 @@ namespace {
 using Shapes = ops::KvAttentionShapes;
 
 constexpr std::string_view kKvFile = "kernels/ops/attention/gpu_kv_attention.cuh", kKvParams = "attention::KvParams";
-constexpr int kPageThreads = 64, kSplitThreads = 128, kStep = 4;  // positions of a group's step, at the most
+constexpr int kPageThreads = opw::attention::kKvPageThreads, kSplitThreads = opw::attention::kKvSplitThreads, kStep = 4;  // positions of a group's step, at the most
 constexpr int64_t kMostInGrid = 65535, kMostSplits = 256, kMostDepth = 256;
 
 opw::attention::KvParams ParamsOf(const Shapes& s) {
@@ -27,7 +27,8 @@ opw::attention::KvParams ParamsOf(const Shapes& s) {
   p.splits = 1;
   p.causal = s.causal, p.window = s.window;
   p.scale = s.scale;
-  p.of_page = DivisorOf(std::clamp<int64_t>(s.page, 1, INT32_MAX));
+  const auto divisor = [](int64_t d) { return DivisorOf(std::clamp<int64_t>(d, 1, INT32_MAX)); };
+  p.of_page = divisor(s.page), p.of_heads = divisor(s.heads), p.of_queries = divisor(s.queries);
   return p;
 }
 

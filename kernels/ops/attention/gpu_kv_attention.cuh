@@ -10,12 +10,15 @@ OPW_DEVICE i64 IndexAt(const KvParams& p, const void* indices, i64 at) {
   return p.wide != 0 ? LoadIndex(static_cast<const i64*>(indices) + at) : LoadIndex(static_cast<const i32*>(indices) + at);
 }
 
+// n / d, for which `divisor` is where n fits.
+OPW_DEVICE i64 Quotient(i64 n, i64 d, const Divisor& divisor) { return n >> 31 == 0 ? Divide(static_cast<u32>(n), divisor) : n / d; }
+
 // What a slice reads of the caches.
 struct Slice {
   i64 batch, head, length;
 };
 OPW_DEVICE Slice SliceOf(const KvParams& p, i64 slice, bool reports) {
-  const i64 batch = slice / p.heads, head = slice - batch * p.heads, at = p.lengths == 1 ? 0 : batch;
+  const i64 batch = Quotient(slice, p.heads, p.of_heads), head = slice - batch * p.heads, at = p.lengths == 1 ? 0 : batch;
   const i64 n = WrapIndex(IndexAt(p, p.length, at), p.positions + 1);
   if (n < 0 && reports) ReportOutOfRange(p.reporter, 3, at);
   return {batch, head, n < 0 ? 0 : n};
@@ -23,7 +26,7 @@ OPW_DEVICE Slice SliceOf(const KvParams& p, i64 slice, bool reports) {
 // The row of the caches that position j has, where its page begins at a multiple of it; negative: it is not there.
 OPW_DEVICE i64 RowOf(const KvParams& p, const Slice& s, i64 j, bool reports) {
   if (p.table == nullptr) return (s.batch * p.heads + s.head) * p.page + j;
-  const i64 n = p.positions >> 31 == 0 ? Divide(static_cast<u32>(j), p.of_page) : j / p.page, at = s.batch * p.row_pages + n;
+  const i64 n = Quotient(j, p.page, p.of_page), at = s.batch * p.row_pages + n;
   const i64 found = WrapIndex(IndexAt(p, p.table, at), p.pages);
   if (found < 0) {
     if (reports) ReportOutOfRange(p.reporter, 4, at);
@@ -36,7 +39,7 @@ struct Seen {
   i64 first, last;
 };
 OPW_DEVICE Seen SeenBy(const KvParams& p, i64 r, i64 length) {
-  const i64 own = length - p.queries + (r - r / p.queries * p.queries);
+  const i64 own = length - p.queries + (r - Quotient(r, p.queries, p.of_queries) * p.queries);
   return {p.window > 0 && own >= p.window ? own - p.window + 1 : 0, p.causal == 0 ? length : own < 0 ? 0 : own + 1};
 }
 
@@ -45,22 +48,21 @@ OPW_DEVICE Seen SeenBy(const KvParams& p, i64 r, i64 length) {
 template <typename T>
 OPW_DEVICE void KvByPages(const KvParams& p) {
   using C = ComputeOf<T>;
-  constexpr int kThreads = 64;
-  __shared__ C weights[kThreads];
+  __shared__ C weights[kKvPageThreads];
   const i64 thread = threadIdx.x;
   for (i64 row = blockIdx.x; row < p.slices * p.rows; row += gridDim.x) {
     const Slice s = SliceOf(p, row / p.rows, thread == 0);
     const Seen seen = SeenBy(p, row % p.rows, s.length);
     const T* const query = static_cast<const T*>(p.query) + row * p.depth;
-    for (i64 c0 = 0; c0 == 0 || c0 < p.value_depth; c0 += kThreads) {
+    for (i64 c0 = 0; c0 == 0 || c0 < p.value_depth; c0 += kKvPageThreads) {
       C most = -Infinity<C>(), total = 0, sum = 0;
       for (i64 begin = seen.first, end = 0; begin < seen.last; begin = end) {
         end = (begin / p.page + 1) * p.page;
         end = end < seen.last ? end : seen.last;
         const i64 first = RowOf(p, s, begin, thread == 0);
         if (first < 0) continue;
-        for (i64 j0 = 0; j0 < end - begin; j0 += kThreads) {
-          const int n = end - begin - j0 < kThreads ? static_cast<int>(end - begin - j0) : kThreads;
+        for (i64 j0 = 0; j0 < end - begin; j0 += kKvPageThreads) {
+          const int n = end - begin - j0 < kKvPageThreads ? static_cast<int>(end - begin - j0) : kKvPageThreads;
           C score = -Infinity<C>();
           if (thread < n) {
             const T* const key = static_cast<const T*>(p.key) + (first + j0 + thread) * p.depth;
@@ -96,7 +98,7 @@ OPW_DEVICE Wide<T> LoadPart(const T* row, int at, int n) {
   } else {
     T part[kPerVector<T>];
 #pragma unroll
-    for (int k = 0; k < kPerVector<T>; ++k) part[k] = at + k < n ? row[at + k] : Store<T>(0);
+    for (int k = 0; k < kPerVector<T>; ++k) part[k] = at + k < n ? row[at + k] : T{};
     memcpy(out.words, part, 16);
   }
   return out;
@@ -125,15 +127,22 @@ OPW_DEVICE void SumAcross(C (&v)[kN]) {
   }
 }
 
+// What the groups of a block come to, in shared memory.
+template <typename C, int kGroups, int kRows, int kColumns>
+struct Groups {
+  C mosts[kGroups][kRows], totals[kGroups][kRows], weights[kRows], parts[kGroups][kRows][kColumns];
+};
+template <typename T, int kRows, int kLanes, int kVectors>
+using GroupsOf = Groups<ComputeOf<T>, kKvSplitThreads / kLanes, kRows, kLanes * kVectors * kPerVector<T>>;
+
 // kRows rows a block (grid.y, in tiles) of the slice (z) against a split of its positions (x), of which each group of kLanes lanes takes kKeys at a time: a
 // page has a multiple of them. A lane has kVectors vectors of a head, and the running maximum and sum of one row: a row has kShare lanes of each group.
 template <typename T, int kRows, int kLanes, int kVectors, bool kAligned>
-OPW_DEVICE void KvSplitAs(const KvParams& p) {
+OPW_DEVICE void KvSplitAs(const KvParams& p, GroupsOf<T, kRows, kLanes, kVectors>& groups) {
   using C = ComputeOf<T>;
   constexpr int kWidth = kPerVector<T>, kKeys = kVectors == 1 ? 4 : 2, kScores = kRows * kKeys, kOwn = kScores > kLanes ? kScores / kLanes : 1, kShare = kLanes / kRows;
-  constexpr int kThreads = 128, kGroups = kThreads / kLanes, kCopies = kLanes > kScores ? kLanes / kScores : 1;  // lanes that have the same score
+  constexpr int kGroups = kKvSplitThreads / kLanes, kCopies = kLanes > kScores ? kLanes / kScores : 1;  // lanes that have the same score
   static_assert(kShare >= 1 && kOwn <= kKeys);
-  __shared__ C mosts[kGroups][kRows], totals[kGroups][kRows], parts[kGroups][kLanes * kVectors * kWidth];
   const int lane = static_cast<int>(threadIdx.x) % kLanes, group = static_cast<int>(threadIdx.x) / kLanes;
   const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
   const i64 r0 = static_cast<i64>(blockIdx.y) * kRows;
@@ -151,7 +160,8 @@ OPW_DEVICE void KvSplitAs(const KvParams& p) {
       last = seen.last > last ? seen.last : last;
     }
     first = first / kKeys * kKeys;
-    const i64 split = ((last - first + p.splits - 1) / p.splits + kKeys - 1) / kKeys * kKeys;
+    const u32 splits = static_cast<u32>(p.splits), each = last > first ? (static_cast<u32>(last - first) + splits - 1) / splits : 0;
+    const i64 split = (each + kKeys - 1) / kKeys * kKeys;
     const i64 begin = first + blockIdx.x * split, end = begin + split < last ? begin + split : last;
     const T* const query = static_cast<const T*>(p.query) + (slice * p.rows + r0) * p.depth;
     Wide<T> queries[kRows][kVectors];
@@ -243,53 +253,62 @@ OPW_DEVICE void KvSplitAs(const KvParams& p) {
         }
       }
     }
-    // The groups' rows are joined: their maxima and sums, then the products, a row at a time.
+    // What the groups have is joined.
 #pragma unroll
     for (int mask = kShare / 2; mask >= kCopies; mask /= 2) total += ShuffleXor(total, mask);
     __syncthreads();  // the slice before this one is read
     if (lane % kShare == 0) {
-      mosts[group][own] = most;
-      totals[group][own] = total;
+      groups.mosts[group][own] = most;
+      groups.totals[group][own] = total;
     }
-    __syncthreads();
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      if (r >= there) continue;
-      C all = -Infinity<C>(), weight = 0;
-      for (int g = 0; g < kGroups; ++g) all = Larger(all, mosts[g][r]);
-      const C base = FiniteOrZero(all), factor = Exp(mosts[group][r] - base);
-      for (int g = 0; g < kGroups; ++g) weight = Fma(totals[g][r], Exp(mosts[g][r] - base), weight);
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
-        for (int k = 0; k < kWidth; ++k) parts[group][(v * kLanes + lane) * kWidth + k] = sums[r][v][k] * factor;
+        for (int k = 0; k < kWidth; ++k) groups.parts[group][r][(v * kLanes + lane) * kWidth + k] = sums[r][v][k];
       }
-      __syncthreads();
-      const i64 of_row = slice * p.rows + r0 + r, at = of_row * p.splits + blockIdx.x;
-      for (int c = static_cast<int>(threadIdx.x); c < value_depth; c += kThreads) {
-        C sum = 0;
-        for (int g = 0; g < kGroups; ++g) sum += parts[g][c];
-        if (p.splits > 1) static_cast<C*>(p.partial_sums)[at * p.value_depth + c] = sum;
-        else static_cast<T*>(p.output)[of_row * p.value_depth + c] = Store<T>(weight == 0 ? C(0) : sum / weight);
+    }
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) < there) {
+      const int r = static_cast<int>(threadIdx.x);
+      C all = -Infinity<C>(), weight = 0;
+      for (int g = 0; g < kGroups; ++g) all = Larger(all, groups.mosts[g][r]);
+      const C base = FiniteOrZero(all);
+      for (int g = 0; g < kGroups; ++g) {
+        groups.mosts[g][r] = Exp(groups.mosts[g][r] - base);  // the group's factor from here on
+        weight = Fma(groups.totals[g][r], groups.mosts[g][r], weight);
       }
-      if (threadIdx.x == 0) {
-        if (p.splits > 1) {
-          static_cast<C*>(p.partials)[at * 2] = all;
-          static_cast<C*>(p.partials)[at * 2 + 1] = weight;
-        } else {
-          static_cast<C*>(p.log_sum_exp)[of_row] = base + Log(weight);
-        }
+      groups.weights[r] = weight;
+      const i64 row_at = slice * p.rows + r0 + r;
+      if (p.splits > 1) {
+        C* const partial = static_cast<C*>(p.partials) + (row_at * p.splits + blockIdx.x) * 2;
+        partial[0] = all;
+        partial[1] = weight;
+      } else {
+        static_cast<C*>(p.log_sum_exp)[row_at] = base + Log(weight);
       }
-      __syncthreads();
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int e = static_cast<int>(threadIdx.x); e < there * value_depth; e += kKvSplitThreads) {
+      const int r = e / value_depth, c = e - r * value_depth;
+      C sum = 0;
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) sum = Fma(groups.parts[g][r][c], groups.mosts[g][r], sum);
+      const i64 row_at = slice * p.rows + r0 + r;
+      if (p.splits > 1) static_cast<C*>(p.partial_sums)[(row_at * p.splits + blockIdx.x) * p.value_depth + c] = sum;
+      else static_cast<T*>(p.output)[row_at * p.value_depth + c] = Store<T>(groups.weights[r] == 0 ? C(0) : sum / groups.weights[r]);
     }
   }
 }
 template <typename T, int kRows, int kLanes, int kVectors>
 OPW_DEVICE void KvSplit(const KvParams& p) {
+  __shared__ GroupsOf<T, kRows, kLanes, kVectors> groups;
   const u64 all = reinterpret_cast<u64>(p.query) | reinterpret_cast<u64>(p.key) | reinterpret_cast<u64>(p.value);
   const bool aligned = (all & 15) == 0 && p.depth % kPerVector<T> == 0 && p.value_depth % kPerVector<T> == 0;
-  if (aligned) KvSplitAs<T, kRows, kLanes, kVectors, true>(p);
-  else KvSplitAs<T, kRows, kLanes, kVectors, false>(p);
+  if (aligned) KvSplitAs<T, kRows, kLanes, kVectors, true>(p, groups);
+  else KvSplitAs<T, kRows, kLanes, kVectors, false>(p, groups);
 }
 
 // A block a row.

@@ -6,6 +6,8 @@
 
 namespace opw::attention {
 
+inline constexpr int kKvPageThreads = 64, kKvSplitThreads = 128;  // a block
+
 // Dense tensors of the sizes that KvAttentionShapes has. A slice is a head of keys of a batch, with `rows` rows of queries.
 struct KvParams {
   const void* query;
@@ -25,7 +27,7 @@ struct KvParams {
   long long splits;
   long long causal, window;  // 0: no such bound
   double scale;
-  Divisor of_page;  // by page
+  Divisor of_page, of_heads, of_queries;
 };
 
 }  // namespace opw::attention
