@@ -769,7 +769,7 @@ void Builder::KvAttention() {
   paged(2, {2, 1, 1, 4, 8, 8}, 3, 0, DType::kI64, 0, {});
   if (type_ == DType::kF16) return;  // its kernels differ from those of bf16 in conversions alone
   // Parts of the positions, each in several steps; heads of many elements; more rows than a tile has.
-  for (const Sizes& z : {Sizes{1, 1, 1, 700, 64, 64}, {8, 2, 1, 600, 128, 128}, {2, 1, 1, 300, 256, 64}, {3, 1, 1, 150, 300, 40}, {5, 1, 9, 130, 80, 72}}) {
+  for (const Sizes& z : {Sizes{1, 1, 1, 330, 64, 64}, {8, 2, 1, 210, 128, 128}, {2, 1, 1, 130, 256, 64}, {3, 1, 1, 70, 300, 40}, {5, 1, 9, 90, 80, 72}}) {
     whole({2}, z, Scalar(DType::kI64, static_cast<Real>(z.page - random_() % 7)), {});
   }
 }
