@@ -9,15 +9,18 @@
 namespace opwire::jit {
 namespace {
 
-// Kernels under their plain names, with their launch bounds.
+// Kernels under their plain names, with their launch bounds; and how many they are where they are several, which share the unit's variables.
 std::string Exports(const std::string& text) {
   static const std::regex kKernel(
       R"re((?:extern\s+"C"\s+__global__\s+void(?:\s+__launch_bounds__\s*\(([^)]*)\))?|OPW_GLOBAL\s*\(([^)]*)\))\s*(\w+)\s*\()re");
   std::string out;
+  int kernels = 0;
   for (std::sregex_iterator match(text.begin(), text.end(), kKernel), end; match != end; ++match) {
     const std::string bounds = (*match)[1].str() + (*match)[2].str();
     out += fmt::format("OPW_EMU_KERNEL({}, {})\n", (*match)[3].str(), bounds.empty() ? "1024" : bounds);
+    ++kernels;
   }
+  if (kernels > 1) out += fmt::format("extern \"C\" __attribute__((visibility(\"default\"))) const int opw_emu_kernels = {};\n", kernels);
   return out;
 }
 

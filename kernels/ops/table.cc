@@ -33,7 +33,7 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   VariantTable table;
   if (!HasKernels(device.info().kind)) return table;
   if (device.info().kind != "cpu") {
-    gpu::AddAll(table, static_cast<gpu::GpuDevice&>(device), options);
+    gpu::AddAll(table, options.code ? options.code : gpu::MakeCode(static_cast<gpu::GpuDevice&>(device), options));
     if (device.info().kind == "cuda") torch::AddTorch(table, device);
     return table;
   }

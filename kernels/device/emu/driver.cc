@@ -38,11 +38,13 @@ struct GraphExecOfDriver {
 struct FunctionOfDriver {
   const opw_emu::Unit* unit;
   const opw_emu::Kernel* kernel;
+  unsigned static_shared;   // bytes that its variables are known to take
   unsigned dynamic_shared;  // that a launch may ask for
 };
 struct ModuleOfDriver {
   void* library;
   const opw_emu::Unit* unit;
+  unsigned static_shared;
   std::vector<std::unique_ptr<FunctionOfDriver>> functions;
 };
 
@@ -191,7 +193,9 @@ Result Load(Module* module, const void* image) {
     dlclose(library);
     return kInvalidImage;
   }
-  *module = new ModuleOfDriver{library, unit, {}};
+  // Of several kernels the unit has the variables of all: what one takes is not known then.
+  const bool several = dlsym(library, "opw_emu_kernels") != nullptr;
+  *module = new ModuleOfDriver{library, unit, several ? 0 : static_cast<unsigned>(unit->shared_end - unit->shared), {}};
   return kSuccess;
 }
 
@@ -204,12 +208,10 @@ Result Unload(Module module) {
 Result FindKernel(Function* function, Module module, const char* name) {
   const auto* const kernel = static_cast<const opw_emu::Kernel*>(dlsym(module->library, fmt::format("opw_emu_kernel_{}", name).c_str()));
   if (!kernel) return kNotFound;
-  module->functions.push_back(std::make_unique<FunctionOfDriver>(FunctionOfDriver{module->unit, kernel, kSharedUnasked}));
+  module->functions.push_back(std::make_unique<FunctionOfDriver>(FunctionOfDriver{module->unit, kernel, module->static_shared, kSharedUnasked}));
   *function = module->functions.back().get();
   return kSuccess;
 }
-
-unsigned StaticShared(const opw_emu::Unit& unit) { return static_cast<unsigned>(unit.shared_end - unit.shared); }
 
 // What a block of a device with such waves may have.
 unsigned SharedOf(const opw_emu::Unit& unit) {
@@ -221,7 +223,7 @@ unsigned SharedOf(const opw_emu::Unit& unit) {
 
 Result SetFunction(Function f, int attribute, int value) {
   if (attribute != kDynamicSharedBytes || value < 0) return kInvalidValue;
-  if (static_cast<unsigned>(value) + StaticShared(*f->unit) > SharedOf(*f->unit)) return kInvalidValue;
+  if (static_cast<unsigned>(value) + f->static_shared > SharedOf(*f->unit)) return kInvalidValue;
   f->dynamic_shared = static_cast<unsigned>(value);
   return kSuccess;
 }
@@ -241,8 +243,8 @@ Result LaunchKernel(Function f, unsigned grid_x, unsigned grid_y, unsigned grid_
   const uint64_t threads = uint64_t{block_x} * block_y * block_z;
   if (grid_x == 0 || grid_x > INT32_MAX || grid_y == 0 || grid_y > 65535 || grid_z == 0 || grid_z > 65535) return kInvalidValue;
   if (threads == 0 || threads > kMaxThreads || threads > static_cast<uint64_t>(f->kernel->threads)) return kInvalidValue;
-  if (shared_bytes > f->dynamic_shared || StaticShared(*f->unit) > kSharedUnasked) return kInvalidValue;
-  if (shared_bytes + StaticShared(*f->unit) > SharedOf(*f->unit)) return kInvalidValue;
+  if (shared_bytes > f->dynamic_shared || f->static_shared > kSharedUnasked) return kInvalidValue;
+  if (shared_bytes + f->static_shared > SharedOf(*f->unit)) return kInvalidValue;
   std::vector<std::vector<char>> copies;
   for (int i = 0; i < f->kernel->count; ++i) copies.emplace_back(static_cast<char*>(params[i]), static_cast<char*>(params[i]) + f->kernel->bytes[i]);
   return Do(stream, [=, copies = std::move(copies)]() mutable {

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -22,6 +23,9 @@ KernelText KernelOf(const CodeInstance& i) {
           fmt::format("\nextern \"C\" __global__ void {}__launch_bounds__({}) {}(OPW_PARAM opw::{} p) {{\n  using namespace opw;\n  {}(p);\n}}\n", cluster, bounds,
                       kPlaceholder, i.params, i.call)};
 }
+
+// A text holds no NUL.
+std::string IdentityOf(const KernelText& kernel) { return kernel.prelude + '\0' + kernel.text; }
 
 }  // namespace
 
@@ -92,24 +96,63 @@ StatusOr<Function> Code::Load(const KernelText& kernel) {
     record_(kernel);
     return nullptr;
   }
-  jit::CompileRequest request;
-  request.name = kernel.name;
-  request.text = UnitOf({&kernel, 1});
-  request.arch = device_.info().arch;
+  std::optional<Place> place;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto it = prepared_.find(IdentityOf(kernel)); it != prepared_.end()) place = it->second;
+  }
+  if (place) {
+    // Its object may be gone from the cache by now; then the kernel is compiled by itself.
+    if (StatusOr<Function> f = LoadFrom(*place); f.ok()) return f;
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const jit::CacheEntry entry, Compile({.name = kernel.name, .text = UnitOf({&kernel, 1}), .arch = device_.info().arch}));
+  OPWIRE_ASSIGN_OR_RETURN(const Module module, LoadObject(entry.object));
+  return device_.FindFunction(module, "k0");
+}
+
+StatusOr<Function> Code::LoadFrom(const Place& place) {
+  Unit& unit = *place.unit;
+  std::lock_guard lock(unit.mutex);
+  if (!unit.module) {
+    OPWIRE_ASSIGN_OR_RETURN(unit.module, LoadObject(unit.object));
+  }
+  Function& f = unit.functions[place.at];
+  if (!f) {
+    OPWIRE_ASSIGN_OR_RETURN(f, device_.FindFunction(unit.module, fmt::format("k{}", place.at).c_str()));
+  }
+  return f;
+}
+
+StatusOr<Module> Code::LoadObject(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string image((std::istreambuf_iterator<char>(in)), {});
+  if (!in) return Internal("{} cannot be read", path);
+  OPWIRE_ASSIGN_OR_RETURN(const Module module, device_.LoadModule(image));
+  std::lock_guard lock(mutex_);
+  modules_.push_back(module);
+  return module;
+}
+
+StatusOr<jit::CacheEntry> Code::Compile(const jit::CompileRequest& request) {
   {
     std::lock_guard lock(mutex_);
     if (!cache_) {
       OPWIRE_ASSIGN_OR_RETURN(cache_, jit::BuildCache::Open({.directory = cache_directory_}));
     }
   }
-  OPWIRE_ASSIGN_OR_RETURN(const jit::CacheEntry entry, cache_->Get(*toolchain_, request));
-  std::ifstream in(entry.object, std::ios::binary);
-  std::string image((std::istreambuf_iterator<char>(in)), {});
-  if (!in) return Internal("{}: {} cannot be read", kernel.name, entry.object);
-  OPWIRE_ASSIGN_OR_RETURN(const Module module, device_.LoadModule(image));
+  return cache_->Get(*toolchain_, request);
+}
+
+StatusOr<jit::CacheEntry> Code::Prepare(std::span<const KernelText> kernels) {
+  const std::string name = kernels.size() == 1 ? kernels[0].name : fmt::format("{} kernels of {}", kernels.size(), kernels[0].prelude);
+  OPWIRE_ASSIGN_OR_RETURN(jit::CacheEntry entry, Compile({.name = name, .text = UnitOf(kernels), .arch = device_.info().arch}));
+  auto unit = std::make_unique<Unit>();
+  unit->object = entry.object;
+  unit->functions.resize(kernels.size());
   std::lock_guard lock(mutex_);
-  modules_.push_back(module);
-  return device_.FindFunction(module, "k0");
+  for (size_t i = 0; i < kernels.size(); ++i) prepared_.try_emplace(IdentityOf(kernels[i]), Place{unit.get(), i});
+  units_.push_back(std::move(unit));
+  return entry;
 }
 
 }  // namespace opwire::gpu

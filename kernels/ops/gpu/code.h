@@ -4,6 +4,7 @@
 //   OPWIRE_ASSIGN_OR_RETURN(const Function f, code.Get({"kernels/ops/softmax/gpu.cu", "softmax::Rows<bf16, 4>", "softmax::RowsParams", 256}));
 //
 // A template is a device function over a `const Params&` that every thread of the grid calls; the kernel around it is written here.
+// Kernels that will be wanted can be compiled before, many in one go (ahead.h says which): `code.Prepare(kernels)`.
 #ifndef OPWIRE_KERNELS_OPS_GPU_CODE_H_
 #define OPWIRE_KERNELS_OPS_GPU_CODE_H_
 
@@ -56,12 +57,34 @@ class Code {
   // The text is its identity.
   StatusOr<Function> GetText(const KernelText& kernel);
 
+  // Compiles these kernels as one unit, or finds it in the cache. From then on Get and GetText take from it those of them that they have not
+  // loaded yet; its module is loaded when the first is asked for. Errors are Get's, and change nothing: each is then compiled when it is asked
+  // for, as it is while this lasts. Any thread; several at a time. REQUIRES: at least one kernel, all of one prelude.
+  StatusOr<jit::CacheEntry> Prepare(std::span<const KernelText> kernels);
+
   GpuDevice& device() const { return device_; }
+  // Whether it is for looking only: plans are not run, and put nothing on the device.
+  bool records() const { return record_ != nullptr; }
   // The most blocks of a cluster: 8, which every device that has clusters allows, or 1.
   int cluster_blocks() const;
 
  private:
+  // An object of several kernels, k0, k1, ...
+  struct Unit {
+    std::string object;  // its path
+    std::mutex mutex;    // guards what follows
+    Module module = nullptr;
+    std::vector<Function> functions;  // by kernel; null: not looked up yet
+  };
+  struct Place {
+    Unit* unit;
+    size_t at;
+  };
+
   StatusOr<Function> Load(const KernelText& kernel);
+  StatusOr<Function> LoadFrom(const Place& place);
+  StatusOr<Module> LoadObject(const std::string& path);
+  StatusOr<jit::CacheEntry> Compile(const jit::CompileRequest& request);
 
   GpuDevice& device_;
   const std::unique_ptr<jit::Toolchain> toolchain_;
@@ -70,7 +93,9 @@ class Code {
   std::mutex mutex_;  // guards what follows
   std::unique_ptr<jit::BuildCache> cache_;
   std::unordered_map<std::string, Function> loaded_;  // by what identifies them
-  std::vector<Module> modules_;
+  std::vector<Module> modules_;                       // all, of units too
+  std::vector<std::unique_ptr<Unit>> units_;
+  std::unordered_map<std::string, Place> prepared_;   // by prelude and text
 };
 
 // What is compiled for kernels of one prelude: that with the files that it includes in front, each once, and the kernels, called k0, k1, ...

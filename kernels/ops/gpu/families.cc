@@ -3,12 +3,12 @@
 
 namespace opwire::gpu {
 
-void AddAll(VariantTable& table, GpuDevice& device, const KernelOptions& options) {
+std::shared_ptr<Code> MakeCode(GpuDevice& device, const KernelOptions& options) {
   jit::ToolchainOptions toolchain;
   toolchain.worker = options.worker;
   const Vendor vendor = device.driver().vendor();
   auto compiler = vendor == Vendor::kEmu ? jit::EmuCompiler(toolchain) : vendor == Vendor::kHip ? jit::Hiprtc(toolchain) : jit::Nvrtc(toolchain);
-  AddAll(table, std::make_shared<Code>(device, std::move(compiler), options.cache));
+  return std::make_shared<Code>(device, std::move(compiler), options.cache);
 }
 
 void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {

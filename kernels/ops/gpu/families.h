@@ -9,10 +9,10 @@
 
 namespace opwire::gpu {
 
-// All of them, compiled for the device as they are needed. Where nothing can be compiled each is in the table with the reason.
-void AddAll(VariantTable& table, GpuDevice& device, const KernelOptions& options);
+// What compiles and loads the kernels of this device; of the options, where.
+std::shared_ptr<Code> MakeCode(GpuDevice& device, const KernelOptions& options);
 
-// The same, of code that is given.
+// All of them, compiled as they are needed.
 void AddAll(VariantTable& table, const std::shared_ptr<Code>& code);
 
 void AddElementwiseGpu(VariantTable& table, const std::shared_ptr<Code>& code);

@@ -68,6 +68,7 @@ char* Plan::WorkspaceOf(const opw_call* c, int64_t offset) {
 }
 
 StatusOr<void*> Plan::Upload(const void* data, int64_t bytes) {
+  if (records_) return nullptr;
   OPWIRE_ASSIGN_OR_RETURN(void* const memory, device_.Allocate(bytes, MemoryKind::kDevice));
   owned_.push_back(memory);
   OPWIRE_RETURN_IF_ERROR(device_.Copy(memory, data, bytes, 0));
@@ -155,7 +156,10 @@ class BuiltinPlanner final : public Planner {
   BuiltinPlanner(std::shared_ptr<Code> code, const OpRow& row, const GpuKernel& kernel) : Planner(code->device(), row), code_(std::move(code)), kernel_(kernel) {}
 
   const char* Supports(const opw_call* c) const override { return kernel_.supports ? kernel_.supports(c) : nullptr; }
-  Status MakePlan(const opw_call* c, Plan& plan) const override { return kernel_.plan({c, *code_, row_}, plan); }
+  Status MakePlan(const opw_call* c, Plan& plan) const override {
+    if (code_->records()) plan.Record();
+    return kernel_.plan({c, *code_, row_}, plan);
+  }
 
  private:
   const std::shared_ptr<Code> code_;

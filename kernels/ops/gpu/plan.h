@@ -85,8 +85,10 @@ class Plan {
   static char* WorkspaceOf(const opw_call* c, int64_t offset);
   // Where it is in a call. REQUIRES: not the reporter.
   static void* AddressOf(const Source& s, const opw_call* c);
-  // A copy of `bytes` bytes on the device, as long as the plan lives.
+  // A copy of `bytes` bytes on the device, as long as the plan lives; null where the plan is of code that records.
   StatusOr<void*> Upload(const void* data, int64_t bytes);
+  // It will not be run, and puts nothing on the device.
+  void Record() { records_ = true; }
 
   // The functions of opw_kernel.
   int64_t workspace_bytes() const;
@@ -112,6 +114,7 @@ class Plan {
   const uint32_t operands_, results_;
   std::vector<Step> steps_;
   std::vector<void*> owned_;
+  bool records_ = false;
   int64_t workspace_ = 0;
   int64_t shared_at_ = 0, shared_bytes_ = 0;
   mutable std::vector<const void*> addresses_;  // of a library's call

@@ -4,6 +4,10 @@
 //
 // Fails where one does not compile, spills more than kMostSpilled and is not among kAllowed, or takes more registers than the table says. With --update the
 // table is written anew for these architectures.
+//
+//   gpu_compile --ahead sm_90a gfx90a
+//
+// compiles the kernels that executors compile ahead (kernels/ops/gpu/ahead.h) instead, in their units, and tells what each unit takes.
 #include <fmt/format.h>
 #include <sodium.h>
 
@@ -21,6 +25,7 @@
 
 #include "kernels/jit/toolchain.h"
 #include "kernels/jit/worker.h"
+#include "kernels/ops/gpu/ahead.h"
 #include "tests/conformance/compile/plans.h"
 #include "tests/conformance/compile/registers.h"
 #include "tests/conformance/compile/resources.h"
@@ -191,6 +196,46 @@ std::optional<DTypeSet> TypesOf(std::string_view names) {
   return types.Empty() ? kAll : types;
 }
 
+std::unique_ptr<jit::Toolchain> ToolchainFor(std::string_view arch) {
+  const jit::ToolchainOptions options{.seconds = 600, .memory_bytes = int64_t{8} << 30};
+  return arch.starts_with("gfx") ? jit::Hiprtc(options) : jit::Nvrtc(options);
+}
+
+// The units of the list by kJobs processes at a time, and each one's seconds.
+Status CompileAhead(const std::string& arch) {
+  const std::unique_ptr<jit::Toolchain> toolchain = ToolchainFor(arch);
+  if (!toolchain->facts().available()) return FailedPrecondition("{}: {}", arch, toolchain->facts().reason);
+  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<gpu::GpuDevice> device, DeviceFor(arch));
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<gpu::AheadUnit> units, gpu::AheadUnits(*device));
+  std::vector<StatusOr<jit::CompiledObject>> objects(units.size(), Internal("not compiled"));
+  const Folder folder;
+  const auto begun = std::chrono::steady_clock::now();
+  std::atomic<size_t> next{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kJobs; ++i) {
+    threads.emplace_back([&] {
+      for (size_t u; (u = next++) < units.size();) {
+        const std::string directory = fmt::format("{}/{}", folder.path(), u);
+        std::filesystem::create_directory(directory);
+        objects[u] = toolchain->Compile({.name = units[u][0].prelude, .text = gpu::UnitOf(units[u]), .arch = arch}, directory);
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  size_t kernels = 0;
+  double longest = 0;
+  for (size_t u = 0; u < units.size(); ++u) {
+    OPWIRE_RETURN_IF_ERROR(objects[u].status());
+    fmt::print("  {:3} kernels of {:40} {:6.2f} s\n", units[u].size(), units[u][0].prelude, objects[u]->seconds);
+    kernels += units[u].size();
+    longest = std::max(longest, objects[u]->seconds);
+  }
+  fmt::print("{} by {}: {} kernels in {} units, {:.1f} s by {} processes, the longest unit {:.2f} s\n", arch, toolchain->facts().version, kernels, units.size(),
+             seconds, kJobs, longest);
+  return absl::OkStatus();
+}
+
 // What one argument asks for; whether all is well. Where it cannot be asked, `reason` says why.
 bool Run(std::string_view argument, nlohmann::json& out, RegisterTable& registers, std::string& reason) {
   const std::string arch(argument.substr(0, argument.find('=')));
@@ -199,8 +244,7 @@ bool Run(std::string_view argument, nlohmann::json& out, RegisterTable& register
     reason = fmt::format("{}: expected names of element types behind the architecture", argument);
     return false;
   }
-  const jit::ToolchainOptions options{.seconds = 600, .memory_bytes = int64_t{8} << 30};
-  const std::unique_ptr<jit::Toolchain> toolchain = arch.starts_with("gfx") ? jit::Hiprtc(options) : jit::Nvrtc(options);
+  const std::unique_ptr<jit::Toolchain> toolchain = ToolchainFor(arch);
   if (!toolchain->facts().available()) {
     reason = fmt::format("{}: {}", arch, toolchain->facts().reason);
     return false;
@@ -244,10 +288,20 @@ int Main(std::span<char*> arguments) {
     arguments = arguments.subspan(2);
     return true;
   };
+  if (arguments.size() > 1 && std::string_view(arguments[0]) == "--ahead") {
+    if (sodium_init() < 0) return 2;
+    for (const char* arch : arguments.subspan(1)) {
+      const Status s = CompileAhead(arch);
+      if (s.ok()) continue;
+      fmt::print(stderr, "{}\n", MessageOf(s));
+      return 1;
+    }
+    return 0;
+  }
   while (option("--out", file) || option("--table", table)) {}
   if (!arguments.empty() && std::string_view(arguments[0]) == "--update") update = true, arguments = arguments.subspan(1);
   if (arguments.empty() || (update && table.empty()) || sodium_init() < 0) {
-    fmt::print(stderr, "gpu_compile [--out FILE] [--table FILE [--update]] ARCH[=TYPE,...]...\n");
+    fmt::print(stderr, "gpu_compile [--out FILE] [--table FILE [--update]] ARCH[=TYPE,...]...\ngpu_compile --ahead ARCH...\n");
     return 2;
   }
   bool well = true;

@@ -165,7 +165,12 @@ class LargeCases {
   std::vector<Case> cases_;
 };
 
-StatusOr<std::unique_ptr<gpu::GpuDevice>> Open(const Model& model, std::string_view arch) {
+}  // namespace
+
+Model ModelOf(std::string_view arch) { return arch.starts_with("gfx") ? Model{"AMD MI250", 1, 104} : Model{"NVIDIA H200", 0, 132}; }
+
+StatusOr<std::unique_ptr<gpu::GpuDevice>> DeviceFor(std::string_view arch) {
+  const Model model = ModelOf(arch);
   OPWIRE_ASSIGN_OR_RETURN(const gpu::Driver* const driver, gpu::Driver::Open(gpu::Vendor::kEmu));
   void* context = nullptr;
   OPWIRE_RETURN_IF_ERROR(driver->Check(driver->Retain(model.emulator, &context), "an emulated GPU"));
@@ -182,12 +187,8 @@ StatusOr<std::unique_ptr<gpu::GpuDevice>> Open(const Model& model, std::string_v
   return device;
 }
 
-}  // namespace
-
-Model ModelOf(std::string_view arch) { return arch.starts_with("gfx") ? Model{"AMD MI250", 1, 104} : Model{"NVIDIA H200", 0, 132}; }
-
 StatusOr<std::vector<gpu::KernelText>> KernelsOf(std::string_view arch, DTypeSet types) {
-  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<gpu::GpuDevice> device, Open(ModelOf(arch), arch));
+  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<gpu::GpuDevice> device, DeviceFor(arch));
   std::vector<gpu::KernelText> kernels;
   std::set<std::pair<std::string, std::string>> seen;  // preludes and texts
   std::string call;

@@ -2,6 +2,7 @@
 #ifndef OPWIRE_TESTS_CONFORMANCE_COMPILE_PLANS_H_
 #define OPWIRE_TESTS_CONFORMANCE_COMPILE_PLANS_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct Model {
 };
 // The GPU whose architecture this is: an H200 for sm_..., an MI250 for gfx...
 Model ModelOf(std::string_view arch);
+
+// That GPU as an emulated device, for plans.
+StatusOr<std::unique_ptr<gpu::GpuDevice>> DeviceFor(std::string_view arch);
 
 // What the plans of the suite's cases and layouts ask for with these element types, and those of rows and matrices as they are in use: each kernel
 // once, named with the call that asked for it first. Generated kernels take layouts other than the dense one with f32 and bool only. Nothing runs.
