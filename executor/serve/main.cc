@@ -9,12 +9,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <thread>
 
 #include "executor/ops/command.h"
 #include "executor/ops/trial.h"
 #include "executor/ops/user_ops.h"
+#include "executor/serve/ahead.h"
 #include "executor/serve/device_thread.h"
 #include "executor/serve/devices.h"
 #include "executor/serve/host_thread.h"
@@ -23,13 +25,15 @@
 #include "ir/wire/endpoint.h"
 #include "ir/wire/log.h"
 #include "ir/wire/signals.h"
+#include "kernels/device/host_facts.h"
 #include "kernels/jit/worker.h"
+#include "kernels/ops/gpu/families.h"
 
 namespace opwire {
 namespace {
 
 struct Flags {
-  std::string device = "cpu", name, listen, authorized, cores, data, level = "info";
+  std::string device = "cpu", name, listen, authorized, cores, data, ahead, level = "info";
   std::vector<std::string> registries, labels;
   bool insecure = false, share = false, no_arena = false, no_ring = false;
   double drain_timeout = 10, kernel_timeout = 0;
@@ -78,6 +82,7 @@ void AddFlags(CLI::App& app, Flags& f) {
   app.add_option("--forbid", f.ops.steering.forbid, "A variant that is never run, as --prefer; may be given again");
   app.add_flag("--deterministic", f.ops.steering.deterministic, "Only variants that give equal bits every time, in their fixed order");
   app.add_option("--cache", f.ops.cache.directory, "Directory of what was built (default: OPWIRE_CACHE, else opwire in the user's cache directory)");
+  app.add_option("--ahead", f.ahead, "Compile the kernels that most programs ask for behind what is served: on or off (default: on for GPUs)")->check(CLI::IsMember({"on", "off"}));
   app.add_option("--drain-timeout", f.drain_timeout, "Seconds that running work may take after SIGTERM")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
   app.add_option("--kernel-timeout", f.kernel_timeout, "Seconds after which a kernel is a device fault; 0: never")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
   app.add_option("--slice-us", f.slice_us, "Microseconds that one session runs while others wait")->check(CLI::Range(10, 10000))->capture_default_str();
@@ -155,6 +160,14 @@ class Inbox {
   Take take_;
   std::shared_ptr<const KernelSet> waiting_;
 };
+
+// Why an executor of this device compiles nothing ahead, with --ahead as it was given; null: it does.
+const char* WhyNotAhead(const DeviceInfo& device, const std::string& given) {
+  if (device.host_memory) return "this device's kernels are a part of the executor";
+  if (given == "off") return "by --ahead off";
+  if (given.empty() && device.kind == "emu") return "not without --ahead on: this device is for checks";
+  return nullptr;
+}
 
 // A name is a part of paths in the runtime directory, whatever the executor listens on.
 Status CheckId(const std::string& name) {
@@ -248,9 +261,18 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     _exit(HostThread::kDeviceFault);
   };
   Inbox inbox;
-  auto user_ops = ops::UserOps::Start(std::move(ops_options), BuildVariantTable(**device, {.cache = f.ops.cache.directory}), [&](auto set) { inbox.Deliver(std::move(set)); });
+  KernelOptions kernel_options{.cache = f.ops.cache.directory};
+  auto* const gpu = (*device)->info().host_memory ? nullptr : static_cast<gpu::GpuDevice*>(device->get());
+  if (gpu) kernel_options.code = gpu::MakeCode(*gpu, kernel_options);
+  auto user_ops = ops::UserOps::Start(std::move(ops_options), BuildVariantTable(**device, kernel_options), [&](auto set) { inbox.Deliver(std::move(set)); });
   if (!user_ops.ok()) return Fail(kUsage, user_ops.status());
-  core.toolchains = [&ops = **user_ops] { return ops.Facts(); };
+  const char* const why_not = WhyNotAhead((*device)->info(), f.ahead);
+  const auto ahead = why_not ? std::make_unique<AheadBuild>(why_not) : std::make_unique<AheadBuild>(kernel_options.code, [gpu] { return gpu::AheadUnits(*gpu); });
+  core.toolchains = [&] {
+    nlohmann::json facts = nlohmann::json::parse((*user_ops)->Facts());
+    facts["ahead"] = nlohmann::json::parse(ahead->Facts());
+    return facts.dump();
+  };
   const std::shared_ptr<const KernelSet> kernels = (*user_ops)->current();
 
   host.info = InfoOf(f, core, **device, *kernels, (*control)->endpoint());
@@ -280,6 +302,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     host_thread.SetOps(set);
   });
   int code = 0;
+  ahead->Start(static_cast<int>(AllowedCores().size() / 2));
   // The device was bound on this thread, so it stays the device thread.
   std::thread host_runner([&] { code = host_thread.Run(device_thread, signals.fd()); });
   device_thread.Run();
@@ -293,7 +316,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     for (const char* suffix : {"ctl", "run", "ring"}) remove(suffix);
   }
   // What is being built ends with the process.
-  if (!(*user_ops)->Settled()) _exit(code);
+  if (!(*user_ops)->Settled() || !ahead->Settled()) _exit(code);
   return code;
 }
 

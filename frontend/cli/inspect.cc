@@ -231,6 +231,17 @@ Status Placement(const Common& common, const std::string& file) {
   return absl::OkStatus();
 }
 
+// Of the kernels that an executor compiles before they are asked for, how many are there.
+void PrintAhead(const json& ahead) {
+  const std::string state = Text(ahead.at("state")), all = Text(ahead.at("reason")), reason = all.substr(0, all.find('\n'));
+  if (state == "off") {
+    fmt::print("ahead     off: {}\n", reason);
+    return;
+  }
+  fmt::print("ahead     {}: {} of {} kernels in {:.1f} s, {} of {} units from the cache{}{}\n", state, Count(ahead.at("ready")), Count(ahead.at("kernels")),
+             ahead.at("seconds").get<double>(), Count(ahead.at("cached_units")), Count(ahead.at("units")), reason.empty() ? "" : "; ", reason);
+}
+
 // What builds kernels, where what was built lies, and folders that are not as they should be.
 void PrintToolchains(const json& facts) {
   if (!facts.contains("toolchains")) return;
@@ -246,6 +257,7 @@ void PrintToolchains(const json& facts) {
     fmt::print("\ncache     {}: {} objects, {} of {}{}{}\n", Text(cache.at("directory")), Count(cache.at("entries")), HumanBytes(Count(cache.at("bytes"))),
                HumanBytes(Count(cache.at("limit"))), cache.at("warning") == "" ? "" : "; ", Text(cache.at("warning")));
   }
+  if (facts.contains("ahead")) PrintAhead(facts.at("ahead"));
   for (const json& f : facts.at("folders")) {
     const std::string problem = Text(f.at("problem"));
     fmt::print("folder    {}: {}{}{}\n", Text(f.at("folder")), f.at("op") == "" ? "no op" : Text(f.at("op")), problem.empty() ? "" : ": ", problem);
