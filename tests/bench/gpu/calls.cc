@@ -277,7 +277,7 @@ void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows) {
                                  {{"replay_1000_call", "replay_rebound_call"}, Replays},
                                  {{"put_segment_call", "put_foreign_call", "get_segment_call", "get_foreign_call"}, Transfers}};
   const auto selected = [&](const Rows& r) { return std::ranges::any_of(r.names, [&](std::string_view name) { return gpu.Selected(name); }); };
-  const bool starts = gpu.Selected("start_call"), others = std::ranges::any_of(of_an_executor, selected);
+  const bool starts = gpu.Selected("start_call") || gpu.Selected("ahead_cold_call"), others = std::ranges::any_of(of_an_executor, selected);
   if (!starts && !others) return;
   Child registry({setup.build + "/bin/opwire-registry", "--log-level", "error"});
   if (starts) Start(gpu, setup, rows);
