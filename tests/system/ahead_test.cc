@@ -19,6 +19,15 @@ class AheadTest : public SystemTest {
     if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
     StartRegistry();
   }
+  void TearDown() override { unsetenv("OPWIRE_CXX"); }
+
+  // Executors have a compiler that takes half a minute for what is compiled at a low priority.
+  void SlowDown() const {
+    const std::string path = directory_ + "/slow-cxx";
+    std::ofstream(path) << "#!/bin/sh\nif [ \"$1\" = -v ]; then exec g++ -v; fi\nif [ \"$(nice)\" -ge 10 ]; then sleep 30; fi\nexec g++ \"$@\"\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    setenv("OPWIRE_CXX", path.c_str(), 1);
+  }
 
   Session OpenOn(const std::string& name) {
     SessionOptions options;
@@ -46,19 +55,20 @@ class AheadTest : public SystemTest {
 };
 
 TEST_F(AheadTest, RunsAreServedMeanwhileAndItEndsWithTheExecutor) {
+  SlowDown();
   const pid_t executor = StartExecutor("e1", {"--ahead", "on"}, "emu:0");
   Session session = OpenOn("e1");
   ASSERT_TRUE(Eventually([&] { return Compilers() > 0; }));
   const json facts = FactsOf(session);
   EXPECT_EQ(facts["state"], "compiling") << facts;
   EXPECT_GT(facts["kernels"].get<int>(), 100) << facts;
-  EXPECT_LT(facts["ready"].get<int>(), facts["kernels"].get<int>()) << facts;
+  EXPECT_EQ(facts["ready"], 0) << facts;
   ASSERT_OK_AND(Program twice, session.Load(kTwice));
   ASSERT_OK_AND(const auto y, twice.Call({Values({1, 2, 3})}));
   EXPECT_EQ(ToFloats(y.at(0)), (Floats{2, 4, 6}));
-  EXPECT_EQ(FactsOf(session)["state"], "compiling") << "it takes many times as long";
+  EXPECT_EQ(FactsOf(session)["state"], "compiling");
   ASSERT_OK(session.Close());
-  ASSERT_TRUE(Eventually([&] { return Compilers() > 0; }));
+  EXPECT_GT(Compilers(), 0);
   const Nanos begun = MonotonicNow();
   Signal(executor, SIGTERM);
   EXPECT_EQ(Wait(executor), 0);
@@ -67,6 +77,7 @@ TEST_F(AheadTest, RunsAreServedMeanwhileAndItEndsWithTheExecutor) {
 }
 
 TEST_F(AheadTest, ItsCompilersDieWithAnExecutorThatIsKilled) {
+  SlowDown();
   const pid_t executor = StartExecutor("e1", {"--ahead", "on"}, "emu:1");
   ASSERT_TRUE(Eventually([&] { return Compilers() > 0; }));
   Kill(executor);
@@ -76,7 +87,6 @@ TEST_F(AheadTest, ItsCompilersDieWithAnExecutorThatIsKilled) {
 TEST_F(AheadTest, WithoutACompilerItSaysSoAndServes) {
   setenv("OPWIRE_CXX", "/nowhere/cxx", 1);
   const pid_t executor = StartExecutor("e1", {"--ahead", "on"}, "emu:0");
-  unsetenv("OPWIRE_CXX");
   Session session = OpenOn("e1");
   json facts;
   ASSERT_TRUE(Eventually([&] { return (facts = FactsOf(session))["state"] != "compiling"; }));
