@@ -42,6 +42,7 @@ AheadBuild::~AheadBuild() {
 
 void AheadBuild::Start(int processes) {
   if (!code_) return;
+  std::lock_guard lock(mutex_);
   began_ = MonotonicNow();
   progress_.state = State::kCompiling;
   thread_ = std::thread([this, processes] { Run(processes); });

@@ -35,7 +35,7 @@ std::vector<AheadCall> MakeCalls() {
   each({"add"}, "T[64, 256, 56, 56], T[256, 1, 1]");
   each({"add"}, "i64[8192], i64[]");
   // Activations, their gradients' parts, and other functions.
-  each({"relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "exp", "neg"}, "T[8192, 1024]");
+  each({"relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "exp"}, "T[8192, 1024]");
   each({"gt"}, "T[8192, 1024], T[]");
   each({"where"}, "bool[8192, 1024], T[8192, 1024], T[8192, 1024]");
   each({"where"}, "bool[8192, 1024], T[8192, 1024], T[]");
@@ -48,7 +48,7 @@ std::vector<AheadCall> MakeCalls() {
   each({"cast"}, "i64[8192]", {{"dtype", f32}});
   each({"cast"}, "i32[8192]", {{"dtype", DType::kI64}});
 
-  // Softmax: of scores, of classes, of a vocabulary.
+  // Softmax, of scores and of classes.
   for (const char* x : {"T[65536, 128]", "T[65536, 1024]", "T[65536, 2048]", "T[65536, 4096]"}) each({"softmax"}, x, {{"dim", -1}});
   each({"softmax_backward"}, "T[65536, 1024], T[65536, 1024]", {{"dim", -1}});
   each({"softmax_backward"}, "T[65536, 2048], T[65536, 2048]", {{"dim", -1}});
@@ -58,7 +58,6 @@ std::vector<AheadCall> MakeCalls() {
   for (const char* x : {"T[8192, 1024], T[1024]", "T[8192, 2048], T[2048]", "T[8192, 4096], T[4096]"}) each({"rms_norm"}, x);
   each({"add_rms_norm"}, "T[8192, 4096], T[8192, 4096], T[4096]");
   each({"rms_norm_backward"}, "T[8192, 4096], T[8192, 4096], T[4096]");
-  each({"layer_norm"}, "T[8192, 768], T[768], T[768]");
   each({"layer_norm"}, "T[8192, 1024], T[1024], T[1024]");
   each({"layer_norm"}, "T[8192, 4096], T[4096], T[4096]");
   each({"add_layer_norm"}, "T[8192, 1024], T[8192, 1024], T[1024], T[1024]");
@@ -80,12 +79,14 @@ std::vector<AheadCall> MakeCalls() {
   each({"sum"}, "T[64, 256, 56, 56]", {{"dims", Ints{0, 2, 3}}});
   each({"argmax"}, "T[64, 131072]", {{"dim", -1}});
 
-  // Tables, positions, and losses.
+  // Tables, positions, and losses over vocabularies and classes.
   each({"embedding"}, "T[50257, 1024], i64[8192]");
   each({"embedding_backward"}, "T[8192, 1024], i64[8192]", {{"rows", 50257}});
   each({"rotary_embedding"}, "T[8, 32, 1024, 128], i64[1024]");
   each({"cross_entropy"}, "T[8192, 50257], i64[8192]");
   each({"cross_entropy_backward"}, "T[], T[8192, 50257], i64[8192]");
+  each({"cross_entropy"}, "f32[256, 1000], i64[256]");
+  each({"cross_entropy_backward"}, "f32[], f32[256, 1000], i64[256]");
 
   // Steps of optimisers.
   each({"adamw"}, "f32[4096], f32[4096], f32[4096], f32[4096], f32[], i64[], -, -");
@@ -99,6 +100,7 @@ std::vector<AheadCall> MakeCalls() {
   each({"rms_norm_linear"}, "bf16[1, 4096], bf16[4096], bf16[4096, 4096], -");
   each({"kv_append"}, "T[8, 8, 4096, 128], T[8, 8, 1, 128], i64[8]");
   each({"sample"}, "T[8, 131072], u64[2], f32[8], i64[8], f32[8]");
+  // Constants.
   each({"full"}, "", {{"value", 0.0}, {"shape", Ints{8192, 1024}}, {"dtype", f32}});
   return calls;
 }
@@ -110,7 +112,7 @@ constexpr size_t kGeneratedInUnit = 12, kTemplatesInUnit = 4;
 // ---- Calls as plans see them
 
 struct Laid {
-  Laid(DType type, std::vector<int64_t> extents) : shape(std::move(extents)), strides(shape.size()), dtype(type) {
+  Laid(DType type, std::vector<int64_t> extents) : shape(std::move(extents)), strides(shape.size()) {
     int64_t elements = 1;
     for (size_t a = shape.size(); a-- > 0; elements *= shape[a]) strides[a] = elements;
     tensor = {nullptr, shape.data(), strides.data(), elements, static_cast<uint8_t>(type), 0, static_cast<uint8_t>(shape.size()), 1};
@@ -118,7 +120,6 @@ struct Laid {
   Laid(const Laid&) = delete;
 
   std::vector<int64_t> shape, strides;
-  DType dtype;
   opw_tensor tensor;
 };
 
