@@ -136,12 +136,14 @@ template <typename T, int kRows, int kLanes, int kVectors>
 using GroupsOf = Groups<ComputeOf<T>, kKvSplitThreads / kLanes, kRows, kLanes * kVectors * kPerVector<T>>;
 
 // kRows rows a block (grid.y, in tiles) of the slice (z) against a split of its positions (x), of which each group of kLanes lanes takes kKeys at a time: a
-// page has a multiple of them. A lane has kVectors vectors of a head, and the running maximum and sum of one row: a row has kShare lanes of each group.
+// page has a multiple of them. Loads of single elements take more registers, and compilers for waves of 64 keep more of what is loaded: there it is one. A
+// lane has kVectors vectors of a head, and the running maximum and sum of one row: a row has kShare lanes of each group.
 template <typename T, int kRows, int kLanes, int kVectors, bool kAligned>
 OPW_DEVICE void KvSplitAs(const KvParams& p, GroupsOf<T, kRows, kLanes, kVectors>& groups) {
   using C = ComputeOf<T>;
-  constexpr int kWidth = kPerVector<T>, kKeys = kVectors == 1 ? 4 : 2, kScores = kRows * kKeys, kOwn = kScores > kLanes ? kScores / kLanes : 1, kShare = kLanes / kRows;
-  constexpr int kGroups = kKvSplitThreads / kLanes, kCopies = kLanes > kScores ? kLanes / kScores : 1;  // lanes that have the same score
+  constexpr int kWidth = kPerVector<T>, kKeys = !kAligned || OPW_WARP != 32 ? 1 : kVectors == 1 ? 4 : 2, kScores = kRows * kKeys;
+  constexpr int kGroups = kKvSplitThreads / kLanes, kShare = kLanes / kRows;
+  constexpr int kOwn = kScores > kLanes ? kScores / kLanes : 1, kCopies = kLanes > kScores ? kLanes / kScores : 1;  // scores of a lane; lanes of a score
   static_assert(kShare >= 1 && kOwn <= kKeys);
   const int lane = static_cast<int>(threadIdx.x) % kLanes, group = static_cast<int>(threadIdx.x) / kLanes;
   const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
@@ -193,6 +195,15 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, GroupsOf<T, kRows, kLanes, kVectors
       }
       const bool found = row >= 0;
       row = next < end ? RowOf(p, s, next, lane == 0) : -1;
+      // What the queries are as floats is not kept from one step to the next: it would be twice their registers and more.
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+          for (int w = 0; w < 4; ++w) queries[r][v].words[w] = Opaque(queries[r][v].words[w]);
+        }
+      }
       C scores[kScores] = {};
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {

@@ -236,8 +236,8 @@ Status CompileAhead(const std::string& arch) {
   return absl::OkStatus();
 }
 
-// What one argument asks for; whether all is well. Where it cannot be asked, `reason` says why.
-bool Run(std::string_view argument, nlohmann::json& out, RegisterTable& registers, std::string& reason) {
+// What one argument asks for, of kernels in whose names `only` is; whether all is well. Where it cannot be asked, `reason` says why.
+bool Run(std::string_view argument, std::string_view only, nlohmann::json& out, RegisterTable& registers, std::string& reason) {
   const std::string arch(argument.substr(0, argument.find('=')));
   const std::optional<DTypeSet> types = TypesOf(argument.substr(std::min(argument.size(), arch.size() + 1)));
   if (!types) {
@@ -254,6 +254,7 @@ bool Run(std::string_view argument, nlohmann::json& out, RegisterTable& register
     reason = fmt::format("{}: {}", arch, MessageOf(kernels.status()));
     return false;
   }
+  std::erase_if(*kernels, [&](const gpu::KernelText& k) { return k.name.find(only) == k.name.npos; });
   Architecture architecture(arch, *toolchain, *std::move(kernels));
   architecture.CompileAll();
   out.push_back(architecture.Json());
@@ -261,12 +262,12 @@ bool Run(std::string_view argument, nlohmann::json& out, RegisterTable& register
   return architecture.Print();
 }
 
-// Compares with the table, or writes it. Whether all is well.
-bool CheckRegisters(const RegisterTable& measured, const std::string& file, bool update) {
+// Compares with the table, or writes it. `all`: all that there is of an architecture was measured. Whether all is well.
+bool CheckRegisters(const RegisterTable& measured, bool all, const std::string& file, bool update) {
   StatusOr<RegisterTable> table = RegisterTable::Read(file);
   if (update && absl::IsNotFound(table.status())) table = RegisterTable();
   if (table.ok() && update) {
-    table->Replace(measured);
+    table->Replace(measured, all);
     table = table->Write(file).ok() ? table : StatusOr<RegisterTable>(Internal("{} cannot be written", file));
   }
   if (!table.ok()) {
@@ -280,7 +281,7 @@ bool CheckRegisters(const RegisterTable& measured, const std::string& file, bool
 }
 
 int Main(std::span<char*> arguments) {
-  std::string file, table;
+  std::string file, table, only;
   bool update = false;
   const auto option = [&](std::string_view name, std::string& value) {
     if (arguments.size() < 2 || arguments[0] != name) return false;
@@ -298,10 +299,10 @@ int Main(std::span<char*> arguments) {
     }
     return 0;
   }
-  while (option("--out", file) || option("--table", table)) {}
+  while (option("--out", file) || option("--only", only) || option("--table", table)) {}
   if (!arguments.empty() && std::string_view(arguments[0]) == "--update") update = true, arguments = arguments.subspan(1);
   if (arguments.empty() || (update && table.empty()) || sodium_init() < 0) {
-    fmt::print(stderr, "gpu_compile [--out FILE] [--table FILE [--update]] ARCH[=TYPE,...]...\ngpu_compile --ahead ARCH...\n");
+    fmt::print(stderr, "gpu_compile [--out FILE] [--only PART-OF-A-NAME] [--table FILE [--update]] ARCH[=TYPE,...]...\ngpu_compile --ahead ARCH...\n");
     return 2;
   }
   bool well = true;
@@ -309,12 +310,12 @@ int Main(std::span<char*> arguments) {
   RegisterTable registers;
   for (const char* argument : arguments) {
     std::string reason;
-    well = Run(argument, out, registers, reason) && well;
+    well = Run(argument, only, out, registers, reason) && well;
     if (reason.empty()) continue;
     fmt::print(stderr, "{}\n", reason);
     return 2;
   }
-  if (!table.empty()) well = CheckRegisters(registers, table, update) && well;
+  if (!table.empty()) well = CheckRegisters(registers, only.empty(), table, update) && well;
   if (!file.empty() && !(std::ofstream(file) << out.dump(1) << '\n')) {
     fmt::print(stderr, "{} cannot be written\n", file);
     return 2;

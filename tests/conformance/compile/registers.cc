@@ -46,8 +46,9 @@ std::vector<std::string> RegisterTable::Above(const RegisterTable& measured) con
   return out;
 }
 
-void RegisterTable::Replace(const RegisterTable& measured) {
+void RegisterTable::Replace(const RegisterTable& measured, bool all) {
   std::erase_if(most_, [&](const auto& entry) {
+    if (!all) return measured.most_.contains(entry.first);
     const auto it = measured.most_.lower_bound({entry.first.first, ""});
     return it != measured.most_.end() && it->first.first == entry.first.first;
   });
