@@ -98,7 +98,8 @@ std::vector<AheadCall> MakeCalls() {
   // Tokens one by one.
   each({"linear"}, "bf16[1, 4096], bf16[4096, 4096], -");
   each({"rms_norm_linear"}, "bf16[1, 4096], bf16[4096], bf16[4096, 4096], -");
-  each({"kv_append"}, "T[8, 8, 4096, 128], T[8, 8, 1, 128], i64[8]");
+  each({"kv_append"}, "T[8, 8, 4096, 128], T[8, 8, 1, 128], i64[8], -");
+  each({"kv_attention"}, "bf16[8, 32, 1, 128], bf16[8, 8, 4096, 128], bf16[8, 8, 4096, 128], i64[8], -");
   each({"sample"}, "T[8, 131072], u64[2], f32[8], i64[8], f32[8]");
   // Constants.
   each({"full"}, "", {{"value", 0.0}, {"shape", Ints{8192, 1024}}, {"dtype", f32}});
