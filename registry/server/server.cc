@@ -36,7 +36,6 @@ void RegistryServer::Run(int stop_fd) {
       roles_.erase(peer);
     }
     Incoming message;
-    SendAll(state_.OnTick(MonotonicNow()));
     int received = 0;
     if (const Nanos now = MonotonicNow(); now >= second_) {
       second_ = now + kSecond;
@@ -51,6 +50,8 @@ void RegistryServer::Run(int stop_fd) {
       SendAll(state_.OnMessage(MonotonicNow(), message.peer, message.head, may_register));
     }
     if (received == 256) continue;
+    // Behind what has come: beats that waited while this was busy are no missed ones.
+    SendAll(state_.OnTick(MonotonicNow()));
     const int fds[] = {router_->fd(), router_->monitor_fd(), stop_fd};
     const Nanos next = state_.NextDeadline();
     PollReadable(fds, next == kNever ? kNever : std::max<Nanos>(next - MonotonicNow(), kMillisecond));

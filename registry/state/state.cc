@@ -2,6 +2,7 @@
 #include "registry/state/state.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace opwire {
 namespace {
@@ -24,9 +25,12 @@ Status CheckInfo(const fb::ExecutorInfo& info) {
   return absl::OkStatus();
 }
 
-std::unique_ptr<fb::ExecutorInfoT> CopyInfo(const fb::ExecutorInfoT& info, bool with_ops) {
+// The ops are most of it: where they are not asked for, they are put aside and not copied.
+std::unique_ptr<fb::ExecutorInfoT> CopyInfo(fb::ExecutorInfoT& info, bool with_ops) {
+  if (with_ops) return std::make_unique<fb::ExecutorInfoT>(info);
+  auto ops = std::exchange(info.ops, {});
   auto copy = std::make_unique<fb::ExecutorInfoT>(info);
-  if (!with_ops) copy->ops.clear();
+  info.ops = std::move(ops);
   return copy;
 }
 
@@ -114,7 +118,7 @@ void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Reg
   out.push_back({peer, BeatReply(seq, false)});
   if (!news) return;
   fb::ChangeT change;
-  change.joined = CopyInfo(e.info, true);
+  if (!watchers_.empty()) change.joined = CopyInfo(e.info, true);
   Tell(change, out);
 }
 
@@ -142,7 +146,7 @@ void RegistryState::Query(Nanos now, PeerId peer, uint64_t seq, const fb::Query&
   reply.warming = Warming(now);
   size_t bytes = 0;
   for (auto it = executors_.upper_bound(text(query.after())); it != executors_.end(); ++it) {
-    const fb::ExecutorInfoT& i = it->second.info;
+    fb::ExecutorInfoT& i = it->second.info;
     // "cuda" means any of that kind, "cuda:1" just that one.
     if (!device.empty() && i.device != device && i.device.substr(0, i.device.find(':')) != device && i.id != device) continue;
     if (!label.empty() && std::find(i.labels.begin(), i.labels.end(), label) == i.labels.end()) continue;
@@ -172,7 +176,7 @@ void RegistryState::Watch(Nanos now, PeerId peer, uint64_t seq, std::vector<Outg
   }
   Watcher& w = watchers_[peer];
   w = {seq, 0, now + options_.missed_beats * options_.beat};
-  for (const auto& [id, e] : executors_) {
+  for (auto& [id, e] : executors_) {
     fb::ChangeT change;
     change.epoch = epoch_;
     change.sequence = sequence_;
