@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <random>
 
@@ -33,6 +34,9 @@ double ToleranceOf(const OpManifest& op, DType dtype) {
     default: return 0;
   }
 }
+
+// As it is shown: the sign of a NaN depends on the addition that made it and says nothing.
+double Shown(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
 class Checker {
  public:
@@ -213,7 +217,8 @@ class Checker {
           worst_ = std::max(worst_, error);
           continue;
         }
-        return Fail(what, fmt::format("result {}[{}]: expected {:.9g}, got {:.9g}; the tolerance is {:.2g}", op_.row.results[r].name, e, want, have, tolerance));
+        return Fail(what, fmt::format("result {}[{}]: expected {:.9g}, got {:.9g}; the tolerance is {:.2g}", op_.row.results[r].name, e, Shown(want), Shown(have),
+                                      tolerance));
       }
     }
     return absl::OkStatus();

@@ -9,12 +9,10 @@
 #include "kernels/jit/process.h"
 #include "tests/folder.h"
 #include "tests/jit/support.h"
-#include "tests/jit/support.h"
 #include "tests/system/seed.h"
 
 namespace opwire::ops {
 namespace {
-
 
 // y = x + w, with a workspace, and a lookup; both do what a file beside the object says: one compilation serves many kernels.
 constexpr const char* kHead = R"(#include <opwire/abi.h>
