@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "ir/base/handover.h"
+
 namespace opwire {
 
 void SetZmq(void* socket, int option, int value) { zmq_setsockopt(socket, option, &value, sizeof(value)); }
@@ -72,6 +74,7 @@ struct Large {
 };
 
 void ReleaseLarge(void*, void* hint) {
+  TakeOver(hint);
   const std::unique_ptr<Large> large(static_cast<Large*>(hint));
   if (large->held) large->held->fetch_sub(large->size, std::memory_order_relaxed);
 }
@@ -79,6 +82,7 @@ void ReleaseLarge(void*, void* hint) {
 // Takes over what `hint` owns, sent or not.
 int SendOwned(void* socket, void* bytes, size_t size, zmq_free_fn* release, void* hint, int flags) {
   zmq_msg_t message;
+  HandOver(hint);
   if (zmq_msg_init_data(&message, bytes, size, release, hint) != 0) {
     release(nullptr, hint);
     errno = ENOMEM;
@@ -102,6 +106,7 @@ ZmqContext::Pool::~Pool() {
 }
 
 void ZmqContext::Pool::Release(void*, void* hint) {
+  TakeOver(hint);
   auto* b = static_cast<Buffer*>(hint);
   b->next = b->pool->returned_.load(std::memory_order_relaxed);
   while (!b->pool->returned_.compare_exchange_weak(b->next, b, std::memory_order_release, std::memory_order_relaxed)) {
