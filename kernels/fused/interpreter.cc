@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "ir/scalar/scalar.h"
 #include "kernels/fused/driver.inc.h"
 #include "kernels/fused/steps.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::fused {
 

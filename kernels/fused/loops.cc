@@ -5,10 +5,10 @@
 #include <limits>
 
 #include "ir/ops/catalogue.h"
+#include "ir/scalar/primitives.h"
+#include "ir/scalar/scalar.h"
 #include "kernels/abi.h"
 #include "kernels/fused/steps.h"
-#include "kernels/ops/elementwise/primitives.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::fused {
 namespace {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "ir/scalar/scalar.h"
 #include "kernels/device/device.h"
 #include "kernels/fused/interpreter.h"
 #include "kernels/fused/source.h"
-#include "kernels/ops/scalar.h"
 #include "kernels/select/variant.h"
 #include "tests/fused/fixture.h"
 #include "tests/fused/programs.h"

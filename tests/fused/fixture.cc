@@ -10,8 +10,8 @@
 #include <cstring>
 #include <limits>
 
+#include "ir/scalar/scalar.h"
 #include "kernels/fused/source.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::fused {
 namespace {

@@ -8,9 +8,9 @@
 #include <set>
 #include <thread>
 
+#include "ir/scalar/scalar.h"
 #include "kernels/fused/fused.h"
 #include "kernels/fused/source.h"
-#include "kernels/ops/scalar.h"
 #include "tests/fused/fixture.h"
 #include "tests/fused/programs.h"
 

@@ -1,12 +1,12 @@
 // The meaning of primitives at their corners, as ir/ops/expr.h states it, and conversions that round once.
-#include "kernels/ops/elementwise/primitives.h"
+#include "ir/scalar/primitives.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/create/random.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

@@ -1,8 +1,8 @@
 // scaled_dot_product_attention_backward in f64: query by query, then key by key; weights are computed anew where they are needed again.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/attention/attention.h"
 #include "kernels/ops/attention/shapes.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

@@ -1,8 +1,8 @@
 // kv_append, element by element.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/attention/attention.h"
 #include "kernels/ops/attention/kv_append.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

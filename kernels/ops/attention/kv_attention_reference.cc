@@ -1,8 +1,8 @@
 // kv_attention, one row after the other, in f64: scores are computed anew where they are needed again.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/attention/attention.h"
 #include "kernels/ops/attention/kv_attention.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

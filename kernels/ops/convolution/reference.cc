@@ -1,9 +1,9 @@
 // Convolution and its gradients as their definition says: one sum a result, in f64.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/convolution/convolution.h"
 #include "kernels/ops/convolution/shapes.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

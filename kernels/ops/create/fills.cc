@@ -1,8 +1,8 @@
 // zeros, full and constant of dense tensors, as runs of bytes or of one element.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/create/create.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/rows.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

@@ -1,9 +1,9 @@
 // Ops that make values from attributes, from a few scalars, or from a random key.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/create/create.h"
 #include "kernels/ops/create/random.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

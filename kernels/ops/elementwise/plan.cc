@@ -4,8 +4,8 @@
 
 #include <memory>
 
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
-#include "kernels/ops/scalar.h"
 #include "kernels/ops/stream.h"
 
 namespace opwire::ops {

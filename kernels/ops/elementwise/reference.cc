@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "ir/ops/catalogue.h"
+#include "ir/scalar/interpret.h"
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/elementwise/elementwise.h"
-#include "kernels/ops/elementwise/interpret.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

@@ -1,9 +1,9 @@
 // cross_entropy and its gradient by softmax's rows. Losses of rows lie in the workspace and are summed in order.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/loss/loss.h"
 #include "kernels/ops/loss/target.h"
 #include "kernels/ops/rows.h"
-#include "kernels/ops/scalar.h"
 #include "kernels/ops/softmax/fast.h"
 
 namespace opwire::ops {

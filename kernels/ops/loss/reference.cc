@@ -1,9 +1,9 @@
 // cross_entropy and its gradient, one row after the other, in f64.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/loss/loss.h"
 #include "kernels/ops/loss/target.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

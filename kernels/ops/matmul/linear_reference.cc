@@ -2,11 +2,11 @@
 #include <optional>
 
 #include "ir/ops/catalogue.h"
+#include "ir/scalar/interpret.h"
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
-#include "kernels/ops/elementwise/interpret.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/matmul/matmul.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

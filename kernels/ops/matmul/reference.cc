@@ -1,8 +1,8 @@
 // matmul as its definition says: one sum a result, floats in f64, integers wrapping.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/matmul/matmul.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

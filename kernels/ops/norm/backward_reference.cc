@@ -1,9 +1,9 @@
 // layer_norm_backward and rms_norm_backward in f64: row by row, then column by column.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/norm/norm.h"
 #include "kernels/ops/rows.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

@@ -1,8 +1,8 @@
 // layer_norm and rms_norm, of x or of x + residual, one row after the other, in f64 with two passes.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/norm/norm.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

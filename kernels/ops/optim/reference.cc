@@ -1,9 +1,9 @@
 // The optimisers' steps, norms and scaling of lists, one element after the other, in f64.
 #include <cmath>
 
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/optim/optim.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

@@ -1,9 +1,9 @@
 // quantize and dequantize, group by group.
 #include <cmath>
 
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/quant/quant.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

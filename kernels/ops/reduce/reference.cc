@@ -1,8 +1,8 @@
 // Folds, one result after the other. Floating sums and products below f64 are taken in f64 and rounded once.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/reduce/folding.h"
 #include "kernels/ops/reduce/reduce.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

@@ -1,8 +1,8 @@
 // rotary_embedding, one row after the other, with angles in f64.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/rotary/rotary.h"
 #include "kernels/ops/rotary/shapes.h"
-#include "kernels/ops/scalar.h"
 
 namespace opwire::ops {
 namespace {

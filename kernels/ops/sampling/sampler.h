@@ -7,9 +7,9 @@
 #include <bit>
 #include <limits>
 
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/create/random.h"
-#include "kernels/ops/scalar.h"
 #include "kernels/ops/sort/fast.h"
 #include "kernels/ops/sort/keys.h"
 

@@ -1,7 +1,7 @@
 // embedding_backward of dense tensors: positions sorted by the row that they name, in their order, and then row by row; 16-bit floats add in f32 and round once.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/rows.h"
-#include "kernels/ops/scalar.h"
 #include "kernels/ops/shape/shape.h"
 
 namespace opwire::ops {

@@ -1,7 +1,7 @@
 // Ops whose elements are found by an index value: each is read once and checked before it is used.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/scalar.h"
 #include "kernels/ops/shape/shape.h"
 
 namespace opwire::ops {

@@ -1,7 +1,7 @@
 // permute of dense tensors, by tiles that stay in the first cache.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/rows.h"
-#include "kernels/ops/scalar.h"
 #include "kernels/ops/shape/runs.h"
 #include "kernels/ops/shape/shape.h"
 

@@ -1,7 +1,7 @@
 // Ops that only move elements, one element at a time.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/scalar.h"
 #include "kernels/ops/shape/shape.h"
 
 namespace opwire::ops {

@@ -2,9 +2,9 @@
 #ifndef OPWIRE_KERNELS_OPS_SHAPE_RUNS_H_
 #define OPWIRE_KERNELS_OPS_SHAPE_RUNS_H_
 
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/rows.h"
-#include "kernels/ops/scalar.h"
 #include "kernels/ops/stream.h"
 
 namespace opwire::ops {

@@ -1,8 +1,8 @@
 // scatter_add. Each result adds its terms in order of their index in `dim`, so equal indices give equal bits whatever the number of
 // threads; 16-bit floats add in f32, in the workspace, and round once.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/rows.h"
-#include "kernels/ops/scalar.h"
 #include "kernels/ops/shape/shape.h"
 
 namespace opwire::ops {

@@ -1,7 +1,7 @@
 // softmax, log_softmax and their gradients, one row after the other, in f64.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/scalar.h"
 #include "kernels/ops/softmax/softmax.h"
 
 namespace opwire::ops {

@@ -1,6 +1,6 @@
 // sort, argsort and topk: a heap of the first elements so far, in the result's own memory.
+#include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/scalar.h"
 #include "kernels/ops/sort/sort.h"
 
 namespace opwire::ops {

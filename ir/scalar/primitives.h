@@ -1,7 +1,7 @@
 // The primitives of ir/ops/expr.h on one value of a computing type: double, float, an integer type or bool. A comparison gives 1
 // or 0 of the same type; kCast leaves the value to the store.
-#ifndef OPWIRE_KERNELS_OPS_ELEMENTWISE_PRIMITIVES_H_
-#define OPWIRE_KERNELS_OPS_ELEMENTWISE_PRIMITIVES_H_
+#ifndef OPWIRE_IR_SCALAR_PRIMITIVES_H_
+#define OPWIRE_IR_SCALAR_PRIMITIVES_H_
 
 #include <cmath>
 #include <limits>
@@ -218,4 +218,4 @@ C Unary(Prim p, C a) {
 
 }  // namespace opwire::ops
 
-#endif  // OPWIRE_KERNELS_OPS_ELEMENTWISE_PRIMITIVES_H_
+#endif  // OPWIRE_IR_SCALAR_PRIMITIVES_H_

@@ -3,8 +3,8 @@
 //
 //   Interpreter<float> in(body.nodes());
 //   const float* result = in.Run(n, load, &divided);   // load(operand, float* block) fills a block
-#ifndef OPWIRE_KERNELS_OPS_ELEMENTWISE_INTERPRET_H_
-#define OPWIRE_KERNELS_OPS_ELEMENTWISE_INTERPRET_H_
+#ifndef OPWIRE_IR_SCALAR_INTERPRET_H_
+#define OPWIRE_IR_SCALAR_INTERPRET_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ir/ops/expr.h"
-#include "kernels/ops/elementwise/primitives.h"
+#include "ir/scalar/primitives.h"
 
 namespace opwire::ops {
 
@@ -61,4 +61,4 @@ class Interpreter {
 
 }  // namespace opwire::ops
 
-#endif  // OPWIRE_KERNELS_OPS_ELEMENTWISE_INTERPRET_H_
+#endif  // OPWIRE_IR_SCALAR_INTERPRET_H_

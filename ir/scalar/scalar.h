@@ -1,7 +1,7 @@
 // Element types as C++ types, and conversions between them one value at a time: what the reference kernels are made of. Not for
 // files built for an instruction set: what is inline here must mean the same code in every object.
-#ifndef OPWIRE_KERNELS_OPS_SCALAR_H_
-#define OPWIRE_KERNELS_OPS_SCALAR_H_
+#ifndef OPWIRE_IR_SCALAR_SCALAR_H_
+#define OPWIRE_IR_SCALAR_SCALAR_H_
 
 #include <bit>
 #include <cmath>
@@ -205,4 +205,4 @@ decltype(auto) VisitBits(int64_t bytes, F&& f) {
 
 }  // namespace opwire::ops
 
-#endif  // OPWIRE_KERNELS_OPS_SCALAR_H_
+#endif  // OPWIRE_IR_SCALAR_SCALAR_H_
