@@ -4,6 +4,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -99,7 +100,11 @@ class Writer {
       case AttrKind::kDims: ints = IntVector(std::get<Dims>(v)); break;
     }
     const auto name = b_.CreateString(a.name);
-    return fb::CreateAttr(b_, name, static_cast<uint8_t>(KindOf(v)), i, f, s, ints, floats, strings);
+    // A field equal to its default is left out, and -0 is equal to 0.
+    b_.ForceDefaults(f == 0 && std::signbit(f));
+    const auto at = fb::CreateAttr(b_, name, static_cast<uint8_t>(KindOf(v)), i, f, s, ints, floats, strings);
+    b_.ForceDefaults(false);
+    return at;
   }
 
   Offset<fb::Node> WriteNode(const Node& n) {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "ir/program/builder.h"
+#include "ir/program/serialise.h"
 #include "ir/verify/verify.h"
 #include "tests/ir/random_program.h"
 
@@ -133,6 +134,11 @@ program @f(%x: f32[4], %s: f32[]) -> (y, z, t: f32[2, 4]) {
   EXPECT_EQ(m->functions[0].nodes[2].op, "cat");
 }
 
+StatusOr<Module> ThroughBytes(const Module& m) {
+  const std::string bytes = Serialise(m);
+  return Deserialise({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+}
+
 TEST(Text, RoundTripsOfRandomPrograms) {
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 rng(seed);
@@ -146,6 +152,9 @@ TEST(Text, RoundTripsOfRandomPrograms) {
     ASSERT_TRUE(again.ok()) << again.status() << "\nseed " << seed << "\n" << text;
     ASSERT_TRUE(Equal(m, *again)) << "seed " << seed << "\n" << text << "\nagain\n" << Print(*again);
     ASSERT_EQ(Print(*again), text) << "seed " << seed;
+    const auto bytes = ThroughBytes(m);
+    ASSERT_TRUE(bytes.ok()) << bytes.status() << "\nseed " << seed << "\n" << text;
+    ASSERT_TRUE(Equal(m, *bytes)) << "seed " << seed << "\n" << text << "\nfrom its bytes\n" << Print(*bytes);
     const auto typing = VerifyModule(*again);
     ASSERT_TRUE(typing.ok()) << typing.status() << "\nseed " << seed << "\n" << text;
     for (const Function& f : m.functions) {
@@ -188,11 +197,15 @@ TEST(Text, FloatsRoundTripToTheBit) {
   Doubles values = {0.0, -0.0, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 0.1, 1e21, 123456789.0, 9007199254740993.0};
   for (int i = 0; i < 20000; ++i) values.push_back(std::bit_cast<double>(rng()));
   f.Return("y", f.Op("values", {}, {{"value", values}}));
+  for (size_t i = 0; i < 40; ++i) f.Return("y" + std::to_string(i), f.Scalar(DType::kF64, values[i]));
   const auto m = b.Finish();
   ASSERT_TRUE(m.ok()) << m.status();
   const auto again = Parse(Print(*m), "t.opw");
   ASSERT_TRUE(again.ok()) << again.status() << ", seed " << seed;
   EXPECT_TRUE(Equal(*m, *again)) << "seed " << seed;
+  const auto bytes = ThroughBytes(*m);
+  ASSERT_TRUE(bytes.ok()) << bytes.status() << ", seed " << seed;
+  EXPECT_TRUE(Equal(*m, *bytes)) << "seed " << seed;
 }
 
 TEST(Text, ErrorsSayWhere) {
