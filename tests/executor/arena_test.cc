@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <random>
 
-#include "ir/program/serialise.h"
 #include "ir/text/text.h"
 #include "tests/executor/fixture.h"
 #include "tests/ir/random_program.h"
@@ -18,65 +17,6 @@ class ArenaTest : public CoreTest {
     c_ = Hello();
   }
 
-  // All results of one run, and what its inout tensors hold after it, as bytes; or why there are none.
-  std::vector<std::string> Outcome(const Module& m, uint64_t seed) {
-    std::mt19937_64 rng(seed);
-    const Function& f = m.functions[0];
-    std::vector<int64_t> symbols;
-    for (const DimSymbol& s : m.dims.symbols()) {
-      const int64_t most = std::min<int64_t>(s.upper, kRandomSymbolUpper), low = (s.lower + s.multiple - 1) / s.multiple;
-      symbols.push_back((low + static_cast<int64_t>(rng() % static_cast<uint64_t>(std::max<int64_t>(most / s.multiple - low + 1, 1)))) * s.multiple);
-    }
-    DimValues values(m.dims, symbols);
-    fb::PutProgramT put;
-    put.slot = 1;
-    const Answer loaded = Ask(c_, std::move(put), Serialise(m));
-    EXPECT_TRUE(loaded.ok()) << loaded.status << "\n" << Print(m);
-    RunOf run(1);
-    std::vector<uint64_t> inouts;
-    for (size_t i = 0; i < f.params.size(); ++i) {
-      const Param& p = f.params[i];
-      if (p.mode == ParamMode::kDim) {
-        run.Dim(*values.Get(p.dim));
-        continue;
-      }
-      std::vector<int64_t> shape;
-      for (Dim d : p.type.shape) shape.push_back(*values.Get(d));
-      std::string bytes(static_cast<size_t>(*TensorBytes(p.type.dtype, p.type.encoding, shape)), '\0');
-      // Small numbers: what they mean depends on the type, and is the same on both sides.
-      for (char& b : bytes) b = static_cast<char>(p.type.dtype == DType::kBool ? rng() % 2 : rng() % 64);
-      fb::PutT tensor;
-      tensor.id = IdPtr(c_, i + 1);
-      tensor.type = std::make_unique<fb::TensorTypeT>();
-      tensor.type->dtype = static_cast<uint8_t>(p.type.dtype);
-      tensor.type->encoding = static_cast<uint8_t>(p.type.encoding);
-      tensor.type->shape = shape;
-      tensor.bytes_follow = true;
-      const Answer a = Ask(c_, std::move(tensor), bytes);
-      EXPECT_TRUE(a.ok()) << a.status;
-      run.Tensor(c_, i + 1);
-      if (p.mode == ParamMode::kInout) inouts.push_back(i + 1);
-    }
-    std::vector<uint64_t> wanted = inouts;
-    for (size_t r = 0; r < f.results.size(); ++r) {
-      const bool replaces = std::any_of(f.params.begin(), f.params.end(),
-                                        [&](const Param& p) { return p.mode == ParamMode::kInout && p.name == f.results[r].name; });
-      if (replaces) {
-        run.None();
-      } else {
-        run.Keep(1000 + r);
-        wanted.push_back(1000 + r);
-      }
-    }
-    const Answer a = Ask(c_, run);
-    std::vector<std::string> out = {a.status.ToString()};
-    for (uint64_t counter : wanted) {
-      const Answer got = Get(c_, counter);
-      out.push_back(got.ok() ? got.bulk : got.status.ToString());
-    }
-    return out;
-  }
-
   Client c_;
 };
 
@@ -89,9 +29,9 @@ TEST_F(ArenaTest, RandomProgramsGiveEqualResults) {
     options.decorations = false;  // pins
     const Module m = RandomModule(rng, options);
     Start(false);
-    const std::vector<std::string> arena = Outcome(m, seed);
+    const std::vector<std::string> arena = Outcome(c_, m, seed);
     Start(true);
-    EXPECT_EQ(Outcome(m, seed), arena) << Print(m);
+    EXPECT_EQ(Outcome(c_, m, seed), arena) << Print(m);
     done += arena[0] == "OK";
   }
   EXPECT_GT(done, 20) << "most programs run to their end";

@@ -10,8 +10,10 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -152,6 +154,11 @@ class CoreTest : public ::testing::Test {
   Answer Free(Client& c, std::vector<uint64_t> counters);
   int64_t InUse();             // bytes of tensors that the executor holds
   std::string Info(const std::string& topic, const std::string& principal = "uid:1");
+
+  // The status of one run of a program on random inputs and, in order of the parameters and results, what its inout tensors hold after it and its
+  // other results, as bytes; or why there are none.
+  using FillParam = std::function<void(const Param& p, std::string& bytes, std::mt19937_64& random)>;
+  std::vector<std::string> Outcome(Client& c, const Module& m, uint64_t seed, const FillParam& fill = nullptr);
 
   static fb::TensorId Id(const Client& c, uint64_t counter) { return fb::TensorId(c.attachment, 0, counter); }
   static std::unique_ptr<fb::TensorId> IdPtr(const Client& c, uint64_t counter) { return std::make_unique<fb::TensorId>(c.attachment, 0, counter); }

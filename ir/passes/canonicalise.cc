@@ -1,0 +1,47 @@
+// One way to write what can be written in several, so that other passes meet fewer forms.
+#include <utility>
+
+#include "ir/passes/constants.h"
+#include "ir/passes/rules.h"
+
+namespace opwire {
+namespace {
+
+bool IsConstant(const Rewriter& r, ValueId v) {
+  const Node* const node = r.Producer(v);
+  return node != nullptr && (node->op == "zeros" || node->op == "full" || node->op == "values" || node->op == "constant");
+}
+
+// Constants stand on the right, and of other operands the one that was made first on the left.
+bool OrderOperands(const Rewriter& r, Node& node) {
+  if (!IsCommutative(node.op)) return false;
+  ValueId &x = node.operands[0], &y = node.operands[1];
+  if (std::pair(IsConstant(r, x), x) <= std::pair(IsConstant(r, y), y)) return false;
+  std::swap(x, y);
+  return true;
+}
+
+// Attributes at their default are left out.
+bool DropDefaults(const OpRow& row, Node& node) {
+  return std::erase_if(node.attrs, [&](const NamedAttr& a) {
+           const auto& fallback = row.attrs[static_cast<size_t>(row.FindAttr(a.name))].fallback;
+           return fallback && SameBits(*fallback, a.value);
+         }) > 0;
+}
+
+}  // namespace
+
+void Canonicalise(PassContext& context) {
+  for (uint32_t f = 0; f < context.module.functions.size(); ++f) {
+    Rewriter r(context, f);
+    for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
+      Node& node = r.Begin(n);
+      if (node.pin.empty() && OrderOperands(r, node)) ++context.changes;
+      if (DropDefaults(r.RowOf(n), node)) ++context.changes;
+      r.Keep();
+    }
+    r.Finish();
+  }
+}
+
+}  // namespace opwire

@@ -1,0 +1,49 @@
+// Of nodes that do the same to the same values only the first stays.
+#include <algorithm>
+#include <unordered_map>
+
+#include "ir/passes/rewriter.h"
+
+namespace opwire {
+namespace {
+
+bool Same(const Node& a, const Node& b, const std::vector<std::string>& blobs) {
+  const auto same_attr = [&](const NamedAttr& x, const NamedAttr& y) { return x.name == y.name && SameBits(x.value, y.value, blobs); };
+  return a.op == b.op && a.version == b.version && a.operands == b.operands && a.segments == b.segments && a.pin == b.pin && a.results == b.results &&
+         std::ranges::equal(a.attrs, b.attrs, same_attr);
+}
+
+size_t HashOf(const Node& node) {
+  size_t h = std::hash<std::string>()(node.op);
+  for (ValueId v : node.operands) h = h * 1000003 + static_cast<size_t>(v) + 1;
+  for (const TensorType& t : node.results) {
+    for (Dim d : t.shape) h = h * 1000003 + d.index;
+  }
+  return h;
+}
+
+}  // namespace
+
+void ShareEqualNodes(PassContext& context) {
+  for (uint32_t f = 0; f < context.module.functions.size(); ++f) {
+    Rewriter r(context, f);
+    std::unordered_multimap<size_t, ValueId> made;  // results of nodes of one
+    for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
+      const Node& node = r.Begin(n);
+      const bool shareable = r.RowOf(n).effects == Effects::kPure && node.calls.empty() && node.results.size() == 1;
+      if (!shareable) {
+        r.Keep();
+        continue;
+      }
+      const size_t hash = HashOf(node);
+      bool replaced = false;
+      for (auto [it, end] = made.equal_range(hash); it != end && !replaced; ++it) {
+        replaced = Same(*r.Producer(it->second), node, context.module.blobs) && r.Replace(it->second);
+      }
+      if (!replaced) made.emplace(hash, r.Keep());
+    }
+    r.Finish();
+  }
+}
+
+}  // namespace opwire

@@ -1,0 +1,47 @@
+// Nodes whose operands are known become their values.
+#include "ir/passes/constants.h"
+
+namespace opwire {
+namespace {
+
+// What the node makes, where that is known.
+std::optional<Constant> Known(const Rewriter& r, uint32_t n, const Node& node) {
+  const OpRow& row = r.RowOf(n);
+  const bool reshape = row.name == "reshape", expand = row.name == "expand", permute = row.name == "permute";
+  if (row.body.Empty() && !reshape && !expand && !permute) return std::nullopt;
+  std::vector<Constant> operands;
+  for (ValueId v : node.operands) {
+    auto c = v == kAbsent ? std::nullopt : ConstantOf(r, v);
+    if (!c) return std::nullopt;
+    operands.push_back(*std::move(c));
+  }
+  const auto shape = KnownShape(r.dims(), node.results[0]);
+  if (!row.body.Empty()) return Evaluate(row, r.AttrsOf(n), operands, node.results[0].dtype, shape);
+  Constant& x = operands[0];
+  if (x.splat) return x;
+  if (!reshape || !shape) return std::nullopt;
+  x.shape = *shape;
+  return x;
+}
+
+}  // namespace
+
+void FoldConstants(PassContext& context) {
+  for (uint32_t f = 0; f < context.module.functions.size(); ++f) {
+    Rewriter r(context, f);
+    for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
+      const Node& node = r.Begin(n);
+      if (node.pin.empty() && node.results.size() == 1 && node.results[0].encoding == Encoding::kDense) {
+        if (const auto known = Known(r, n, node)) {
+          const ValueId v = AppendConstant(r, node.results[0], *known);
+          if (v != kAbsent && r.Replace(v)) continue;
+          r.TakeBack();
+        }
+      }
+      r.Keep();
+    }
+    r.Finish();
+  }
+}
+
+}  // namespace opwire

@@ -1,0 +1,53 @@
+// A pass: a program to an equal one that does less. One file each, all of them in one table, run by the pipeline (pipeline.h).
+//
+// What every pass keeps: the parameters, results and symbols of each function, and the values of the results as far as `accuracy` says. A node that goes
+// takes its checks with it: constraints on extents that only it asked for, and reports of indices out of range that only it made. Nodes with effects
+// stay, and those with a pinned variant as they are; what nobody reads goes all the same.
+#ifndef OPWIRE_IR_PASSES_PASS_H_
+#define OPWIRE_IR_PASSES_PASS_H_
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "ir/base/status.h"
+#include "ir/ops/catalogue.h"
+#include "ir/program/module.h"
+#include "ir/verify/verify.h"
+
+namespace opwire {
+
+// How far results may be from those of the program as it was written.
+enum class Accuracy : uint8_t {
+  kExact,  // equal to the bit, NaNs apart
+  kUsual,  // rounded fewer times, or elsewhere, within the bounds of the ops
+  kFast,   // signs of zeros, and overflow on the way
+};
+
+struct PassContext {
+  Module& module;         // verified,
+  const Typing& typing;   // with this
+  const OpCatalogue& ops;
+  Accuracy accuracy = Accuracy::kUsual;
+  int64_t changes = 0;    // out: what the pass did, 0 where it left the module as it was
+};
+
+struct PassRow {
+  std::string_view name;
+  std::string_view doc;  // one line
+  void (*run)(PassContext& context);
+};
+
+// In the order in which they run, over and over until none changes anything.
+std::span<const PassRow> PassTable();
+
+void FoldConstants(PassContext& context);
+void Canonicalise(PassContext& context);
+void Simplify(PassContext& context);
+void SimplifyShapes(PassContext& context);
+void ShareEqualNodes(PassContext& context);
+void RemoveDeadNodes(PassContext& context);
+
+}  // namespace opwire
+
+#endif  // OPWIRE_IR_PASSES_PASS_H_

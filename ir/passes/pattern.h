@@ -1,0 +1,45 @@
+// Rules (rules.h) read as trees, matched against nodes and built as nodes.
+#ifndef OPWIRE_IR_PASSES_PATTERN_H_
+#define OPWIRE_IR_PASSES_PATTERN_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/passes/rewriter.h"
+#include "ir/passes/rules.h"
+
+namespace opwire {
+
+struct Term {
+  enum class Kind : uint8_t { kValue, kConstant, kNumber, kOp };
+  Kind kind;
+  std::string name;         // kOp: the op; a value's or constant's name
+  double number = 0;        // kNumber
+  std::vector<Term> operands;
+};
+
+struct Pattern {
+  Term from, to;  // `from` is an op
+};
+
+// The text is one of ours: where it does not read, this aborts.
+Pattern ParseRule(std::string_view text);
+
+// What names stand for.
+struct Bound {
+  std::string_view name;
+  ValueId value;
+};
+using Bindings = std::vector<Bound>;
+
+// Whether the node, whose operands are new values, is what the term says.
+bool Matches(const Rewriter& r, const Term& term, const Node& node, Bindings& bindings);
+
+// Appends what the term says; numbers are of `type`. kAbsent where it cannot be. A term that is a number alone has all of `type`'s shape.
+ValueId Build(Rewriter& r, const Term& term, const Bindings& bindings, const TensorType& type);
+
+}  // namespace opwire
+
+#endif  // OPWIRE_IR_PASSES_PATTERN_H_

@@ -1,0 +1,131 @@
+// The table of passes and its runner.
+#include "ir/passes/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "ir/ops/names.h"
+#include "ir/text/text.h"
+
+namespace opwire {
+namespace {
+
+constexpr int kMostRounds = 16;
+
+constexpr PassRow kPasses[] = {
+    {"canonicalise", "One form for what has several: operands in order, no attribute at its default.", Canonicalise},
+    {"fold", "Nodes whose operands are known become constants.", FoldConstants},
+    {"simplify", "Ops that compute become cheaper ones or none.", Simplify},
+    {"shapes", "Chains of views and casts become one; products take transposes in.", SimplifyShapes},
+    {"share", "Of nodes that do the same to the same values only the first stays.", ShareEqualNodes},
+    {"dead", "What nobody reads goes.", RemoveDeadNodes},
+};
+
+int64_t NowNanos() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+Status CheckNames(const PipelineOptions& options) {
+  std::vector<std::string_view> names;
+  for (const PassRow& p : kPasses) names.push_back(p.name);
+  for (const OwnPass& p : options.own) names.push_back(p.name);
+  const auto check = [&](const std::string& name) -> Status {
+    if (std::ranges::find(names, name) != names.end()) return absl::OkStatus();
+    return InvalidArgument("no pass '{}'{}; there are {}", Clip(name), DidYouMean(NearestNames(name, names)), fmt::join(names, ", "));
+  };
+  for (const std::string& name : options.skip) OPWIRE_RETURN_IF_ERROR(check(name));
+  return options.after.empty() ? absl::OkStatus() : check(options.after);
+}
+
+// Counts held in values are named by the value's number, which passes change.
+bool HasCountsInValues(const Module& m) {
+  return std::ranges::any_of(m.dims.nodes(), [](const DimNode& n) { return n.kind == DimKind::kFromValue; });
+}
+
+// Parameters and results of the entry, as a user's pass has to leave them.
+std::string InterfaceOf(const Module& m) {
+  const Function& f = m.functions[0];
+  const ValueTypes values(f);
+  std::string out;
+  for (const DimSymbol& s : m.dims.symbols()) out += fmt::format("?{} in [{}, {}] multiple {}, ", s.name, s.lower, s.upper, s.multiple);
+  for (const Param& p : f.params) {
+    out += fmt::format("{}%{}: {}, ", p.mode == ParamMode::kInout ? "inout " : p.mode == ParamMode::kDim ? "dim " : "", p.name,
+                       p.mode == ParamMode::kDim ? m.dims.ToString(p.dim) : ToString(p.type, m.dims));
+  }
+  for (const Result& r : f.results) out += fmt::format("-> {}: {}, ", r.name, ToString(*values.types[static_cast<size_t>(r.value)], m.dims));
+  return out;
+}
+
+StatusOr<Module> RunOwn(const OwnPass& pass, const Module& module, const PipelineOptions& options) {
+  const auto named = [&](const Status& s) { return Status(s.code(), fmt::format("pass {}: {}", Clip(pass.name, 256), MessageOf(s))); };
+  const auto text = pass.run(Print(module, options.ops));
+  if (!text.ok()) return named(text.status());
+  auto out = Parse(*text, "its output", {.ops = options.ops});
+  if (!out.ok()) return named(out.status());
+  if (const auto typing = VerifyModule(*out, options.limits, options.ops); !typing.ok()) return named(typing.status());
+  if (const std::string was = InterfaceOf(module), is = InterfaceOf(*out); was != is) {
+    return named(InvalidArgument("expected the same symbols, parameters and results: {}got {}", was, is));
+  }
+  return out;
+}
+
+// Of the module, now and then.
+struct State {
+  Typing typing;
+  ProgramCost cost;
+};
+
+}  // namespace
+
+std::span<const PassRow> PassTable() { return kPasses; }
+
+StatusOr<PipelineReport> RunPasses(Module& module, const PipelineOptions& options) {
+  OPWIRE_RETURN_IF_ERROR(CheckNames(options));
+  PipelineReport report;
+  const auto look = [&]() -> StatusOr<State> {
+    const int64_t begin = NowNanos();
+    OPWIRE_ASSIGN_OR_RETURN(Typing typing, VerifyModule(module, options.limits, options.ops));
+    report.verify_nanos += NowNanos() - begin;
+    OPWIRE_ASSIGN_OR_RETURN(const ProgramCost cost, CostOf(module, typing, options));
+    return State{std::move(typing), cost};
+  };
+  OPWIRE_ASSIGN_OR_RETURN(State state, look());
+  if (HasCountsInValues(module)) return report;
+  for (int round = 1; round <= kMostRounds; ++round) {
+    const size_t runs = report.runs.size();
+    int64_t changes = 0;
+    for (size_t p = 0; p < std::size(kPasses) + options.own.size(); ++p) {
+      const OwnPass* const own = p < std::size(kPasses) ? nullptr : &options.own[p - std::size(kPasses)];
+      const std::string name(own != nullptr ? own->name : kPasses[p].name);
+      if (std::ranges::find(options.skip, name) != options.skip.end()) continue;
+      PassReport run{.pass = name, .round = round, .changes = 0, .nanos = 0, .before = state.cost, .after = {}};
+      const int64_t begin = NowNanos();
+      if (own != nullptr) {
+        OPWIRE_ASSIGN_OR_RETURN(Module out, RunOwn(*own, module, options));
+        run.changes = !Equal(module, out);
+        if (run.changes > 0) module = std::move(out);
+      } else {
+        PassContext context{.module = module, .typing = state.typing, .ops = options.ops, .accuracy = options.accuracy};
+        kPasses[p].run(context);
+        run.changes = context.changes;
+      }
+      run.nanos = NowNanos() - begin;
+      if (run.changes > 0) {
+        auto next = look();
+        if (!next.ok()) return Internal("pass {} left a program that does not verify: {}", name, MessageOf(next.status()));
+        state = *std::move(next);
+      }
+      run.after = state.cost;
+      changes += run.changes;
+      report.runs.push_back(std::move(run));
+      if (name == options.after) return report;
+    }
+    if (changes == 0) {
+      if (round > 1) report.runs.resize(runs);
+      break;
+    }
+  }
+  return report;
+}
+
+}  // namespace opwire

@@ -1,0 +1,157 @@
+// Renaming, and the rules of inout parameters.
+#include "ir/passes/rewriter.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <utility>
+
+namespace opwire {
+
+Rewriter::Rewriter(PassContext& context, uint32_t function)
+    : context_(context), function_(function), old_(std::exchange(context.module.functions[function], {})) {
+  new_.name = old_.name;
+  new_.params = old_.params;
+  const ValueTypes values(old_);
+  first_result_ = values.first_result;
+  uses_.resize(values.size());
+  renamed_.assign(values.size(), kAbsent);
+  const size_t params = old_.params.size();
+  read_until_.assign(params, std::numeric_limits<uint32_t>::max());
+  for (size_t p = 0; p < params; ++p) {
+    renamed_[p] = static_cast<ValueId>(p);
+    types_.push_back(old_.params[p].type);
+    producer_.push_back(-1);
+    first_.push_back(false);
+    replaces_.push_back(false);
+  }
+  for (uint32_t n = 0; n < old_.nodes.size(); ++n) {
+    for (ValueId v : old_.nodes[n].operands) {
+      if (v != kAbsent) uses_[v].last = n;
+    }
+  }
+  for (const Result& r : old_.results) uses_[r.value].returned = true;
+  const auto& replaced_by = context_.typing.functions[function_].replaced_by;
+  for (size_t p = 0; p < params; ++p) {
+    if (replaced_by[p] < 0) continue;
+    const ValueId by = old_.results[replaced_by[p]].value;
+    uses_[by].replaces = true;
+    const auto after = std::upper_bound(first_result_.begin(), first_result_.end(), static_cast<uint32_t>(by));
+    read_until_[p] = static_cast<uint32_t>(after - first_result_.begin()) - 1;
+  }
+}
+
+Node& Rewriter::Begin(uint32_t node) {
+  current_ = node;
+  begun_ = new_.nodes.size();
+  node_ = old_.nodes[node];
+  for (ValueId& v : node_.operands) {
+    if (v != kAbsent) v = renamed_[v];
+  }
+  return node_;
+}
+
+void Rewriter::Define(const Node& node) {
+  for (size_t r = 0; r < node.results.size(); ++r) {
+    types_.push_back(node.results[r]);
+    producer_.push_back(static_cast<int32_t>(new_.nodes.size()));
+    first_.push_back(r == 0);
+    replaces_.push_back(false);
+  }
+}
+
+ValueId Rewriter::Keep() {
+  const auto first = static_cast<ValueId>(types_.size());
+  for (size_t r = 0; r < node_.results.size(); ++r) {
+    const size_t from = first_result_[current_] + r;
+    renamed_[from] = static_cast<ValueId>(types_.size() + r);
+  }
+  Define(node_);
+  for (size_t r = 0; r < node_.results.size(); ++r) {
+    const size_t from = first_result_[current_] + r;
+    if (uses_[from].replaces) replaces_[renamed_[from]] = true;
+  }
+  new_.nodes.push_back(std::move(node_));
+  return first;
+}
+
+bool Rewriter::Replace(ValueId v) {
+  const size_t from = first_result_[current_];
+  const Use& use = uses_[from];
+  if (node_.results.size() != 1 || types_[v] != node_.results[0]) return false;
+  if (static_cast<size_t>(v) < old_.params.size()) {
+    if (use.replaces) return false;
+    if (old_.params[v].mode == ParamMode::kInout && (use.returned || use.last > read_until_[v])) return false;
+  } else {
+    // A node of its own, so that the parameter is read no longer than before.
+    if (use.replaces && static_cast<size_t>(producer_[v]) < begun_) return false;
+    if (use.returned && replaces_[v]) return false;
+  }
+  renamed_[from] = v;
+  if (use.replaces) replaces_[v] = true;
+  ++context_.changes;
+  return true;
+}
+
+void Rewriter::Drop() { ++context_.changes; }
+
+ValueId Rewriter::Append(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs) {
+  const OpRow* const row = context_.ops.Find(op);
+  if (row == nullptr) return kAbsent;
+  Node node{.op = row->name, .version = row->version, .operands = std::move(operands), .location = node_.location};
+  auto canonical = CanonicalAttrs(*row, attrs, dims());
+  if (!canonical.ok()) return kAbsent;
+  node.attrs = *std::move(canonical);
+  std::vector<const TensorType*> types;
+  for (ValueId v : node.operands) types.push_back(v == kAbsent ? nullptr : &types_[v]);
+  const auto resolved = ResolveAttrs(*row, node.attrs, dims());
+  if (!resolved.ok()) return kAbsent;
+  auto inferred = InferTypes(*row, dims(), types, {}, *resolved);
+  if (!inferred.ok() || inferred->results.size() != 1) return kAbsent;
+  node.results = std::move(inferred->results);
+  const auto value = static_cast<ValueId>(types_.size());
+  Define(node);
+  new_.nodes.push_back(std::move(node));
+  return value;
+}
+
+void Rewriter::TakeBack() {
+  while (new_.nodes.size() > begun_) {
+    const size_t left = types_.size() - new_.nodes.back().results.size();
+    types_.resize(left);
+    producer_.resize(left);
+    first_.resize(left);
+    replaces_.resize(left);
+    new_.nodes.pop_back();
+  }
+}
+
+const Node* Rewriter::Producer(ValueId v) const { return first_[v] ? &new_.nodes[producer_[v]] : nullptr; }
+
+std::vector<AttrValue> Rewriter::Resolved(const Node& node) const {
+  const OpRow* const row = context_.ops.Find(node.op);
+  auto attrs = ResolveAttrs(*row, node.attrs, context_.module.dims);
+  return attrs.ok() ? *std::move(attrs) : std::vector<AttrValue>();
+}
+
+uint32_t Rewriter::AddBlob(std::string bytes) {
+  context_.module.blobs.push_back(std::move(bytes));
+  return static_cast<uint32_t>(context_.module.blobs.size() - 1);
+}
+
+void Rewriter::Finish() {
+  new_.results = old_.results;
+  for (Result& r : new_.results) r.value = renamed_[r.value];
+  context_.module.functions[function_] = std::move(new_);
+}
+
+bool SameBits(const AttrValue& a, const AttrValue& b, std::span<const std::string> blobs) {
+  if (a.index() != b.index()) return false;
+  const auto same = [](double x, double y) { return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y); };
+  if (const auto* x = std::get_if<double>(&a)) return same(*x, std::get<double>(b));
+  if (const auto* x = std::get_if<Doubles>(&a)) return std::ranges::equal(*x, std::get<Doubles>(b), same);
+  if (const auto* x = std::get_if<BlobRef>(&a); x != nullptr && !blobs.empty()) return blobs[x->index] == blobs[std::get<BlobRef>(b).index];
+  return a == b;
+}
+
+}  // namespace opwire

@@ -1,0 +1,91 @@
+// Writes a function anew, node by node in order: each old node is kept, replaced by a value, or left out.
+//
+//   Rewriter r(context, function);
+//   for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
+//     const Node& node = r.Begin(n);                     // with operands that are new values
+//     if (IsNegOfNeg(node) && r.Replace(x)) continue;
+//     r.Keep();
+//   }
+//   r.Finish();
+#ifndef OPWIRE_IR_PASSES_REWRITER_H_
+#define OPWIRE_IR_PASSES_REWRITER_H_
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/passes/pass.h"
+
+namespace opwire {
+
+class Rewriter {
+ public:
+  Rewriter(PassContext& context, uint32_t function);
+
+  const Function& old() const { return old_; }
+  DimTable& dims() const { return context_.module.dims; }
+  const OpRow& RowOf(uint32_t node) const { return *context_.typing.functions[function_].nodes[node].row; }
+  // All attributes of the row, defaults filled in.
+  const std::vector<AttrValue>& AttrsOf(uint32_t node) const { return context_.typing.functions[function_].nodes[node].attrs; }
+
+  // The next old node, which then is kept, replaced or dropped.
+  Node& Begin(uint32_t node);
+  // As it stands, with whatever was changed in it; its first result.
+  ValueId Keep();
+  // Its only result is `v` from here on, a new value of the same type. False, and nothing happened, where that is not allowed: the rules of inout
+  // parameters (verify.h) want a value of its own there, or %w would be read behind its end.
+  bool Replace(ValueId v);
+  // REQUIRES: nothing that is kept reads its results.
+  void Drop();
+
+  // A new node before the one that was begun, at its place in the source; the value of its only result, or kAbsent where the catalogue does not take it.
+  // What is appended and then not used is for the removal of dead nodes.
+  ValueId Append(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
+  // Takes nodes back that were appended since Begin.
+  void TakeBack();
+
+  // Of new values.
+  const TensorType& TypeOf(ValueId v) const { return types_[v]; }
+  // The node that makes it as its first result; null for parameters and further results.
+  const Node* Producer(ValueId v) const;
+  // All attributes of a new node.
+  std::vector<AttrValue> Resolved(const Node& node) const;
+  uint32_t AddBlob(std::string bytes);
+  const std::string& Blob(BlobRef b) const { return context_.module.blobs[b.index]; }
+
+  // Puts the function in its place.
+  void Finish();
+
+ private:
+  struct Use {
+    uint32_t last = 0;      // node that reads it
+    bool returned = false;
+    bool replaces = false;  // an inout parameter
+  };
+
+  void Define(const Node& node);
+
+  PassContext& context_;
+  const uint32_t function_;
+  const Function old_;
+  Function new_;
+  std::vector<uint32_t> first_result_;   // by old node
+  std::vector<Use> uses_;                // by old value
+  std::vector<uint32_t> read_until_;     // by parameter: the last old node that may read it; UINT32_MAX: any
+  std::vector<ValueId> renamed_;         // old value to new
+  std::vector<TensorType> types_;        // by new value
+  std::vector<int32_t> producer_;        // by new value: the node that makes it, -1 for parameters
+  std::vector<bool> first_;              // by new value: its node's first result
+  std::vector<bool> replaces_;           // by new value: it is an inout parameter's storage
+  uint32_t current_ = 0;
+  size_t begun_ = 0;                     // new nodes when it began
+  Node node_;                            // the current one
+};
+
+// Bit for bit: NaN is itself, -0 is not 0; blobs by their bytes.
+bool SameBits(const AttrValue& a, const AttrValue& b, std::span<const std::string> blobs = {});
+
+}  // namespace opwire
+
+#endif  // OPWIRE_IR_PASSES_REWRITER_H_

@@ -1,0 +1,30 @@
+// Rewrites of ops that only arrange or convert, whose attributes have to be worked out: a table of functions, named as the rules of rules.h are.
+#ifndef OPWIRE_IR_PASSES_SHAPE_RULES_H_
+#define OPWIRE_IR_PASSES_SHAPE_RULES_H_
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ir/passes/rewriter.h"
+
+namespace opwire {
+
+enum class Done : uint8_t {
+  kNothing,
+  kReplaced,  // the node, by Rewriter::Replace
+  kEdited,    // the node is to be kept with what changed in it
+};
+
+struct ShapeRule {
+  std::string_view text;
+  std::string_view op;  // of the node
+  // `attrs`: all of the row. The node has no pin.
+  Done (*apply)(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs);
+};
+
+std::span<const ShapeRule> ShapeRules();
+
+}  // namespace opwire
+
+#endif  // OPWIRE_IR_PASSES_SHAPE_RULES_H_

@@ -1,0 +1,144 @@
+// Views of views become one view, views that change nothing go, and products take transposes in.
+#include <algorithm>
+#include <numeric>
+
+#include "ir/passes/shape_rules.h"
+
+namespace opwire {
+namespace {
+
+Done ReplacedBy(Rewriter& r, ValueId v) { return r.Replace(v) ? Done::kReplaced : Done::kNothing; }
+
+// The operand of the node that makes `v`, where that is an `op` without a pin; else kAbsent.
+ValueId Under(const Rewriter& r, ValueId v, std::string_view op) {
+  const Node* const node = r.Producer(v);
+  return node != nullptr && node->op == op && node->pin.empty() ? node->operands[0] : kAbsent;
+}
+
+Done Unchanged(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
+  return r.TypeOf(node.operands[0]) == node.results[0] ? ReplacedBy(r, node.operands[0]) : Done::kNothing;
+}
+
+// The attribute says where it ends, whatever lies between.
+Done OverSame(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
+  const ValueId x = Under(r, node.operands[0], node.op);
+  if (x == kAbsent) return Done::kNothing;
+  node.operands[0] = x;
+  return Done::kEdited;
+}
+
+Ints AxesOf(const AttrValue& dims) {
+  Ints axes = std::get<Ints>(dims);
+  for (int64_t& a : axes) a += a < 0 ? static_cast<int64_t>(axes.size()) : 0;
+  return axes;
+}
+
+Done PermuteOfNothing(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
+  const Ints axes = AxesOf(attrs[0]);
+  return std::ranges::is_sorted(axes) ? ReplacedBy(r, node.operands[0]) : Done::kNothing;
+}
+
+Done PermuteOfPermute(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
+  const ValueId x = Under(r, node.operands[0], "permute");
+  if (x == kAbsent) return Done::kNothing;
+  const Ints inner = AxesOf(r.Resolved(*r.Producer(node.operands[0]))[0]);
+  Ints axes = AxesOf(attrs[0]);
+  for (int64_t& a : axes) a = inner[static_cast<size_t>(a)];
+  node.operands[0] = x;
+  node.attrs = {{"dims", std::move(axes)}};
+  return Done::kEdited;
+}
+
+// Whether every value of `from` is one of `to`, and both are floats or both integers (a real number saturates where an integer wraps):
+// then a cast on from `to` is one from `from`.
+bool Holds(DType to, DType from) {
+  const DTypeSet floats = kFloats | kFloat8s;
+  if (floats.Has(to) && floats.Has(from)) {
+    if (to == DType::kF64 || (to == DType::kF32 && from != DType::kF64)) return true;
+    return (to == DType::kF16 || to == DType::kBF16) && kFloat8s.Has(from);
+  }
+  if (!kIntegers.Has(to) || !kIntegers.Has(from) || DTypeBytes(to) <= DTypeBytes(from)) return false;
+  return kSigned.Has(to) || kUnsigned.Has(from);
+}
+
+Done CastOfNothing(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
+  return std::get<bool>(attrs[1]) ? Done::kNothing : Unchanged(r, node, attrs);
+}
+
+Done CastOfCast(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
+  const ValueId x = Under(r, node.operands[0], "cast");
+  if (x == kAbsent || !Holds(r.TypeOf(node.operands[0]).dtype, r.TypeOf(x).dtype)) return Done::kNothing;
+  node.operands[0] = x;
+  return Done::kEdited;
+}
+
+Done CatOfOne(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
+  return node.operands.size() == 1 ? ReplacedBy(r, node.operands[0]) : Done::kNothing;
+}
+
+// Whether the value is `x` with its last two axes swapped; gives x.
+ValueId Transposed(const Rewriter& r, ValueId v) {
+  const ValueId x = Under(r, v, "permute");
+  if (x == kAbsent) return kAbsent;
+  Ints axes = AxesOf(r.Resolved(*r.Producer(v))[0]);
+  if (axes.size() < 2) return kAbsent;
+  std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
+  return std::ranges::is_sorted(axes) ? x : kAbsent;
+}
+
+Done MatmulOfTransposed(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
+  bool transposed[2] = {std::get<bool>(attrs[0]), std::get<bool>(attrs[1])}, found = false;
+  for (size_t i = 0; i < 2; ++i) {
+    const ValueId x = Transposed(r, node.operands[i]);
+    if (x == kAbsent) continue;
+    node.operands[i] = x;
+    transposed[i] = !transposed[i];
+    found = true;
+  }
+  if (!found) return Done::kNothing;
+  std::erase_if(node.attrs, [](const NamedAttr& a) { return a.name.starts_with("transpose_"); });
+  if (transposed[1]) node.attrs.insert(node.attrs.begin(), {"transpose_y", true});
+  if (transposed[0]) node.attrs.insert(node.attrs.begin(), {"transpose_x", true});
+  return Done::kEdited;
+}
+
+constexpr ShapeRule kShapeRules[] = {
+    {"reshape(x) -> x, where the shape is the same", "reshape", Unchanged},
+    {"reshape(reshape(x)) -> reshape(x)", "reshape", OverSame},
+    {"expand(x) -> x, where the shape is the same", "expand", Unchanged},
+    {"expand(expand(x)) -> expand(x)", "expand", OverSame},
+    {"permute(x) -> x, where each axis stays", "permute", PermuteOfNothing},
+    {"permute(permute(x)) -> permute(x)", "permute", PermuteOfPermute},
+    {"cast(x) -> x, where the type is the same", "cast", CastOfNothing},
+    {"cast(cast(x)) -> cast(x), where the first loses nothing", "cast", CastOfCast},
+    {"cat([x]) -> x", "cat", CatOfOne},
+    {"matmul(permute(x), permute(y)) -> matmul(x, y) with transpose_x and transpose_y", "matmul", MatmulOfTransposed},
+};
+
+Done ApplyAny(Rewriter& r, uint32_t n, Node& node) {
+  for (const ShapeRule& rule : kShapeRules) {
+    if (rule.op != node.op) continue;
+    if (const Done done = rule.apply(r, node, r.AttrsOf(n)); done != Done::kNothing) return done;
+  }
+  return Done::kNothing;
+}
+
+}  // namespace
+
+std::span<const ShapeRule> ShapeRules() { return kShapeRules; }
+
+void SimplifyShapes(PassContext& context) {
+  for (uint32_t f = 0; f < context.module.functions.size(); ++f) {
+    Rewriter r(context, f);
+    for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
+      Node& node = r.Begin(n);
+      const Done done = node.pin.empty() ? ApplyAny(r, n, node) : Done::kNothing;
+      if (done == Done::kReplaced) continue;
+      context.changes += done == Done::kEdited;
+      r.Keep();
+    }
+    r.Finish();
+  }
+}
+
+}  // namespace opwire

@@ -1,0 +1,69 @@
+// Ops that compute become cheaper ones or none, by the table of rules.h.
+#include <cmath>
+#include <unordered_map>
+
+#include "ir/base/element.h"
+#include "ir/passes/constants.h"
+#include "ir/passes/pattern.h"
+
+namespace opwire {
+namespace {
+
+struct Row {
+  const Rule* rule;
+  Pattern pattern;
+};
+
+// By the op that a node must have.
+const std::unordered_map<std::string_view, std::vector<Row>>& Table() {
+  static const auto* const table = [] {
+    auto* const out = new std::unordered_map<std::string_view, std::vector<Row>>();
+    for (const Rule& rule : Rules()) {
+      Pattern pattern = ParseRule(rule.text);
+      (*out)[rule.text.substr(0, rule.text.find('('))].push_back({&rule, std::move(pattern)});
+    }
+    return out;
+  }();
+  return *table;
+}
+
+// Whether c is a power of two whose reciprocal its type has.
+bool HasExactReciprocal(const Rewriter& r, const Bindings& bindings) {
+  const auto c = ConstantOf(r, std::ranges::find(bindings, "c", &Bound::name)->value);
+  const double value = ElementValue(c->dtype, c->bytes.data());
+  int exponent;
+  if (!std::isfinite(value) || std::abs(std::frexp(value, &exponent)) != 0.5) return false;
+  const uint64_t reciprocal = ElementBits(c->dtype, 1 / value);
+  return ElementValue(c->dtype, &reciprocal) == 1 / value;
+}
+
+bool Apply(Rewriter& r, const Row& row, const Node& node, Accuracy allowed) {
+  if (!row.rule->types.Has(r.TypeOf(node.operands[0]).dtype) || row.rule->accuracy > allowed) return false;
+  Bindings bindings;
+  if (!Matches(r, row.pattern.from, node, bindings)) return false;
+  if (row.rule->power_of_two && !HasExactReciprocal(r, bindings)) return false;
+  const ValueId v = Build(r, row.pattern.to, bindings, node.results[0]);
+  if (v != kAbsent && r.Replace(v)) return true;
+  r.TakeBack();
+  return false;
+}
+
+bool ApplyAny(Rewriter& r, const Node& node, Accuracy allowed) {
+  const auto rows = Table().find(node.op);
+  if (rows == Table().end() || !node.pin.empty()) return false;
+  return std::ranges::any_of(rows->second, [&](const Row& row) { return Apply(r, row, node, allowed); });
+}
+
+}  // namespace
+
+void Simplify(PassContext& context) {
+  for (uint32_t f = 0; f < context.module.functions.size(); ++f) {
+    Rewriter r(context, f);
+    for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
+      if (!ApplyAny(r, r.Begin(n), context.accuracy)) r.Keep();
+    }
+    r.Finish();
+  }
+}
+
+}  // namespace opwire

@@ -1,0 +1,314 @@
+// What each pass makes of programs, as text.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "ir/passes/pipeline.h"
+#include "ir/text/text.h"
+#include "tests/assert_ok.h"
+
+namespace opwire {
+namespace {
+
+Module Parsed(const std::string& text) {
+  auto m = Parse(text, "test.opw");
+  EXPECT_TRUE(m.ok()) << m.status();
+  return m.ok() ? *std::move(m) : Module();
+}
+
+// What all passes make of it; `only`: what this one does, until it finds nothing more to do.
+std::string After(const std::string& text, const std::string& only = "", Accuracy accuracy = Accuracy::kUsual) {
+  Module m = Parsed(text);
+  PipelineOptions options{.accuracy = accuracy};
+  for (const PassRow& pass : PassTable()) {
+    if (!only.empty() && pass.name != only) options.skip.emplace_back(pass.name);
+  }
+  const auto report = RunPasses(m, options);
+  EXPECT_TRUE(report.ok()) << report.status();
+  return Print(m);
+}
+
+void Becomes(const std::string& from, const std::string& to, const std::string& only = "", Accuracy accuracy = Accuracy::kUsual) {
+  EXPECT_EQ(After(from, only, accuracy), Print(Parsed(to)));
+}
+
+TEST(Passes, CanonicaliseOrdersOperandsAndDropsDefaults) {
+  Becomes(R"(program @f(%x: f32[4], %y: f32[4]) -> (z: f32[4]) {
+               %0 = full() {value = 2.0, dtype = f32}
+               %1 = mul(%0, %x)
+               %2 = add(%y, %x)
+               %3 = sub(%y, %x)
+               %4 = add(%1, %2)
+               %5 = add(%4, %3)
+               return %5 })",
+          R"(program @f(%x: f32[4], %y: f32[4]) -> (z: f32[4]) {
+               %0 = full() {value = 2.0}
+               %1 = mul(%x, %0)
+               %2 = add(%x, %y)
+               %3 = sub(%y, %x)
+               %4 = add(%1, %2)
+               %5 = add(%3, %4)
+               return %5 })",
+          "canonicalise");
+}
+
+TEST(Passes, FoldingGivesTheConstantsThatKernelsWould) {
+  Becomes(R"(program @f(%x: f32[?n]) -> (y: f32[?n], k: i64[], v: f32[2], w: f32[?n]) {
+               %0 = full() {value = 2.0}
+               %1 = sqrt(%0)
+               %2 = mul(%x, %1)
+               %3 = full() {value = 7.0, dtype = i64}
+               %4 = full() {value = 2.0, dtype = i64}
+               %5 = div(%3, %4)
+               %6 = values() {value = [1.0, 4.0]}
+               %7 = mul(%6, %0)
+               %8 = expand(%1) {shape = [?n]}
+               return %2, %5, %7, %8 })",
+          R"(program @f(%x: f32[?n]) -> (y: f32[?n], k: i64[], v: f32[2], w: f32[?n]) {
+               %0 = full() {value = 1.4142135381698608}
+               %1 = mul(%x, %0)
+               %2 = full() {value = 3.0, dtype = i64}
+               %3 = constant() {type = f32[2], value = #0}
+               %4 = full() {shape = [?n], value = 1.4142135381698608}
+               return %1, %2, %3, %4 }
+             blob 0 = "0000004000000041")");
+}
+
+TEST(Passes, FoldingLeavesWhatARunWouldReport) {
+  const std::string divides = R"(program @f() -> (y: i32[]) {
+               %0 = full() {value = 1.0, dtype = i32}
+               %1 = full() {value = 0.0, dtype = i32}
+               %2 = div(%0, %1)
+               return %2 })";
+  Becomes(divides, divides);
+}
+
+TEST(Passes, FoldingMakesNoProgramLarge) {
+  const std::string large = R"(program @f() -> (y: f32[65536]) {
+               %0 = values() {value = [1.0, 2.0]}
+               %1 = full() {shape = [32768, 2], value = 0.5}
+               %2 = add(%0, %1)
+               %3 = reshape(%2) {shape = [65536]}
+               return %3 })";
+  Becomes(large, large);
+}
+
+TEST(Passes, RulesWithConstantsMakeOneOfThem) {
+  Becomes(R"(program @f(%x: i32[3]) -> (y: i32[3]) {
+               %0 = full() {value = 5.0, dtype = i32}
+               %1 = full() {value = 7.0, dtype = i32}
+               %2 = add(%0, %x)
+               %3 = add(%1, %2)
+               return %3 })",
+          R"(program @f(%x: i32[3]) -> (y: i32[3]) {
+               %0 = full() {value = 12.0, dtype = i32}
+               %1 = add(%x, %0)
+               return %1 })");
+}
+
+TEST(Passes, AccuracyDecides) {
+  const std::string zero = R"(program @f(%x: f32[3]) -> (y: f32[3]) {
+               %0 = zeros()
+               %1 = add(%x, %0)
+               return %1 })";
+  Becomes(zero, zero);
+  Becomes(zero, "program @f(%x: f32[3]) -> (y: f32[3]) { return %x }", "", Accuracy::kFast);
+  const std::string square = R"(program @f(%x: f32[3]) -> (y: f32[3]) {
+               %0 = full() {value = 2.0}
+               %1 = pow(%x, %0)
+               return %1 })";
+  Becomes(square, square, "", Accuracy::kExact);
+  Becomes(square, "program @f(%x: f32[3]) -> (y: f32[3]) { %0 = mul(%x, %x) return %0 }");
+}
+
+TEST(Passes, ShapesChangeHands) {
+  Becomes(R"(program @f(%x: f32[2, 3, 4], %w: f32[3, 5]) -> (y: f32[24], t: f32[4, 2, 3], p: f32[2, 4, 5], c: f32[2, 3, 4]) {
+               %0 = reshape(%x) {shape = [6, 4]}
+               %1 = reshape(%0) {shape = [24]}
+               %2 = permute(%x) {dims = [1, -1, 0]}
+               %3 = permute(%2) {dims = [1, 2, 0]}
+               %4 = permute(%x) {dims = [0, 2, 1]}
+               %5 = matmul(%4, %w)
+               %6 = cast(%x) {dtype = f64}
+               %7 = cast(%6) {dtype = f32}
+               return %1, %3, %5, %7 })",
+          R"(program @f(%x: f32[2, 3, 4], %w: f32[3, 5]) -> (y: f32[24], t: f32[4, 2, 3], p: f32[2, 4, 5], c: f32[2, 3, 4]) {
+               %0 = reshape(%x) {shape = [24]}
+               %1 = permute(%x) {dims = [2, 0, 1]}
+               %2 = matmul(%x, %w) {transpose_x = true}
+               return %0, %1, %2, %x })");
+}
+
+TEST(Passes, CastsThatLoseSomethingStay) {
+  for (const char* through : {"i32", "f16", "bool", "u64"}) {
+    const std::string text = std::string("program @f(%x: i64[2]) -> (y: i64[2]) { %0 = cast(%x) {dtype = ") + through + "} %1 = cast(%0) {dtype = i64} return %1 }";
+    Becomes(text, text);
+  }
+}
+
+TEST(Passes, EqualNodesAreShared) {
+  Becomes(R"(program @f(%x: f32[4], %k: u64[2]) -> (a: f32[4], b: f32[4], u: f32[4], v: f32[4]) {
+               %0 = zeros()
+               %1 = full() {value = 1.0}
+               %2 = uniform(%k, %0, %1) {shape = [4]}
+               %3 = uniform(%k, %0, %1) {shape = [4]}
+               %4 = uniform(%k, %0, %1) {shape = [4], site = 1}
+               %5 = exp(%x)
+               %6 = exp(%x)
+               %7 = add(%5, %6)
+               %8 = add(%2, %3)
+               return %7, %8, %4, %6 })",
+          R"(program @f(%x: f32[4], %k: u64[2]) -> (a: f32[4], b: f32[4], u: f32[4], v: f32[4]) {
+               %0 = zeros()
+               %1 = full() {value = 1.0}
+               %2 = uniform(%k, %0, %1) {shape = [4]}
+               %3 = uniform(%k, %0, %1) {shape = [4], site = 1}
+               %4 = exp(%x)
+               %5 = add(%4, %4)
+               %6 = add(%2, %2)
+               return %5, %6, %3, %4 })");
+}
+
+TEST(Passes, ZerosOfBothSignsAreTwo) {
+  const std::string text = R"(program @f() -> (a: f32[], b: f32[]) {
+               %0 = full() {value = 0.0}
+               %1 = full() {value = -0.0}
+               return %0, %1 })";
+  Becomes(text, text);
+}
+
+TEST(Passes, WhatNobodyReadsGoesWithItsBytes) {
+  Becomes(R"(program @f(%x: f32[2]) -> (y: f32[2]) {
+               %0 = constant() {type = f32[2], value = #0}
+               %1 = constant() {type = f32[2], value = #1}
+               %2 = add(%x, %0)
+               %3 = add(%x, %1)
+               return %3 }
+             blob 0 = "0000000000000000" blob 1 = "0000803f00000040")",
+          R"(program @f(%x: f32[2]) -> (y: f32[2]) {
+               %0 = constant() {type = f32[2], value = #0}
+               %1 = add(%x, %0)
+               return %1 }
+             blob 0 = "0000803f00000040")");
+}
+
+TEST(Passes, PinnedNodesStayAsTheyAre) {
+  const std::string text = R"(program @f(%x: f32[2]) -> (y: f32[2]) {
+               %0 = neg@reference(%x)
+               %1 = neg@reference(%0)
+               return %1 })";
+  Becomes(text, text);
+}
+
+// %w is read until it is replaced and no longer; what replaces it is a value of its own, under no other name.
+TEST(Passes, InoutParametersKeepTheirRules) {
+  const std::string kept[] = {
+      // add(%w, 0) is %w, but %w cannot be returned.
+      R"(program @f(inout %w: i32[2]) -> (w: i32[2]) {
+           %0 = zeros() {dtype = i32}
+           %1 = add(%w, %0)
+           return %1 })",
+      // The copy is what lets the old value be read behind the end of %w.
+      R"(program @f(inout %w: i32[2], %x: i32[2]) -> (w: i32[2], y: i32[2]) {
+           %0 = copy(%w)
+           %1 = add(%w, %x)
+           %2 = mul(%0, %x)
+           return %1, %2 })",
+      R"(program @f(inout %w: i32[2], %x: i32[2]) -> (w: i32[2], old: i32[2]) {
+           %0 = copy(%w)
+           %1 = add(%w, %x)
+           return %1, %0 })",
+      // Equal, but the second becomes the parameter's storage.
+      R"(program @f(inout %w: i32[2], %x: i32[2]) -> (w: i32[2], y: i32[2]) {
+           %0 = add(%x, %w)
+           %1 = add(%x, %w)
+           return %1, %0 })",
+  };
+  for (const std::string& text : kept) {
+    Module m = Parsed(text);
+    ASSERT_OK(VerifyModule(m).status());
+    const auto report = RunPasses(m);
+    ASSERT_OK(report.status());
+    EXPECT_EQ(m.functions[0].nodes.size(), Parsed(text).functions[0].nodes.size()) << Print(m);
+  }
+  // Before its end %w is a value as any other, and what replaces it may become another node.
+  Becomes(R"(program @f(inout %w: f32[2], %x: f32[2]) -> (w: f32[2], y: f32[2]) {
+               %0 = copy(%w)
+               %1 = mul(%0, %x)
+               %2 = neg(%x)
+               %3 = add(%0, %2)
+               return %3, %1 })",
+          R"(program @f(inout %w: f32[2], %x: f32[2]) -> (w: f32[2], y: f32[2]) {
+               %0 = mul(%w, %x)
+               %1 = sub(%w, %x)
+               return %1, %0 })");
+}
+
+TEST(Passes, EveryFunctionOfAModule) {
+  const std::string text = After(R"(program @f(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) %1 = neg(%0) return %1 }
+                                    function @g(%x: f32[2]) -> (y: f32[2]) { %0 = abs(%x) %1 = abs(%0) return %1 })");
+  EXPECT_EQ(text.find("neg"), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '='), 1) << text;
+}
+
+TEST(Pipeline, ReportsWhatEachPassDid) {
+  Module m = Parsed(R"(dim ?b in [1, 4096] multiple 8
+                       program @f(%x: f32[?b, 16]) -> (y: f32[?b, 16]) {
+                         %0 = neg(%x)
+                         %1 = neg(%0)
+                         %2 = exp(%1)
+                         %3 = tanh(%2)
+                         return %3 })");
+  ASSERT_OK_AND(const PipelineReport report, RunPasses(m, {.sizes = {{"b", 8}}}));
+  const auto simplify = std::ranges::find(report.runs, "simplify", &PassReport::pass);
+  ASSERT_NE(simplify, report.runs.end());
+  EXPECT_EQ(simplify->changes, 1);
+  constexpr int64_t kValue = 8 * 16 * 4;
+  EXPECT_EQ(simplify->before, (ProgramCost{.nodes = 4, .bytes_moved = 8 * kValue, .peak_bytes = 2 * kValue}));
+  EXPECT_EQ(report.runs.back().after, (ProgramCost{.nodes = 2, .bytes_moved = 4 * kValue, .peak_bytes = kValue}));
+  EXPECT_EQ(m.functions[0].nodes.size(), 2u);
+}
+
+TEST(Pipeline, EndsAfterThePassThatIsNamed) {
+  Module m = Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) %1 = neg(%0) return %1 }");
+  ASSERT_OK_AND(const PipelineReport report, RunPasses(m, {.after = "simplify"}));
+  EXPECT_EQ(report.runs.back().pass, "simplify");
+  EXPECT_EQ(m.functions[0].nodes.size(), 1u) << "the dead node is still there";
+}
+
+// Here every tanh becomes a sigmoid: what a pass of a user's means is the user's.
+TEST(Pipeline, PassesOfUsersAreTextToText) {
+  Module m = Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) %1 = neg(%0) %2 = tanh(%1) return %2 }");
+  const OwnPass own{"own", [](const std::string& text) -> StatusOr<std::string> {
+                      std::string out = text;
+                      if (const size_t at = out.find("tanh"); at != std::string::npos) out.replace(at, 4, "sigmoid");
+                      return out;
+                    }};
+  ASSERT_OK_AND(const PipelineReport report, RunPasses(m, {.own = {own}}));
+  EXPECT_EQ(Print(m), Print(Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { %0 = sigmoid(%x) return %0 }")));
+  const auto run = std::ranges::find(report.runs, "own", &PassReport::pass);
+  ASSERT_NE(run, report.runs.end());
+  EXPECT_EQ(run->changes, 1);
+
+  const auto wrong = [&](const std::string& output) {
+    return std::string(RunPasses(m, {.own = {{"own", [=](const std::string&) -> StatusOr<std::string> { return output; }}}}).status().message());
+  };
+  EXPECT_EQ(wrong("what?"), "pass own: its output:1:1: expected program, got what");
+  EXPECT_EQ(wrong("program @f(%x: f32[3]) -> (y: f32[3]) { return %x }"),
+            "pass own: expected the same symbols, parameters and results: %x: f32[2], -> y: f32[2], got %x: f32[3], -> y: f32[3], ");
+}
+
+TEST(Pipeline, BadInput) {
+  Module m = Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { return %x }");
+  EXPECT_EQ(RunPasses(m, {.skip = {"simplifi"}}).status().ToString(),
+            "INVALID_ARGUMENT: no pass 'simplifi', did you mean simplify?; there are canonicalise, fold, simplify, shapes, share, dead");
+  EXPECT_EQ(RunPasses(m, {.after = "x"}).status().code(), absl::StatusCode::kInvalidArgument);
+  Module broken = m;
+  broken.functions[0].results[0].value = 7;
+  EXPECT_EQ(RunPasses(broken).status().code(), absl::StatusCode::kInvalidArgument);
+  Module sized = Parsed("dim ?b in [1, 8] program @f(%x: f32[?b]) -> (y: f32[?b]) { return %x }");
+  EXPECT_EQ(RunPasses(sized, {.sizes = {{"b", 9}}}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace opwire

@@ -1,0 +1,156 @@
+// Every rule of the tables in a program of its own: the pass applies it, and the program means the same.
+#include <cmath>
+#include <functional>
+#include <map>
+#include <random>
+
+#include "ir/base/element.h"
+#include "ir/passes/pattern.h"
+#include "ir/passes/shape_rules.h"
+#include "ir/program/builder.h"
+#include "ir/text/text.h"
+#include "tests/assert_ok.h"
+#include "tests/passes/outcome.h"
+#include "tests/system/seed.h"
+
+namespace opwire {
+namespace {
+
+constexpr int kElements = 24;
+
+// The left side of a rule as a program.
+class ProgramOf {
+ public:
+  // `other`: of operands where a bool is made of them.
+  ProgramOf(const Term& term, DType dtype, DType other, std::mt19937_64& random) : other_(other), random_(random), f_(m_.Function("rule")) {
+    Declare(term, dtype);
+    f_.Return("y", Make(term, dtype));
+  }
+  StatusOr<Module> Finish() { return m_.Finish(); }
+
+ private:
+  static bool MakesBool(const OpRow& row) { return row.results[0].type == "bool"; }
+  DType OperandType(const OpRow& row, size_t i, DType dtype) const {
+    if (row.operands[i].type == "bool") return DType::kBool;
+    return MakesBool(row) ? other_ : dtype;
+  }
+  // Parameters come first.
+  void Declare(const Term& term, DType dtype) {
+    if (term.kind == Term::Kind::kValue && !values_.contains(term.name)) values_[term.name] = f_.In(term.name, dtype, {kElements});
+    for (size_t i = 0; i < term.operands.size(); ++i) Declare(term.operands[i], OperandType(*Catalogue().Find(term.name), i, dtype));
+  }
+  Value Make(const Term& term, DType dtype) {
+    switch (term.kind) {
+      case Term::Kind::kValue: return values_[term.name];
+      case Term::Kind::kConstant: return f_.Scalar(dtype, std::ldexp(random_() % 2 ? 1.0 : IsFloat(dtype) ? -1.0 : 3.0, static_cast<int>(random_() % 4)));
+      case Term::Kind::kNumber: return f_.Scalar(dtype, term.number);
+      case Term::Kind::kOp: break;
+    }
+    std::vector<Value> operands;
+    for (size_t i = 0; i < term.operands.size(); ++i) operands.push_back(Make(term.operands[i], OperandType(*Catalogue().Find(term.name), i, dtype)));
+    return f_.Op(term.name, operands);
+  }
+  static bool IsFloat(DType t) { return kFloats.Has(t); }
+
+  const DType other_;
+  std::mt19937_64& random_;
+  ModuleBuilder m_;
+  FunctionBuilder f_;
+  std::map<std::string, Value> values_;
+};
+
+class RulesTest : public OutcomeTest {
+ protected:
+  // Numbers of every size, with what is special among them; `tame`: between 0.5 and 4, where a rule is only nearly right.
+  static FillParam Fill(bool tame) {
+    return [tame](const Param& p, std::string& bytes, std::mt19937_64& random) {
+      const auto size = static_cast<size_t>(DTypeBytes(p.type.dtype));
+      const double inf = std::numeric_limits<double>::infinity();
+      const double special[] = {0, -0.0, 1, -1, 0.5, -2.5, inf, -inf, std::nan(""), 127, -128, 65504, 1e-40, 1e300, 3, 2.5};
+      for (size_t at = 0; at < bytes.size(); at += size) {
+        uint64_t bits = random();
+        if (p.type.dtype == DType::kBool) bits = random() % 2;
+        else if (tame) bits = ElementBits(p.type.dtype, std::uniform_real_distribution<>(0.5, 4)(random));
+        else if (random() % 2) bits = ElementBits(p.type.dtype, special[random() % std::size(special)]);
+        std::memcpy(bytes.data() + at, &bits, size);
+      }
+    };
+  }
+
+  // Whether the pass changes the program, which then means the same.
+  void Check(const Module& before, const std::string& pass, Accuracy accuracy) {
+    Module after = before;
+    PipelineOptions options{.accuracy = accuracy};
+    for (const PassRow& p : PassTable()) {
+      if (p.name != pass && p.name != "dead") options.skip.emplace_back(p.name);
+    }
+    ASSERT_OK_AND(const PipelineReport report, RunPasses(after, options));
+    ASSERT_EQ(report.runs.empty() ? "" : report.runs[0].pass, pass);
+    EXPECT_GE(report.runs[0].changes, 1) << Print(before);
+    double tolerance = 0;
+    if (accuracy != Accuracy::kExact) {
+      const DType dtype = ValueTypes(after.functions[0]).types[static_cast<size_t>(after.functions[0].results[0].value)]->dtype;
+      tolerance = dtype == DType::kBF16 ? 0.06 : dtype == DType::kF16 ? 8e-3 : dtype == DType::kF32 ? 1e-6 : 1e-14;
+    }
+    EXPECT_EQ(Difference(before, after, random_(), tolerance, Fill(accuracy == Accuracy::kFast)), "") << Print(before) << "becomes\n" << Print(after);
+  }
+
+  std::mt19937_64 random_{Seed()};
+};
+
+TEST_F(RulesTest, EachRuleOfTheTable) {
+  OPWIRE_TRACE_SEED();
+  std::map<std::string, int> seen;
+  for (const Rule& rule : Rules()) {
+    SCOPED_TRACE(std::string(rule.text));
+    const Pattern pattern = ParseRule(rule.text);
+    int done = 0;
+    for (int t = 1; t < kDTypeCount; ++t) {
+      const auto dtype = static_cast<DType>(t);
+      if (!rule.types.Has(dtype)) continue;
+      const bool condition = pattern.from.name == "where", compares = rule.types == kBoolean && pattern.from.operands[0].kind == Term::Kind::kOp;
+      const bool makes_bool = Catalogue().Find(pattern.from.name)->results[0].type == "bool";
+      std::vector<DType> others = {dtype};
+      if (condition || compares) others = {DType::kF32, DType::kBF16, DType::kI16, DType::kU8};
+      for (DType other : others) {
+        SCOPED_TRACE(testing::Message() << DTypeName(dtype) << ", " << DTypeName(other));
+        ProgramOf program(pattern.from, condition ? other : makes_bool ? DType::kBool : dtype, other, random_);
+        ASSERT_OK_AND(const Module m, program.Finish());
+        Check(m, "simplify", rule.accuracy);
+        ++done;
+      }
+    }
+    EXPECT_GT(done, 0) << "no element type has it";
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(RulesTest, EachShapeRule) {
+  OPWIRE_TRACE_SEED();
+  const std::map<std::string_view, const char*> programs = {
+      {"reshape(x) -> x, where the shape is the same", "program @f(%x: f32[2, 3]) -> (y: f32[2, 3]) { %0 = reshape(%x) {shape = [2, 3]} return %0 }"},
+      {"reshape(reshape(x)) -> reshape(x)", "program @f(%x: bf16[2, 6]) -> (y: bf16[4, 3]) { %0 = reshape(%x) {shape = [12]} %1 = reshape(%0) {shape = [4, 3]} return %1 }"},
+      {"expand(x) -> x, where the shape is the same", "program @f(%x: i8[2, 3]) -> (y: i8[2, 3]) { %0 = expand(%x) {shape = [2, 3]} return %0 }"},
+      {"expand(expand(x)) -> expand(x)", "program @f(%x: f32[3, 1]) -> (y: f32[2, 3, 4]) { %0 = expand(%x) {shape = [3, 4]} %1 = expand(%0) {shape = [2, 3, 4]} return %1 }"},
+      {"permute(x) -> x, where each axis stays", "program @f(%x: f32[2, 3]) -> (y: f32[2, 3]) { %0 = permute(%x) {dims = [0, -1]} return %0 }"},
+      {"permute(permute(x)) -> permute(x)",
+       "program @f(%x: f64[2, 3, 4, 5]) -> (y: f64[3, 5, 2, 4]) { %0 = permute(%x) {dims = [3, 1, 0, 2]} %1 = permute(%0) {dims = [1, 0, -2, 3]} return %1 }"},
+      {"cast(x) -> x, where the type is the same", "program @f(%x: f16[5]) -> (y: f16[5]) { %0 = cast(%x) {dtype = f16} return %0 }"},
+      {"cast(cast(x)) -> cast(x), where the first loses nothing",
+       "program @f(%x: bf16[40]) -> (y: i8[40], z: f16[40], b: bool[40]) { %0 = cast(%x) {dtype = f64} %1 = cast(%0) {dtype = i8} %2 = cast(%0) {dtype = f16} %3 = cast(%0) "
+       "{dtype = bool} return %1, %2, %3 }"},
+      {"cat([x]) -> x", "program @f(%x: f32[2, 3]) -> (y: f32[2, 3]) { %0 = cat([%x]) {dim = 1} return %0 }"},
+      {"matmul(permute(x), permute(y)) -> matmul(x, y) with transpose_x and transpose_y",
+       "program @f(%x: f32[2, 3, 4], %y: f32[5, 3]) -> (z: f32[2, 4, 5]) { %0 = permute(%x) {dims = [0, 2, 1]} %1 = permute(%y) {dims = [1, 0]} %2 = matmul(%0, %1) return %2 }"},
+  };
+  for (const ShapeRule& rule : ShapeRules()) {
+    SCOPED_TRACE(std::string(rule.text));
+    const auto program = programs.find(rule.text);
+    ASSERT_NE(program, programs.end()) << "no program of this test has the rule";
+    ASSERT_OK_AND(const Module m, Parse(program->second, "rule.opw"));
+    Check(m, "shapes", Accuracy::kExact);
+  }
+}
+
+}  // namespace
+}  // namespace opwire
