@@ -15,6 +15,7 @@
 
 #include "absl/strings/cord.h"
 #include "frontend/cpp/embedded.h"
+#include "ir/ops/names.h"
 #include "ir/text/text.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/zmq_channel.h"
@@ -278,6 +279,36 @@ std::string Locate(const std::string& program) {
   std::error_code error;
   const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / program;
   return std::filesystem::is_regular_file(beside, error) ? beside.string() : program;
+}
+
+StatusOr<Pairs> PairsOf(const std::vector<std::string>& list, std::string_view flag) {
+  Pairs out;
+  for (const std::string& s : list) {
+    const size_t eq = s.find('=');
+    if (eq == std::string::npos || eq == 0 || eq + 1 == s.size()) return Usage("{} {}: expected NAME=VALUE", flag, s);
+    if (!out.emplace(s.substr(0, eq), s.substr(eq + 1)).second) return Usage("{} {}: given twice", flag, s.substr(0, eq));
+  }
+  return out;
+}
+
+StatusOr<int64_t> Number(std::string_view text, std::string_view what) {
+  int64_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size()) return Usage("{}: expected a whole number, got '{}'", what, text);
+  return n;
+}
+
+// Every name is one of `known`; all else is a slip of the keyboard.
+Status CheckNames(const Pairs& given, std::string_view flag, const std::vector<std::string_view>& known, std::string_view what) {
+  for (const auto& [name, value] : given) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string nearest = DidYouMean(NearestNames(name, known));
+    return Usage("{} {}: the program has no {} {}{}", flag, name, what, name,
+                 !nearest.empty() ? nearest
+                 : known.empty()  ? std::string("; it has none")
+                                  : fmt::format("; it has {}", fmt::join(known, ", ")));
+  }
+  return absl::OkStatus();
 }
 
 StatusOr<ProgramFile> ReadProgram(const Common& common, const std::string& path) {

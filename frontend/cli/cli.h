@@ -3,6 +3,7 @@
 #ifndef OPWIRE_FRONTEND_CLI_CLI_H_
 #define OPWIRE_FRONTEND_CLI_CLI_H_
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,12 @@ struct UpArgs {
   int idle_timeout_s = 0;  // 0: stays
 };
 
+struct OptArgs {
+  std::string file, after;
+  std::vector<std::string> skip, with, dims;
+  bool stats = false, exact = false, fast_math = false;
+};
+
 struct NewOpArgs {
   std::string name, directory;
 };
@@ -74,6 +81,8 @@ Status Placement(const Common& common, const std::string& file);
 Status ReportAll(const Common& common);
 Status Sessions(const Common& common, const SessionsArgs& args);
 Status Run(const Common& common, const RunArgs& args);
+// A program after the passes, or what each of them did.
+Status Opt(const Common& common, const OptArgs& args);
 Status Up(const Common& common, const UpArgs& args);
 // A folder with a user's op that works, to be changed.
 Status NewOp(const Common& common, const NewOpArgs& args);
@@ -94,6 +103,15 @@ Status WithNext(Status status, std::string_view next);
 // Prints "opwire: CODE: MESSAGE" and a line on what to do next to standard error; as one object with --json. Gives the exit code:
 // Usage is 2, UNAVAILABLE 3, refusals (permission, quota, memory, version) 4, all else 1.
 int Fail(const Common& common, const Status& status);
+
+// ---- Words of options ---------------------------------------------------------------------------------------------------------
+
+// NAME=VALUE, each name once. `flag` is for messages.
+using Pairs = std::map<std::string, std::string>;
+StatusOr<Pairs> PairsOf(const std::vector<std::string>& list, std::string_view flag);
+// Each is one of `names`, of which the program has a `what`.
+Status CheckNames(const Pairs& given, std::string_view flag, const std::vector<std::string_view>& names, std::string_view what);
+StatusOr<int64_t> Number(std::string_view text, std::string_view what);
 
 // ---- Output ------------------------------------------------------------------------------------------------------------------
 

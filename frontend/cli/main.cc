@@ -147,6 +147,23 @@ int main(int argc, char** argv) {
   command->add_flag("--profile", run.profile, "Print what each node took");
   command->callback([&] { chosen = [&] { return Run(common, run); }; });
 
+  OptArgs opt;
+  command = Command(app, "opt", "Print a program after the passes, or what each of them did",
+                    "  opwire opt mlp.opw\n  opwire opt mlp.opw --stats --dim b=32\n  opwire opt mlp.opw --after simplify\n"
+                    "  opwire opt mlp.opw --with ./my-pass\n");
+  command->add_option("file", opt.file, "A program in text form (.opw)")->required()->type_name("");
+  command->add_option("--after", opt.after, "End with this pass")->type_name("PASS");
+  command->add_option("--skip", opt.skip, "Leave this pass out; may be given again")->type_name("PASS")->allow_extra_args(false);
+  command
+      ->add_option("--with", opt.with, "A pass of your own: a program that reads a program's text and writes one; may be given again")
+      ->type_name("PROGRAM")
+      ->allow_extra_args(false);
+  command->add_flag("--stats", opt.stats, "Print each pass's time, changes, and nodes, bytes moved and peak memory before and after");
+  command->add_option("--dim", opt.dims, "The value of a dimension ?NAME for --stats (default: 64)")->type_name("NAME=NUMBER")->allow_extra_args(false);
+  auto* exact = command->add_flag("--exact", opt.exact, "Only what keeps each bit of the results");
+  command->add_flag("--fast-math", opt.fast_math, "Also what changes signs of zeros, and what overflows on the way")->excludes(exact);
+  command->callback([&] { chosen = [&] { return Opt(common, opt); }; });
+
   NewOpArgs new_op;
   command = Command(app, "new-op", "Write a folder with an op of your own, to be changed", "  opwire new-op gelu_bias\n  opwire build gelu_bias\n");
   command->add_option("name", new_op.name, "Programs will call it user.NAME")->required()->type_name("");

@@ -19,25 +19,6 @@ namespace {
 
 constexpr int64_t kMostRandomBytes = int64_t{1} << 34;
 
-using Pairs = std::map<std::string, std::string>;
-
-StatusOr<Pairs> PairsOf(const std::vector<std::string>& list, std::string_view flag) {
-  Pairs out;
-  for (const std::string& s : list) {
-    const size_t eq = s.find('=');
-    if (eq == std::string::npos || eq == 0 || eq + 1 == s.size()) return Usage("{} {}: expected NAME=VALUE", flag, s);
-    if (!out.emplace(s.substr(0, eq), s.substr(eq + 1)).second) return Usage("{} {}: given twice", flag, s.substr(0, eq));
-  }
-  return out;
-}
-
-StatusOr<int64_t> Number(std::string_view text, std::string_view what) {
-  int64_t n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size()) return Usage("{}: expected a whole number, got '{}'", what, text);
-  return n;
-}
-
 // "4096", "64MiB", "2G".
 StatusOr<int64_t> BytesOf(std::string_view text) {
   const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
@@ -90,19 +71,6 @@ struct Signature {
                        fmt::join(results, ","));
   }
 };
-
-// Every name is one of `known`; all else is a slip of the keyboard.
-Status CheckNames(const Pairs& given, std::string_view flag, const std::vector<std::string_view>& known, std::string_view what) {
-  for (const auto& [name, value] : given) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    const std::string nearest = DidYouMean(NearestNames(name, known));
-    return Usage("{} {}: the program has no {} {}{}", flag, name, what, name,
-                 !nearest.empty() ? nearest
-                 : known.empty()  ? std::string("; it has none")
-                                  : fmt::format("; it has {}", fmt::join(known, ", ")));
-  }
-  return absl::OkStatus();
-}
 
 struct Input {
   enum class Kind { kArray, kScalar, kDim, kRandom, kTensor };

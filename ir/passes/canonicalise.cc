@@ -1,4 +1,5 @@
 // One way to write what can be written in several, so that other passes meet fewer forms.
+#include <tuple>
 #include <utility>
 
 #include "ir/passes/constants.h"
@@ -12,11 +13,12 @@ bool IsConstant(const Rewriter& r, ValueId v) {
   return node != nullptr && (node->op == "zeros" || node->op == "full" || node->op == "values" || node->op == "constant");
 }
 
-// Constants stand on the right, and of other operands the one that was made first on the left.
+// On the left stands what is no constant, then what is of the result's shape, then what was made first.
 bool OrderOperands(const Rewriter& r, Node& node) {
   if (!IsCommutative(node.op)) return false;
   ValueId &x = node.operands[0], &y = node.operands[1];
-  if (std::pair(IsConstant(r, x), x) <= std::pair(IsConstant(r, y), y)) return false;
+  const auto place = [&](ValueId v) { return std::tuple(IsConstant(r, v), r.TypeOf(v).shape != node.results[0].shape, v); };
+  if (place(x) <= place(y)) return false;
   std::swap(x, y);
   return true;
 }

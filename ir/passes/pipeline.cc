@@ -15,10 +15,10 @@ namespace {
 constexpr int kMostRounds = 16;
 
 constexpr PassRow kPasses[] = {
-    {"canonicalise", "One form for what has several: operands in order, no attribute at its default.", Canonicalise},
-    {"fold", "Nodes whose operands are known become constants.", FoldConstants},
-    {"simplify", "Ops that compute become cheaper ones or none.", Simplify},
-    {"shapes", "Chains of views and casts become one; products take transposes in.", SimplifyShapes},
+    {"canonicalise", "One form for what has several: operands of commutative ops in order, no attribute at its default.", Canonicalise},
+    {"fold", "Nodes whose operands are known become constants, computed as the reference kernels do.", FoldConstants},
+    {"simplify", "Ops that compute become cheaper ones or none: the rules of rules.h.", Simplify},
+    {"shapes", "Chains of `reshape`, `permute`, `expand` and `cast` become one, those that change nothing go, and `matmul` takes transposes in.", SimplifyShapes},
     {"share", "Of nodes that do the same to the same values only the first stays.", ShareEqualNodes},
     {"dead", "What nobody reads goes.", RemoveDeadNodes},
 };

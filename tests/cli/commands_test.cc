@@ -47,7 +47,7 @@ class Commands : public testing::Test {
 };
 
 TEST_F(Commands, HelpHasAnExample) {
-  for (const char* command : {"up", "devices", "ops", "explain", "report", "run", "keys", "sessions"}) {
+  for (const char* command : {"up", "devices", "ops", "explain", "report", "run", "opt", "keys", "sessions"}) {
     const House::Result r = house_.Run(fmt::format("opwire {} --help", command));
     EXPECT_EQ(r.code, 0);
     EXPECT_TRUE(Has(r.output, fmt::format("Examples:\n  opwire {}", command))) << r.output;
@@ -55,6 +55,24 @@ TEST_F(Commands, HelpHasAnExample) {
   for (const char* program : {"opwire", "opwire-executor", "opwire-registry"}) Expect(fmt::format("{} --version", program), 0, fmt::format("{} 0.", program));
   Expect("opwire --help", 0, "Exit codes: 0 done, 1 the run failed, 2 usage, 3 nothing reachable, 4 refused.");
   Expect("opwire", 2, "Examples:");
+}
+
+TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
+  house_.Write("count.opw", kCount);
+  const House::Result text = house_.Run("opwire opt count.opw");
+  EXPECT_EQ(text.code, 0) << text.output;
+  house_.Write("again.opw", text.output);
+  EXPECT_EQ(house_.Run("opwire opt again.opw").output, text.output) << "what comes out is a fixed point";
+  EXPECT_TRUE(Json("opwire --json opt count.opw")["program"].get<std::string>().starts_with("program @count"));
+  EXPECT_EQ(Json("opwire --json opt count.opw --stats")["runs"][0]["pass"], "canonicalise");
+  Expect("opwire opt nothing.opw", 2, "nothing.opw cannot be read");
+  Expect("opwire opt count.opw --skip deed", 2, "no pass 'deed', did you mean dead?");
+  Expect("opwire opt count.opw --after x", 2, "no pass 'x'");
+  Expect("opwire opt count.opw --dim b=1", 2, "--dim b: the program has no dimension b");
+  Expect("opwire opt count.opw --exact --fast-math", 2, "excludes");
+  Expect("opwire opt count.opw --with ./none", 2, "--with ./none: expected a program that can be run");
+  Expect("opwire opt count.opw --with /bin/false", 1, "pass /bin/false: it ended with exit code 1");
+  Expect("opwire opt count.opw --with /bin/pwd", 2, "pass /bin/pwd: its output:1:1: expected program");
 }
 
 TEST_F(Commands, WrongUsageIsTwo) {

@@ -77,6 +77,21 @@ TEST(Documents, AnOpOfOnesOwn) {
   compare(gpu, [&](Transcript& t) { t.Type("opwire build --on emu:0 --quick gelu_bias | grep -A3 'gpu  emu'"); });
 }
 
+TEST(Documents, PassesAndOneOfOnesOwn) {
+  House house;
+  const std::string page = "docs/passes.md", document = ReadDocument(page);
+  house.Write("mlp.opw", BlockOf(document, "What they do to a program", ""));
+  Transcript t(house);
+  t.Type("opwire opt mlp.opw");
+  t.Type("opwire opt mlp.opw --stats --dim b=512");
+  t.Compare(page, "What they do to a program");
+  house.Write("tanh-gelu", BlockOf(document, "A pass of your own", "sh"));
+  ASSERT_EQ(house.Run("chmod +x tanh-gelu").code, 0);
+  Transcript own(house);
+  own.Type("opwire opt mlp.opw --with ./tanh-gelu | grep gelu");
+  own.Compare(page, "A pass of your own");
+}
+
 TEST(Documents, LimitsAreTheTable) {
   std::string table = "| flag | default | |\n|---|---|---|\n";
   for (const ExecutorLimit& row : kExecutorLimits)

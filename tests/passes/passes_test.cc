@@ -33,6 +33,8 @@ void Becomes(const std::string& from, const std::string& to, const std::string& 
 }
 
 TEST(Passes, CanonicaliseOrdersOperandsAndDropsDefaults) {
+  Becomes(R"(program @f(%s: f32[], %x: f32[4]) -> (z: f32[4]) { %0 = add(%s, %x) return %0 })",
+          R"(program @f(%s: f32[], %x: f32[4]) -> (z: f32[4]) { %0 = add(%x, %s) return %0 })", "canonicalise");
   Becomes(R"(program @f(%x: f32[4], %y: f32[4]) -> (z: f32[4]) {
                %0 = full() {value = 2.0, dtype = f32}
                %1 = mul(%0, %x)
@@ -87,7 +89,7 @@ TEST(Passes, FoldingMakesNoProgramLarge) {
   const std::string large = R"(program @f() -> (y: f32[65536]) {
                %0 = values() {value = [1.0, 2.0]}
                %1 = full() {shape = [32768, 2], value = 0.5}
-               %2 = add(%0, %1)
+               %2 = add(%1, %0)
                %3 = reshape(%2) {shape = [65536]}
                return %3 })";
   Becomes(large, large);

@@ -1,5 +1,8 @@
 // Every rule of the tables in a program of its own: the pass applies it, and the program means the same.
+#include <fmt/format.h>
+
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <random>
@@ -150,6 +153,13 @@ TEST_F(RulesTest, EachShapeRule) {
     ASSERT_OK_AND(const Module m, Parse(program->second, "rule.opw"));
     Check(m, "shapes", Accuracy::kExact);
   }
+}
+
+TEST(Documents, HaveEachPassAndRule) {
+  std::ifstream in(OPWIRE_SOURCE "/docs/passes.md");
+  const std::string page{std::istreambuf_iterator<char>(in), {}};
+  for (const PassRow& pass : PassTable()) EXPECT_NE(page.find(fmt::format("| `{}` | {}", pass.name, pass.doc.substr(0, pass.doc.find_first_of(":.")))), std::string::npos) << pass.name;
+  for (const Rule& rule : Rules()) EXPECT_NE(page.find(fmt::format("| `{}` |", rule.text)), std::string::npos) << rule.text;
 }
 
 }  // namespace

@@ -1,0 +1,123 @@
+// opwire opt: a program after the passes, with passes of the user's own among them.
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "frontend/cli/cli.h"
+#include "ir/base/owned_fd.h"
+#include "ir/passes/pipeline.h"
+#include "ir/text/text.h"
+#include "ir/wire/clock.h"
+
+extern char** environ;
+
+namespace opwire::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr Nanos kPassMayTake = 60 * kSecond;
+constexpr size_t kMostOutput = size_t{64} << 20;
+
+// The program with the text as its standard input; what it wrote. ABORTED where it fails or does not end. Its error output is the user's.
+StatusOr<std::string> RunProgram(const std::string& path, const std::string& text) {
+  const OwnedFd in(memfd_create("input", MFD_CLOEXEC)), out(memfd_create("output", MFD_CLOEXEC));
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t n = write(in.get(), text.data() + at, text.size() - at);
+    if (n <= 0) return Internal("the program's text cannot be handed over: {}", std::strerror(errno));
+    at += static_cast<size_t>(n);
+  }
+  lseek(in.get(), 0, SEEK_SET);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, in.get(), STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, out.get(), STDOUT_FILENO);
+  std::string name = path;
+  char* argv[] = {name.data(), nullptr};
+  pid_t pid = -1;
+  const int error = posix_spawn(&pid, path.c_str(), &actions, nullptr, argv, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return Aborted("it does not start: {}", std::strerror(error));
+  const OwnedFd handle(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  pollfd ends{handle.get(), POLLIN, 0};
+  const bool ended = poll(&ends, 1, static_cast<int>(kPassMayTake / kMillisecond)) == 1;
+  if (!ended) kill(pid, SIGKILL);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (!ended) return Aborted("it did not end within {} s", kPassMayTake / kSecond);
+  if (WIFSIGNALED(status)) return Aborted("it was ended by signal {}", WTERMSIG(status));
+  if (WEXITSTATUS(status) != 0) return Aborted("it ended with exit code {}", WEXITSTATUS(status));
+  const off_t size = lseek(out.get(), 0, SEEK_END);
+  if (size < 0 || static_cast<size_t>(size) > kMostOutput) return Aborted("expected at most {} bytes of output, got {}", kMostOutput, size);
+  std::string written(static_cast<size_t>(size), '\0');
+  size_t have = 0;
+  for (ssize_t n = 1; have < written.size() && n > 0; have += static_cast<size_t>(std::max<ssize_t>(n, 0))) {
+    n = pread(out.get(), written.data() + have, written.size() - have, static_cast<off_t>(have));
+  }
+  written.resize(have);
+  return written;
+}
+
+json ToJson(const ProgramCost& cost) { return {{"nodes", cost.nodes}, {"bytes_moved", cost.bytes_moved}, {"peak_bytes", cost.peak_bytes}}; }
+
+std::string Change(const std::string& before, const std::string& after) { return before == after ? after : fmt::format("{} -> {}", before, after); }
+
+void PrintStats(const Common& common, const PipelineReport& report) {
+  if (common.json) {
+    json runs = json::array();
+    for (const PassReport& r : report.runs) {
+      runs.push_back({{"pass", r.pass}, {"round", r.round}, {"changes", r.changes}, {"ns", r.nanos}, {"before", ToJson(r.before)}, {"after", ToJson(r.after)}});
+    }
+    fmt::print("{}\n", json{{"runs", runs}, {"verify_ns", report.verify_nanos}}.dump(2));
+    return;
+  }
+  Table table({"ROUND", "PASS", "CHANGES", "NODES", "BYTES MOVED", "PEAK", "TIME"});
+  int64_t all = 0;
+  for (const PassReport& r : report.runs) {
+    table.Add({std::to_string(r.round), r.pass, std::to_string(r.changes),
+               Change(std::to_string(r.before.nodes), std::to_string(r.after.nodes)),
+               Change(HumanBytes(r.before.bytes_moved), HumanBytes(r.after.bytes_moved)),
+               Change(HumanBytes(r.before.peak_bytes), HumanBytes(r.after.peak_bytes)), HumanNanos(r.nanos)});
+    all += r.nanos;
+  }
+  fmt::print("{}passes {}, verification {}\n", table.ToString(), HumanNanos(all), HumanNanos(report.verify_nanos));
+}
+
+}  // namespace
+
+Status Opt(const Common& common, const OptArgs& args) {
+  OPWIRE_ASSIGN_OR_RETURN(ProgramFile file, ReadProgram(common, args.file));
+  OPWIRE_ASSIGN_OR_RETURN(const Pairs dims, PairsOf(args.dims, "--dim"));
+  std::vector<std::string_view> symbols;
+  for (const DimSymbol& s : file.module.dims.symbols()) symbols.push_back(s.name);
+  OPWIRE_RETURN_IF_ERROR(CheckNames(dims, "--dim", symbols, "dimension"));
+  PipelineOptions options{.ops = *file.ops, .skip = args.skip, .after = args.after,
+                          .accuracy = args.exact ? Accuracy::kExact : args.fast_math ? Accuracy::kFast : Accuracy::kUsual};
+  for (const auto& [name, text] : dims) {
+    OPWIRE_ASSIGN_OR_RETURN(const int64_t size, Number(text, "--dim " + name));
+    options.sizes.emplace_back(name, size);
+  }
+  for (const std::string& program : args.with) {
+    std::error_code error;
+    const std::string path = std::filesystem::absolute(program, error).string();
+    if (access(path.c_str(), X_OK) != 0) return Usage("--with {}: expected a program that can be run: {}", program, std::strerror(errno));
+    options.own.push_back({program, [path](const std::string& text) { return RunProgram(path, text); }});
+  }
+  const auto report = RunPasses(file.module, options);
+  if (!report.ok()) return report.status().code() == absl::StatusCode::kInvalidArgument ? AsUsage(report.status()) : report.status();
+  if (args.stats) PrintStats(common, *report);
+  else if (common.json) fmt::print("{}\n", json{{"program", Print(file.module, *file.ops)}}.dump());
+  else fmt::print("{}", Print(file.module, *file.ops));
+  return absl::OkStatus();
+}
+
+}  // namespace opwire::cli
