@@ -78,7 +78,7 @@ TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
 TEST_F(Commands, WrongUsageIsTwo) {
   house_.Write("count.opw", kCount);
   Expect("opwire device", 2, "no command 'device', did you mean devices?");
-  Expect("opwire frobnicate", 2, "expected up, devices, ops, explain, report, run, new-op, build, cache, keys, sessions");
+  Expect("opwire frobnicate", 2, "expected up, devices, ops, explain, report, run, opt, new-op, build, cache, keys, sessions");
   Expect("opwire run", 2, "opwire run --help");
   Expect("opwire run nofile.opw", 2, "nofile.opw cannot be read");
   house_.Write("bell.opw", "program @f() -> () {\n  %0 = \x1b[2J\n}\n");
