@@ -51,8 +51,8 @@ struct UpArgs {
 };
 
 struct OptArgs {
-  std::string file, after;
-  std::vector<std::string> skip, with, dims;
+  std::string file, after, loss;
+  std::vector<std::string> skip, with, dims, grad;
   bool stats = false, exact = false, fast_math = false;
 };
 

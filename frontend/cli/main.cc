@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
   OptArgs opt;
   command = Command(app, "opt", "Print a program after the passes, or what each of them did",
                     "  opwire opt mlp.opw\n  opwire opt mlp.opw --stats --dim b=32\n  opwire opt mlp.opw --after simplify\n"
-                    "  opwire opt mlp.opw --with ./my-pass\n");
+                    "  opwire opt train.opw --grad w1,b1\n  opwire opt mlp.opw --with ./my-pass\n");
   command->add_option("file", opt.file, "A program in text form (.opw)")->required()->type_name("");
   command->add_option("--after", opt.after, "End with this pass")->type_name("PASS");
   command->add_option("--skip", opt.skip, "Leave this pass out; may be given again")->type_name("PASS")->allow_extra_args(false);
@@ -158,6 +158,12 @@ int main(int argc, char** argv) {
       ->add_option("--with", opt.with, "A pass of your own: a program that reads a program's text and writes one; may be given again")
       ->type_name("PROGRAM")
       ->allow_extra_args(false);
+  command
+      ->add_option("--grad", opt.grad, "First add the loss's gradients by these parameters, as results grad.NAME")
+      ->type_name("NAME,NAME")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command->add_option("--loss", opt.loss, "The result to differentiate (default: the only float of rank 0)")->type_name("NAME");
   command->add_flag("--stats", opt.stats, "Print each pass's time, changes, and nodes, bytes moved and peak memory before and after");
   command->add_option("--dim", opt.dims, "The value of a dimension ?NAME for --stats (default: 64)")->type_name("NAME=NUMBER")->allow_extra_args(false);
   auto* exact = command->add_flag("--exact", opt.exact, "Only what keeps each bit of the results");

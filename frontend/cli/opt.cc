@@ -14,6 +14,7 @@
 
 #include "frontend/cli/cli.h"
 #include "ir/base/owned_fd.h"
+#include "ir/passes/gradient.h"
 #include "ir/passes/pipeline.h"
 #include "ir/text/text.h"
 #include "ir/wire/clock.h"
@@ -111,6 +112,13 @@ Status Opt(const Common& common, const OptArgs& args) {
     const std::string path = std::filesystem::absolute(program, error).string();
     if (access(path.c_str(), X_OK) != 0) return Usage("--with {}: expected a program that can be run: {}", program, std::strerror(errno));
     options.own.push_back({program, [path](const std::string& text) { return RunProgram(path, text); }});
+  }
+  if (!args.grad.empty()) {
+    auto with = Gradient(std::move(file.module), args.grad, {.loss = args.loss, .ops = *file.ops});
+    if (!with.ok()) return with.status().code() == absl::StatusCode::kInvalidArgument ? AsUsage(with.status()) : with.status();
+    file.module = *std::move(with);
+  } else if (!args.loss.empty()) {
+    return Usage("--loss {}: expected --grad beside it", args.loss);
   }
   const auto report = RunPasses(file.module, options);
   if (!report.ok()) return report.status().code() == absl::StatusCode::kInvalidArgument ? AsUsage(report.status()) : report.status();

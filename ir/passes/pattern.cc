@@ -92,6 +92,13 @@ Pattern ParseRule(std::string_view text) {
   return p;
 }
 
+Term ParseTerm(std::string_view text) {
+  Reader reader(text);
+  Term term = reader.ReadTerm();
+  Expect(reader.AtEnd(), text);
+  return term;
+}
+
 bool Matches(const Rewriter& r, const Term& term, const Node& node, Bindings& bindings) {
   if (node.op != term.name || node.operands.size() != term.operands.size()) return false;
   const size_t before = bindings.size();

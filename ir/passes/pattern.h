@@ -27,6 +27,9 @@ struct Pattern {
 // The text is one of ours: where it does not read, this aborts.
 Pattern ParseRule(std::string_view text);
 
+// One side of one. The same holds.
+Term ParseTerm(std::string_view text);
+
 // What names stand for.
 struct Bound {
   std::string_view name;

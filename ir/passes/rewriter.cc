@@ -96,23 +96,30 @@ bool Rewriter::Replace(ValueId v) {
 void Rewriter::Drop() { ++context_.changes; }
 
 ValueId Rewriter::Append(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs) {
+  const std::vector<ValueId> results = AppendAll(op, std::move(operands), std::move(attrs));
+  return results.size() == 1 ? results[0] : kAbsent;
+}
+
+std::vector<ValueId> Rewriter::AppendAll(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs) {
   const OpRow* const row = context_.ops.Find(op);
-  if (row == nullptr) return kAbsent;
+  if (row == nullptr) return {};
+  while (operands.size() < row->operands.size() && row->operands[operands.size()].optional) operands.push_back(kAbsent);
   Node node{.op = row->name, .version = row->version, .operands = std::move(operands), .location = node_.location};
   auto canonical = CanonicalAttrs(*row, attrs, dims());
-  if (!canonical.ok()) return kAbsent;
+  if (!canonical.ok()) return {};
   node.attrs = *std::move(canonical);
   std::vector<const TensorType*> types;
-  for (ValueId v : node.operands) types.push_back(v == kAbsent ? nullptr : &types_[v]);
+  for (ValueId v : node.operands) types.push_back(v == kAbsent ? nullptr : &types_[static_cast<size_t>(v)]);
   const auto resolved = ResolveAttrs(*row, node.attrs, dims());
-  if (!resolved.ok()) return kAbsent;
+  if (!resolved.ok()) return {};
   auto inferred = InferTypes(*row, dims(), types, {}, *resolved);
-  if (!inferred.ok() || inferred->results.size() != 1) return kAbsent;
+  if (!inferred.ok()) return {};
   node.results = std::move(inferred->results);
-  const auto value = static_cast<ValueId>(types_.size());
+  std::vector<ValueId> results;
+  for (size_t i = 0; i < node.results.size(); ++i) results.push_back(static_cast<ValueId>(types_.size() + i));
   Define(node);
   new_.nodes.push_back(std::move(node));
-  return value;
+  return results;
 }
 
 void Rewriter::TakeBack() {

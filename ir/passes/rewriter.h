@@ -25,6 +25,7 @@ class Rewriter {
 
   const Function& old() const { return old_; }
   DimTable& dims() const { return context_.module.dims; }
+  const OpRow* FindRow(std::string_view op) const { return context_.ops.Find(op); }
   const OpRow& RowOf(uint32_t node) const { return *context_.typing.functions[function_].nodes[node].row; }
   // All attributes of the row, defaults filled in.
   const std::vector<AttrValue>& AttrsOf(uint32_t node) const { return context_.typing.functions[function_].nodes[node].attrs; }
@@ -42,6 +43,8 @@ class Rewriter {
   // A new node before the one that was begun, at its place in the source; the value of its only result, or kAbsent where the catalogue does not take it.
   // What is appended and then not used is for the removal of dead nodes.
   ValueId Append(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
+  // The same with all results, empty where the catalogue does not take it. Absent operands at the end may be left out.
+  std::vector<ValueId> AppendAll(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
   // Takes nodes back that were appended since Begin.
   void TakeBack();
 

@@ -15,7 +15,7 @@ struct Row {
 };
 
 // By the op that a node must have.
-const std::unordered_map<std::string_view, std::vector<Row>>& Table() {
+const std::unordered_map<std::string_view, std::vector<Row>>& RuleTable() {
   static const auto* const table = [] {
     auto* const out = new std::unordered_map<std::string_view, std::vector<Row>>();
     for (const Rule& rule : Rules()) {
@@ -49,8 +49,8 @@ bool Apply(Rewriter& r, const Row& row, const Node& node, Accuracy allowed) {
 }
 
 bool ApplyAny(Rewriter& r, const Node& node, Accuracy allowed) {
-  const auto rows = Table().find(node.op);
-  if (rows == Table().end() || !node.pin.empty()) return false;
+  const auto rows = RuleTable().find(node.op);
+  if (rows == RuleTable().end() || !node.pin.empty()) return false;
   return std::ranges::any_of(rows->second, [&](const Row& row) { return Apply(r, row, node, allowed); });
 }
 

@@ -75,6 +75,16 @@ TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
   Expect("opwire opt count.opw --with /bin/pwd", 2, "pass /bin/pwd: its output:1:1: expected program");
 }
 
+TEST_F(Commands, OptAddsGradients) {
+  house_.Write("loss.opw", "program @f(%x: f32[2, 3], %w: f32[3], %b: f32[3]) -> (loss: f32[]) { %0 = mul(%x, %w) %1 = add(%0, %b) %2 = sum(%1) return %2 }");
+  const House::Result r = house_.Run("opwire opt loss.opw --grad w,b");
+  EXPECT_EQ(r.code, 0) << r.output;
+  EXPECT_TRUE(Has(r.output, "-> (loss: f32[], grad.w: f32[3], grad.b: f32[3])")) << r.output;
+  Expect("opwire opt loss.opw --grad v", 2, "gradient: the program has no parameter v");
+  Expect("opwire opt loss.opw --grad w --loss gain", 2, "gradient: the program has no result gain");
+  Expect("opwire opt loss.opw --loss loss", 2, "--loss loss: expected --grad beside it");
+}
+
 TEST_F(Commands, WrongUsageIsTwo) {
   house_.Write("count.opw", kCount);
   Expect("opwire device", 2, "no command 'device', did you mean devices?");

@@ -85,6 +85,10 @@ TEST(Documents, PassesAndOneOfOnesOwn) {
   t.Type("opwire opt mlp.opw");
   t.Type("opwire opt mlp.opw --stats --dim b=512");
   t.Compare(page, "What they do to a program");
+  house.Write("fit.opw", BlockOf(document, "Gradients", ""));
+  Transcript gradients(house);
+  gradients.Type("opwire opt fit.opw --grad w,bias");
+  gradients.Compare(page, "Gradients");
   house.Write("tanh-gelu", BlockOf(document, "A pass of your own", "sh"));
   ASSERT_EQ(house.Run("chmod +x tanh-gelu").code, 0);
   Transcript own(house);

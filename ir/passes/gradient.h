@@ -1,0 +1,32 @@
+// Reverse-mode differentiation: a program, and one that also gives the gradients of one of its results.
+//
+//   StatusOr<Module> both = Gradient(module, {"w", "b"});   // results: those of the entry, then grad.w and grad.b
+//
+// Each row has its rule in gradient_bodies.cc (ops with a body, as terms) or gradient_rows.cc. Gradients have their parameter's type and are sums in a fixed order. Where a function has
+// none, PyTorch's convention holds: 0 for relu, abs and sign at 0, halves where maximum and minimum meet equals, equal parts among equal largest elements of amax and amin.
+#ifndef OPWIRE_IR_PASSES_GRADIENT_H_
+#define OPWIRE_IR_PASSES_GRADIENT_H_
+
+#include <span>
+#include <string>
+
+#include "ir/base/status.h"
+#include "ir/ops/catalogue.h"
+#include "ir/program/module.h"
+#include "ir/verify/verify.h"
+
+namespace opwire {
+
+struct GradientOptions {
+  std::string loss = {};  // the result to differentiate, a float of rank 0; empty: the only such result
+  Limits limits = {};
+  const OpCatalogue& ops = Catalogue();
+};
+
+// Of the entry by the parameters named. INVALID_ARGUMENT where there is no such parameter or result, or it is no float, or inout; UNIMPLEMENTED, with the node's
+// place, where the way from one to the other leads through an op that has no gradient. Other functions stay.
+StatusOr<Module> Gradient(Module module, std::span<const std::string> wrt, const GradientOptions& options = {});
+
+}  // namespace opwire
+
+#endif  // OPWIRE_IR_PASSES_GRADIENT_H_

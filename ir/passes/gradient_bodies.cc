@@ -1,0 +1,69 @@
+// Gradients of the ops that are one expression.
+#include <unordered_map>
+
+#include "ir/passes/backward.h"
+
+namespace opwire {
+namespace {
+
+using Terms = std::vector<std::string_view>;
+
+const std::unordered_map<std::string_view, Terms>& BodyTable() {
+  static const auto* const table = new std::unordered_map<std::string_view, Terms>{
+      {"add", {"g", "g"}},
+      {"sub", {"g", "neg(g)"}},
+      {"mul", {"mul(g, y)", "mul(g, x)"}},
+      {"div", {"div(g, y)", "neg(mul(g, div(out, y)))"}},
+      {"fmod", {"g", "neg(mul(g, trunc(div(x, y))))"}},
+      {"pow",
+       {"where(eq(y, 0), 0, mul(g, mul(y, pow(x, sub(y, 1)))))",
+        "where(bitwise_and(eq(x, 0), ge(y, 0)), 0, mul(g, mul(out, log(x))))"}},
+      {"maximum", {"where(gt(x, y), g, where(eq(x, y), mul(g, 0.5), 0))", "where(gt(y, x), g, where(eq(x, y), mul(g, 0.5), 0))"}},
+      {"minimum", {"where(lt(x, y), g, where(eq(x, y), mul(g, 0.5), 0))", "where(lt(y, x), g, where(eq(x, y), mul(g, 0.5), 0))"}},
+      {"atan2", {"mul(g, div(x, add(mul(x, x), mul(y, y))))", "neg(mul(g, div(y, add(mul(x, x), mul(y, y)))))"}},
+      {"where", {"", "where(condition, g, 0)", "where(condition, 0, g)"}},
+      {"clamp",
+       {"where(bitwise_and(ge(x, min), le(x, max)), g, 0)", "where(bitwise_and(lt(x, min), lt(min, max)), g, 0)",
+        "where(bitwise_or(gt(x, max), gt(min, max)), g, 0)"}},
+      {"neg", {"neg(g)"}},
+      {"abs", {"mul(g, sign(x))"}},
+      {"sign", {""}},
+      {"sqrt", {"mul(g, div(0.5, out))"}},
+      {"rsqrt", {"mul(g, mul(-0.5, mul(out, mul(out, out))))"}},
+      {"reciprocal", {"neg(mul(g, mul(out, out)))"}},
+      {"exp", {"mul(g, out)"}},
+      {"expm1", {"mul(g, add(out, 1))"}},
+      {"log", {"div(g, x)"}},
+      {"log1p", {"div(g, add(x, 1))"}},
+      {"sin", {"mul(g, cos(x))"}},
+      {"cos", {"neg(mul(g, sin(x)))"}},
+      {"tan", {"mul(g, add(mul(out, out), 1))"}},
+      {"tanh", {"mul(g, sub(1, mul(out, out)))"}},
+      {"erf", {"mul(g, mul(exp(neg(mul(x, x))), 1.1283791670955126))"}},
+      {"floor", {""}},
+      {"ceil", {""}},
+      {"round", {""}},
+      {"trunc", {""}},
+      {"sigmoid", {"mul(g, mul(out, sub(1, out)))"}},
+      // Phi(x) + x * phi(x).
+      {"gelu", {"mul(g, add(mul(add(erf(mul(x, 0.7071067811865476)), 1), 0.5), mul(mul(x, exp(mul(mul(x, x), -0.5))), 0.3989422804014327)))"}},
+      // With t = tanh(sqrt(2 / pi) (x + 0.044715 x^3)): (1 + t) / 2 + x (1 - t^2) sqrt(2 / pi) (1 + 3 * 0.044715 x^2) / 2.
+      {"gelu_tanh",
+       {"mul(g, add(mul(add(tanh(mul(mul(x, add(mul(mul(x, x), 0.044715), 1)), 0.7978845608028654)), 1), 0.5), "
+        "mul(mul(mul(x, 0.3989422804014327), sub(1, mul(tanh(mul(mul(x, add(mul(mul(x, x), 0.044715), 1)), 0.7978845608028654)), "
+        "tanh(mul(mul(x, add(mul(mul(x, x), 0.044715), 1)), 0.7978845608028654))))), add(mul(mul(x, x), 0.134145), 1))))"}},
+      {"silu", {"mul(g, mul(sigmoid(x), add(mul(x, sub(1, sigmoid(x))), 1)))"}},
+      {"relu", {"where(gt(x, 0), g, 0)"}},
+      {"copy", {"g"}},
+  };
+  return *table;
+}
+
+}  // namespace
+
+std::optional<Terms> BodyGradients(std::string_view op) {
+  const auto it = BodyTable().find(op);
+  return it == BodyTable().end() ? std::nullopt : std::optional(it->second);
+}
+
+}  // namespace opwire

@@ -1,0 +1,368 @@
+// Gradients of the ops that are more than one expression.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <unordered_map>
+
+#include "ir/passes/backward.h"
+
+namespace opwire {
+namespace {
+
+// A node on the way back.
+struct Call {
+  Backward& b;
+  const Node& node;
+  std::span<const ValueId> results;
+  const std::vector<AttrValue>& attrs;
+
+  ValueId in(size_t i) const { return i < node.operands.size() ? node.operands[i] : kAbsent; }
+  ValueId out(size_t i = 0) const { return results[i]; }
+  ValueId g(size_t i = 0) const { return b.GradientOf(results[i]); }
+  std::vector<Dim> shape(ValueId v) const { return b.TypeOf(v).shape; }
+  DType dtype(ValueId v) const { return b.TypeOf(v).dtype; }
+  int64_t axis(size_t attr, ValueId v) const {
+    const int64_t a = std::get<int64_t>(attrs[attr]);
+    return a < 0 ? a + b.TypeOf(v).rank() : a;
+  }
+};
+
+Dim Product(DimTable& dims, std::span<const Dim> shape) {
+  Dim out = dims.Constant(1);
+  for (Dim d : shape) out = dims.Mul(out, d);
+  return out;
+}
+
+// ---- Shapes ------------------------------------------------------------------------------------------------------------------
+
+bool Cast(const Call& c) {
+  if (kFloats.Has(c.dtype(c.out()))) c.b.Add(c.in(0), c.b.Op("cast", {c.g()}, {{"dtype", c.dtype(c.in(0))}}));
+  return true;
+}
+
+bool Reshape(const Call& c) {
+  c.b.Add(c.in(0), c.b.Reshape(c.g(), c.shape(c.in(0))));
+  return true;
+}
+
+bool Expand(const Call& c) {
+  c.b.Add(c.in(0), c.g());
+  return true;
+}
+
+Ints Inverse(const Ints& order) {
+  Ints out(order.size());
+  for (size_t i = 0; i < order.size(); ++i) out[static_cast<size_t>(order[i] < 0 ? order[i] + static_cast<int64_t>(order.size()) : order[i])] = static_cast<int64_t>(i);
+  return out;
+}
+
+bool Permute(const Call& c) {
+  c.b.Add(c.in(0), c.b.Op("permute", {c.g()}, {{"dims", Inverse(std::get<Ints>(c.attrs[0]))}}));
+  return true;
+}
+
+// [r0 * d0, ...] as [r0, d0, ...], summed over the repeats.
+bool Tile(const Call& c) {
+  const Ints& repeats = std::get<Ints>(c.attrs[0]);
+  const std::vector<Dim>& from = c.shape(c.in(0));
+  const size_t rank = std::max(repeats.size(), from.size());
+  std::vector<Dim> shape;
+  Ints folded;
+  for (size_t i = 0; i < rank; ++i) {
+    folded.push_back(static_cast<int64_t>(2 * i));
+    shape.push_back(c.b.dims().Constant(i + repeats.size() < rank ? 1 : repeats[i + repeats.size() - rank]));
+    shape.push_back(i + from.size() < rank ? c.b.dims().Constant(1) : from[i + from.size() - rank]);
+  }
+  if (shape.size() > kMaxRank) return false;
+  c.b.Add(c.in(0), c.b.Reshape(rank == 0 ? c.g() : c.b.Op("sum", {c.b.Reshape(c.g(), shape)}, {{"dims", folded}}), from));
+  return true;
+}
+
+// Positions `start`, 0-d, then `step` apart, along an axis, as an index that has the shape of `like`.
+ValueId Positions(Backward& b, ValueId start, int64_t step, int64_t axis, ValueId like) {
+  const std::vector<Dim> shape = b.TypeOf(like).shape;
+  const ValueId steps = b.Full({.dtype = b.TypeOf(start).dtype}, static_cast<double>(step));
+  std::vector<Dim> along(shape.size(), b.dims().Constant(1));
+  along[static_cast<size_t>(axis)] = shape[static_cast<size_t>(axis)];
+  const ValueId range = b.Op("arange", {start, steps}, {{"length", shape[static_cast<size_t>(axis)]}});
+  return b.Expand(b.Reshape(range, along), shape);
+}
+
+bool Slice(const Call& c) {
+  const int64_t axis = c.axis(0, c.in(0));
+  const ValueId index = Positions(c.b, c.in(1), std::get<int64_t>(c.attrs[2]), axis, c.out());
+  c.b.Add(c.in(0), c.b.Op("scatter_add", {c.b.Full(c.b.TypeOf(c.in(0)), 0), index, c.g()}, {{"dim", axis}}));
+  return true;
+}
+
+bool Cat(const Call& c) {
+  const int64_t axis = c.axis(0, c.out());
+  ValueId offset = c.b.Full({.dtype = DType::kI64}, 0);
+  for (size_t i = 0; i < c.node.operands.size(); ++i) {
+    const Dim length = c.shape(c.in(i))[static_cast<size_t>(axis)];
+    if (c.b.Wants(c.in(i))) c.b.Add(c.in(i), c.b.Op("slice", {c.g(), offset}, {{"dim", axis}, {"length", length}}));
+    if (i + 1 == c.node.operands.size()) break;
+    const ValueId ones = c.b.Full({.dtype = DType::kI64, .shape = {length}}, 1);
+    offset = c.b.Op("add", {offset, c.b.Op("sum", {ones})});
+  }
+  return true;
+}
+
+bool Choose(const Call& c) {
+  for (size_t i = 1; i < c.node.operands.size(); ++i) {
+    if (!c.b.Wants(c.in(i))) continue;
+    const ValueId chosen = c.b.Op("eq", {c.in(0), c.b.Full({.dtype = c.dtype(c.in(0))}, static_cast<double>(i - 1))});
+    c.b.Add(c.in(i), c.b.Op("where", {chosen, c.g(), c.b.Full({.dtype = c.dtype(c.in(i))}, 0)}));
+  }
+  return true;
+}
+
+// ---- Indices -----------------------------------------------------------------------------------------------------------------
+
+bool Gather(const Call& c) {
+  c.b.Add(c.in(0), c.b.Op("scatter_add", {c.b.Full(c.b.TypeOf(c.in(0)), 0), c.in(1), c.g()}, {{"dim", c.axis(0, c.in(0))}}));
+  return true;
+}
+
+bool ScatterAdd(const Call& c) {
+  c.b.Add(c.in(0), c.g());
+  if (c.b.Wants(c.in(2))) c.b.Add(c.in(2), c.b.Op("gather", {c.g(), c.in(1)}, {{"dim", c.axis(0, c.in(0))}}));
+  return true;
+}
+
+bool Embedding(const Call& c) {
+  c.b.Add(c.in(0), c.b.Op("embedding_backward", {c.g(), c.in(1)}, {{"rows", c.shape(c.in(0))[0]}}));
+  return true;
+}
+
+// As the gradient of an embedding whose rows are the slices.
+bool IndexSelect(const Call& c) {
+  const auto axis = static_cast<size_t>(c.axis(0, c.in(0)));
+  const size_t picks = c.shape(c.in(1)).size();
+  const std::vector<Dim> x = c.shape(c.in(0));
+  Ints front(c.shape(c.out()).size()), back(x.size());
+  std::iota(front.begin(), front.end(), 0);
+  std::rotate(front.begin(), front.begin() + static_cast<ptrdiff_t>(axis), front.begin() + static_cast<ptrdiff_t>(axis + picks));
+  std::vector<Dim> rest = x, flat = c.shape(c.in(1));
+  rest.erase(rest.begin() + static_cast<ptrdiff_t>(axis));
+  flat.push_back(Product(c.b.dims(), rest));
+  const ValueId rows = c.b.Reshape(c.b.Op("permute", {c.g()}, {{"dims", front}}), flat);
+  ValueId dx = c.b.Op("embedding_backward", {rows, c.in(1)}, {{"rows", x[axis]}});
+  rest.insert(rest.begin(), x[axis]);
+  std::iota(back.begin(), back.end(), 0);
+  std::rotate(back.begin(), back.begin() + 1, back.begin() + static_cast<ptrdiff_t>(axis) + 1);
+  for (size_t i = 0; i < back.size(); ++i) back[i] = static_cast<int64_t>(i < axis ? i + 1 : i == axis ? 0 : i);
+  dx = c.b.Op("permute", {c.b.Reshape(dx, rest)}, {{"dims", back}});
+  c.b.Add(c.in(0), dx);
+  return true;
+}
+
+// values of sort and topk, which name the places that they come from.
+bool Places(const Call& c) {
+  if (c.g() == kAbsent) return true;
+  const size_t dim = c.attrs.size() == 3 ? 1 : 0;
+  c.b.Add(c.in(0), c.b.Op("scatter_add", {c.b.Full(c.b.TypeOf(c.in(0)), 0), c.out(1), c.g()}, {{"dim", c.axis(dim, c.in(0))}}));
+  return true;
+}
+
+// ---- Folds -------------------------------------------------------------------------------------------------------------------
+
+// The shape of x with extents of 1 where it is folded, and those extents.
+std::pair<std::vector<Dim>, std::vector<Dim>> Folded(const Call& c) {
+  const Ints& dims = std::get<Ints>(c.attrs[0]);
+  std::vector<Dim> shape = c.shape(c.in(0)), extents;
+  for (size_t a = 0; a < shape.size(); ++a) {
+    const auto named = [&](int64_t d) { return d == static_cast<int64_t>(a) || d + static_cast<int64_t>(shape.size()) == static_cast<int64_t>(a); };
+    if (!dims.empty() && std::ranges::none_of(dims, named)) continue;
+    extents.push_back(shape[a]);
+    shape[a] = c.b.dims().Constant(1);
+  }
+  return {shape, extents};
+}
+
+bool Sum(const Call& c) {
+  c.b.Add(c.in(0), c.b.Expand(c.b.Reshape(c.g(), Folded(c).first), c.shape(c.in(0))));
+  return true;
+}
+
+bool Mean(const Call& c) {
+  const auto [kept, extents] = Folded(c);
+  const DType dtype = c.dtype(c.in(0));
+  const ValueId count = c.b.Count(extents, dtype);
+  const ValueId part = c.b.Op("cast", {c.b.Op("reciprocal", {count})}, {{"dtype", dtype}});
+  c.b.Add(c.in(0), c.b.Expand(c.b.Op("mul", {c.b.Reshape(c.g(), kept), part}), c.shape(c.in(0))));
+  return true;
+}
+
+// Equal parts to those that are the largest.
+bool Extreme(const Call& c) {
+  const std::vector<Dim> kept = Folded(c).first;
+  const ValueId is = c.b.Op("cast", {c.b.Op("eq", {c.in(0), c.b.Reshape(c.out(), kept)})}, {{"dtype", c.dtype(c.in(0))}});
+  const ValueId count = c.b.SumTo(is, {.dtype = c.dtype(c.in(0)), .shape = kept});
+  c.b.Add(c.in(0), c.b.Op("mul", {is, c.b.Op("div", {c.b.Reshape(c.g(), kept), count})}));
+  return true;
+}
+
+// Each element is in all sums from its own on.
+bool CumulativeSum(const Call& c) {
+  const int64_t axis = c.axis(0, c.in(0));
+  const ValueId all = c.b.Op("sum", {c.g()}, {{"dims", Ints{axis}}, {"keepdim", true}}), before = c.b.Op("cumsum", {c.g()}, {{"dim", axis}});
+  c.b.Add(c.in(0), c.b.Op("add", {c.b.Op("sub", {all, before}), c.g()}));
+  return true;
+}
+
+// ---- Products ----------------------------------------------------------------------------------------------------------------
+
+bool Matmul(const Call& c) {
+  const bool tx = std::get<bool>(c.attrs[0]), ty = std::get<bool>(c.attrs[1]);
+  const ValueId x = c.in(0), y = c.in(1);
+  const auto product = [&](ValueId a, ValueId b, bool ta, bool tb) {
+    return c.b.Op("matmul", {a, b}, {{"transpose_x", ta}, {"transpose_y", tb}, {"precision", c.attrs[2]}});
+  };
+  if (c.b.Wants(x)) c.b.Add(x, tx ? product(y, c.g(), ty, true) : product(c.g(), y, false, !ty));
+  if (c.b.Wants(y)) c.b.Add(y, ty ? product(c.g(), x, true, tx) : product(x, c.g(), !tx, false));
+  return true;
+}
+
+// Of activation(x weight^T + bias); the gradient by x, whether it is wanted or not.
+ValueId LinearGradients(const Call& c, ValueId x, ValueId weight, ValueId bias, const std::string& activation, const AttrValue& precision) {
+  ValueId g = c.g();
+  if (activation == "relu") {
+    g = c.b.Term("where(gt(out, 0), g, 0)", {{"out", c.out()}, {"g", g}}, g);
+  } else if (activation != "none") {
+    const ValueId before = c.b.Op("linear", {x, weight, bias}, {{"precision", precision}});
+    g = c.b.Term(BodyGradients(activation)->front(), {{"x", before}, {"out", c.out()}, {"g", g}}, g);
+  }
+  const std::vector<Dim> from = c.shape(x);
+  const Dim rows = Product(c.b.dims(), std::span(from).first(from.size() - 1));
+  const ValueId g2 = c.b.Reshape(g, {rows, c.shape(weight)[0]}), x2 = c.b.Reshape(x, {rows, from.back()});
+  if (c.b.Wants(weight)) c.b.Add(weight, c.b.Op("matmul", {g2, x2}, {{"transpose_x", true}, {"precision", precision}}));
+  if (c.b.Wants(bias)) c.b.Add(bias, c.b.Op("sum", {g2}, {{"dims", Ints{0}}}));
+  return c.b.Reshape(c.b.Op("matmul", {g2, weight}, {{"precision", precision}}), from);
+}
+
+bool Linear(const Call& c) {
+  c.b.Add(c.in(0), LinearGradients(c, c.in(0), c.in(1), c.in(2), std::get<std::string>(c.attrs[0]), c.attrs[1]));
+  return true;
+}
+
+bool RmsNormLinear(const Call& c) {
+  const ValueId n = c.b.Op("rms_norm", {c.in(0), c.in(1)}, {{"eps", c.attrs[0]}});
+  const ValueId g = LinearGradients(c, n, c.in(2), c.in(3), std::get<std::string>(c.attrs[1]), c.attrs[2]);
+  const auto d = c.b.Ops("rms_norm_backward", {g, c.in(0), c.in(1)}, 2, {{"eps", c.attrs[0]}});
+  c.b.Add(c.in(0), d[0]);
+  c.b.Add(c.in(1), d[1]);
+  return true;
+}
+
+bool Convolution(const Call& c) {
+  const auto d = c.b.Ops("convolution_backward", {c.g(), c.in(0), c.in(1)}, 2, c.node.attrs);
+  c.b.Add(c.in(0), d[0]);
+  c.b.Add(c.in(1), d[1]);
+  if (!c.b.Wants(c.in(2))) return true;
+  Ints folded(static_cast<size_t>(c.b.TypeOf(c.out()).rank()) - 1, 0);
+  std::iota(folded.begin() + 1, folded.end(), 2);
+  c.b.Add(c.in(2), c.b.Op("sum", {c.g()}, {{"dims", folded}}));
+  return true;
+}
+
+// Only of the output: nobody trains by the logsumexp.
+bool Attention(const Call& c) {
+  if (c.g(1) != kAbsent) return false;
+  if (c.b.Wants(c.in(3))) return false;
+  const auto d = c.b.Ops("scaled_dot_product_attention_backward", {c.g(), c.in(0), c.in(1), c.in(2), c.out(), c.out(1), c.in(3)}, 3, c.node.attrs);
+  for (size_t i = 0; i < 3; ++i) c.b.Add(c.in(i), d[i]);
+  return true;
+}
+
+bool Rotary(const Call& c) {
+  std::vector<NamedAttr> attrs = c.node.attrs;
+  std::erase_if(attrs, [](const NamedAttr& a) { return a.name == "inverse"; });
+  attrs.push_back({"inverse", !std::get<bool>(c.attrs[4])});
+  c.b.Add(c.in(0), c.b.Op("rotary_embedding", {c.g(), c.in(1)}, attrs));
+  return true;
+}
+
+// ---- Norms and losses --------------------------------------------------------------------------------------------------------
+
+bool Softmax(const Call& c) {
+  c.b.Add(c.in(0), c.b.Op(c.node.op + "_backward", {c.g(), c.out()}, c.node.attrs));
+  return true;
+}
+
+bool LayerNorm(const Call& c) {
+  const auto d = c.b.Ops("layer_norm_backward", {c.g(), c.in(0), c.in(1)}, 3, c.node.attrs);
+  for (size_t i = 0; i < 3; ++i) c.b.Add(c.in(i), d[i]);
+  return true;
+}
+
+bool RmsNorm(const Call& c) {
+  const auto d = c.b.Ops("rms_norm_backward", {c.g(), c.in(0), c.in(1)}, 2, c.node.attrs);
+  for (size_t i = 0; i < 2; ++i) c.b.Add(c.in(i), d[i]);
+  return true;
+}
+
+// (norm of sum, sum) of x + residual.
+bool AddNorm(const Call& c) {
+  const bool layer = c.node.op == "add_layer_norm";
+  if (c.g(0) != kAbsent) {
+    const auto d = c.b.Ops(layer ? "layer_norm_backward" : "rms_norm_backward", {c.g(0), c.out(1), c.in(2)}, layer ? 3 : 2, c.node.attrs);
+    for (size_t i = 0; i < 2; ++i) c.b.Add(c.in(i), d[0]);
+    c.b.Add(c.in(2), d[1]);
+    if (layer) c.b.Add(c.in(3), d[2]);
+  }
+  if (c.g(1) != kAbsent) {
+    for (size_t i = 0; i < 2; ++i) c.b.Add(c.in(i), c.g(1));
+  }
+  return true;
+}
+
+bool CrossEntropy(const Call& c) {
+  c.b.Add(c.in(0), c.b.Op("cross_entropy_backward", {c.g(), c.in(0), c.in(1)}, c.node.attrs));
+  return true;
+}
+
+bool LinearCrossEntropy(const Call& c) {
+  if (c.g(1) != kAbsent) return false;
+  const auto d = c.b.Ops("linear_cross_entropy_backward", {c.g(), c.in(0), c.in(1), c.in(2), c.out(1)}, 2, c.node.attrs);
+  for (size_t i = 0; i < 2; ++i) c.b.Add(c.in(i), d[i]);
+  return true;
+}
+
+// The same elements are dropped.
+bool Dropout(const Call& c) {
+  if (c.b.Wants(c.in(1))) return false;
+  c.b.Add(c.in(0), c.b.Op("dropout", {c.g(), c.in(1), c.in(2)}, c.node.attrs));
+  return true;
+}
+
+const std::unordered_map<std::string_view, bool (*)(const Call&)>& RowTable() {
+  static const auto* const table = new std::unordered_map<std::string_view, bool (*)(const Call&)>{
+      {"cast", Cast}, {"reshape", Reshape}, {"expand", Expand}, {"permute", Permute}, {"tile", Tile}, {"slice", Slice}, {"cat", Cat}, {"choose", Choose},
+      {"gather", Gather}, {"scatter_add", ScatterAdd}, {"embedding", Embedding}, {"index_select", IndexSelect}, {"sort", Places}, {"topk", Places},
+      {"sum", Sum}, {"mean", Mean}, {"amax", Extreme}, {"amin", Extreme}, {"cumsum", CumulativeSum},
+      {"matmul", Matmul}, {"linear", Linear}, {"rms_norm_linear", RmsNormLinear}, {"convolution", Convolution},
+      {"scaled_dot_product_attention", Attention}, {"rotary_embedding", Rotary},
+      {"softmax", Softmax}, {"log_softmax", Softmax}, {"layer_norm", LayerNorm}, {"rms_norm", RmsNorm}, {"add_layer_norm", AddNorm}, {"add_rms_norm", AddNorm},
+      {"cross_entropy", CrossEntropy}, {"linear_cross_entropy", LinearCrossEntropy}, {"dropout", Dropout},
+  };
+  return *table;
+}
+
+}  // namespace
+
+bool AddGradients(Backward& b, const Node& node, std::span<const ValueId> results, const std::vector<AttrValue>& attrs) {
+  if (const auto terms = BodyGradients(node.op)) {
+    const OpRow& row = *b.rewriter().FindRow(node.op);
+    Bindings bindings = {{"out", results[0]}, {"g", b.GradientOf(results[0])}};
+    for (size_t i = 0; i < node.operands.size(); ++i) bindings.push_back({row.operands[i].name, node.operands[i]});
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      if (b.Wants(node.operands[i]) && !(*terms)[i].empty()) b.Add(node.operands[i], b.Term((*terms)[i], bindings, b.GradientOf(results[0])));
+    }
+    return true;
+  }
+  const auto rule = RowTable().find(node.op);
+  return rule != RowTable().end() && rule->second({b, node, results, attrs});
+}
+
+}  // namespace opwire
