@@ -23,8 +23,8 @@ struct GradientOptions {
   const OpCatalogue& ops = Catalogue();
 };
 
-// Of the entry by the parameters named. INVALID_ARGUMENT where there is no such parameter or result, or it is no float, or inout; UNIMPLEMENTED, with the node's
-// place, where the way from one to the other leads through an op that has no gradient. Other functions stay.
+// Of the entry by the parameters named. INVALID_ARGUMENT where there is no such parameter or result, or it is no float, or inout, or where the way back would read an
+// inout parameter behind its end; UNIMPLEMENTED, with the node's place, where the way to the loss leads through an op that has no gradient. Other functions stay.
 StatusOr<Module> Gradient(Module module, std::span<const std::string> wrt, const GradientOptions& options = {});
 
 }  // namespace opwire
