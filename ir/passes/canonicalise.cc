@@ -23,6 +23,23 @@ bool OrderOperands(const Rewriter& r, Node& node) {
   return true;
 }
 
+// An operand that is one value everywhere has rank 0, where another one has the result's shape: nothing has to be written to be read.
+bool ShrinkConstants(Rewriter& r, const OpRow& row, Node& node) {
+  if (row.body.Empty()) return false;
+  bool changed = false;
+  for (ValueId& v : node.operands) {
+    if (r.TypeOf(v).rank() == 0 || !IsConstant(r, v)) continue;
+    const bool shaped = std::ranges::any_of(node.operands, [&](const ValueId& other) { return &other != &v && r.TypeOf(other).shape == node.results[0].shape; });
+    const auto c = shaped ? ConstantOf(r, v) : std::nullopt;
+    if (!c || !c->splat) continue;
+    const ValueId scalar = AppendConstant(r, {.dtype = c->dtype}, *c);
+    if (scalar == kAbsent) continue;
+    v = scalar;
+    changed = true;
+  }
+  return changed;
+}
+
 // Attributes at their default are left out.
 bool DropDefaults(const OpRow& row, Node& node) {
   return std::erase_if(node.attrs, [&](const NamedAttr& a) {
@@ -38,6 +55,7 @@ void Canonicalise(PassContext& context) {
     Rewriter r(context, f);
     for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
       Node& node = r.Begin(n);
+      if (node.pin.empty() && ShrinkConstants(r, r.RowOf(n), node)) ++context.changes;
       if (node.pin.empty() && OrderOperands(r, node)) ++context.changes;
       if (DropDefaults(r.RowOf(n), node)) ++context.changes;
       r.Keep();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ir/ops/names.h"
 #include "ir/passes/backward.h"
@@ -55,8 +56,12 @@ ValueId Backward::SumTo(ValueId v, const TensorType& type) {
 }
 
 ValueId Backward::Count(const std::vector<Dim>& shape, DType dtype) {
+  const DType wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  double known = 1;
+  for (Dim d : shape) known *= dims().IsConstant(d) ? static_cast<double>(dims().ConstantValue(d)) : std::nan("");
+  if (!std::isnan(known)) return Full({.dtype = wide}, known);
   const ValueId all = Op("sum", {Full({.dtype = DType::kI64, .shape = shape}, 1)});
-  return Op("cast", {all}, {{"dtype", dtype == DType::kF64 ? DType::kF64 : DType::kF32}});
+  return Op("cast", {all}, {{"dtype", wide}});
 }
 
 void Backward::Add(ValueId v, ValueId g) {

@@ -54,6 +54,21 @@ TEST(Passes, CanonicaliseOrdersOperandsAndDropsDefaults) {
           "canonicalise");
 }
 
+TEST(Passes, ConstantsOfOneValueHaveRankZeroWhereTheyBroadcast) {
+  Becomes(R"(program @f(%x: f32[4, ?n], %y: f32[?n]) -> (a: f32[4, ?n], b: f32[4, ?n]) {
+               %0 = full() {shape = [4, ?n], value = 2.0}
+               %1 = mul(%x, %0)
+               %2 = add(%y, %0)
+               return %1, %2 })",
+          R"(program @f(%x: f32[4, ?n], %y: f32[?n]) -> (a: f32[4, ?n], b: f32[4, ?n]) {
+               %0 = full() {shape = [4, ?n], value = 2.0}
+               %1 = full() {value = 2.0}
+               %2 = mul(%x, %1)
+               %3 = add(%y, %0)
+               return %2, %3 })",
+          "canonicalise");
+}
+
 TEST(Passes, FoldingGivesTheConstantsThatKernelsWould) {
   Becomes(R"(program @f(%x: f32[?n]) -> (y: f32[?n], k: i64[], v: f32[2], w: f32[?n]) {
                %0 = full() {value = 2.0}
