@@ -38,7 +38,8 @@ void ShareEqualNodes(PassContext& context) {
       const size_t hash = HashOf(node);
       bool replaced = false;
       for (auto [it, end] = made.equal_range(hash); it != end && !replaced; ++it) {
-        replaced = Same(*r.Producer(it->second), node, context.module.blobs) && r.Replace(it->second);
+        const Node* const same = r.Producer(it->second);
+        replaced = same != nullptr && Same(*same, node, context.module.blobs) && r.Replace(it->second);
       }
       if (!replaced) made.emplace(hash, r.Keep());
     }

@@ -133,7 +133,12 @@ void Rewriter::TakeBack() {
   }
 }
 
-const Node* Rewriter::Producer(ValueId v) const { return first_[v] ? &new_.nodes[producer_[v]] : nullptr; }
+const Node* Rewriter::Producer(ValueId v) const {
+  if (!first_[v]) return nullptr;
+  const Node& node = new_.nodes[producer_[v]];
+  const auto gone = [&](ValueId o) { return o >= 0 && static_cast<size_t>(o) < old_.params.size() && current_ > read_until_[o]; };
+  return std::ranges::any_of(node.operands, gone) ? nullptr : &node;
+}
 
 std::vector<AttrValue> Rewriter::Resolved(const Node& node) const {
   const OpRow* const row = context_.ops.Find(node.op);

@@ -50,7 +50,8 @@ class Rewriter {
 
   // Of new values.
   const TensorType& TypeOf(ValueId v) const { return types_[v]; }
-  // The node that makes it as its first result; null for parameters and further results.
+  // The node that makes it as its first result; null for parameters and further results, and where it reads an inout parameter that the node which
+  // was begun may not read any more.
   const Node* Producer(ValueId v) const;
   // All attributes of a new node.
   std::vector<AttrValue> Resolved(const Node& node) const;

@@ -23,8 +23,11 @@ Done Unchanged(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
 Done OverSame(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
   const ValueId x = Under(r, node.operands[0], node.op);
   if (x == kAbsent) return Done::kNothing;
-  node.operands[0] = x;
-  return Done::kEdited;
+  // Extents that are unequal may have met a symbol between them, where a run would refuse them.
+  const ValueId v = r.Append(node.op, {x}, node.attrs);
+  if (v != kAbsent && r.Replace(v)) return Done::kReplaced;
+  r.TakeBack();
+  return Done::kNothing;
 }
 
 Ints AxesOf(const AttrValue& dims) {

@@ -32,6 +32,21 @@ void Becomes(const std::string& from, const std::string& to, const std::string& 
   EXPECT_EQ(After(from, only, accuracy), Print(Parsed(to)));
 }
 
+TEST(Passes, LeaveInoutParametersUnreadAfterTheirEnd) {
+  for (const char* const text : {
+           "program @f(%x: f32[4], inout %w: f32[4]) -> (y: f32[4], w: f32[4]) { %0 = neg(%w) %1 = exp(%w) %2 = add(%x, %0) return %2, %1 }",
+           "program @f(inout %w: f32[4]) -> (y: f32[4, 1], w: f32[4]) { %0 = reshape(%w) {shape = [2, 2]} %1 = exp(%w) %2 = reshape(%0) {shape = [4, 1]} return %2, %1 }"}) {
+    Becomes(text, text);
+  }
+}
+
+TEST(Passes, LeaveViewsThatOnlyASymbolJoins) {
+  for (const char* const op : {"reshape", "expand"}) {
+    const std::string text = std::string("program @f(%x: f32[4], %m: f32[?m]) -> (y: f32[5]) { %0 = ") + op + "(%x) {shape = [?m]} %1 = " + op + "(%0) {shape = [5]} return %1 }";
+    Becomes(text, text);
+  }
+}
+
 TEST(Passes, CanonicaliseOrdersOperandsAndDropsDefaults) {
   Becomes(R"(program @f(%s: f32[], %x: f32[4]) -> (z: f32[4]) { %0 = add(%s, %x) return %0 })",
           R"(program @f(%s: f32[], %x: f32[4]) -> (z: f32[4]) { %0 = add(%x, %s) return %0 })", "canonicalise");
