@@ -3,6 +3,8 @@
 #include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,7 +29,7 @@ namespace {
 using nlohmann::json;
 
 constexpr Nanos kPassMayTake = 60 * kSecond;
-constexpr size_t kMostOutput = size_t{64} << 20;
+constexpr int64_t kMostOutput = int64_t{64} << 20;
 
 // The program with the text as its standard input; what it wrote. ABORTED where it fails or does not end. Its error output is the user's.
 StatusOr<std::string> RunProgram(const std::string& path, const std::string& text) {
@@ -50,16 +52,21 @@ StatusOr<std::string> RunProgram(const std::string& path, const std::string& tex
   if (error != 0) return Aborted("it does not start: {}", std::strerror(error));
   const OwnedFd handle(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   pollfd ends{handle.get(), POLLIN, 0};
-  const bool ended = poll(&ends, 1, static_cast<int>(kPassMayTake / kMillisecond)) == 1;
+  const auto written_bytes = [&] {
+    struct stat now;
+    return fstat(out.get(), &now) == 0 ? static_cast<int64_t>(now.st_size) : 0;
+  };
+  const Nanos end = MonotonicNow() + kPassMayTake;
+  bool ended = false;
+  while (!ended && MonotonicNow() < end && written_bytes() <= kMostOutput) ended = poll(&ends, 1, 20) == 1;
   if (!ended) kill(pid, SIGKILL);
   int status = 0;
   waitpid(pid, &status, 0);
+  if (const int64_t size = written_bytes(); size > kMostOutput) return Aborted("expected at most {} bytes of output, it wrote {}", kMostOutput, size);
   if (!ended) return Aborted("it did not end within {} s", kPassMayTake / kSecond);
   if (WIFSIGNALED(status)) return Aborted("it was ended by signal {}", WTERMSIG(status));
   if (WEXITSTATUS(status) != 0) return Aborted("it ended with exit code {}", WEXITSTATUS(status));
-  const off_t size = lseek(out.get(), 0, SEEK_END);
-  if (size < 0 || static_cast<size_t>(size) > kMostOutput) return Aborted("expected at most {} bytes of output, got {}", kMostOutput, size);
-  std::string written(static_cast<size_t>(size), '\0');
+  std::string written(static_cast<size_t>(written_bytes()), '\0');
   size_t have = 0;
   for (ssize_t n = 1; have < written.size() && n > 0; have += static_cast<size_t>(std::max<ssize_t>(n, 0))) {
     n = pread(out.get(), written.data() + have, written.size() - have, static_cast<off_t>(have));
@@ -78,7 +85,7 @@ void PrintStats(const Common& common, const PipelineReport& report) {
     for (const PassReport& r : report.runs) {
       runs.push_back({{"pass", r.pass}, {"round", r.round}, {"changes", r.changes}, {"ns", r.nanos}, {"before", ToJson(r.before)}, {"after", ToJson(r.after)}});
     }
-    fmt::print("{}\n", json{{"runs", runs}, {"verify_ns", report.verify_nanos}}.dump(2));
+    fmt::print("{}\n", json{{"runs", runs}, {"verify_ns", report.verify_nanos}, {"done", report.done}}.dump(2));
     return;
   }
   Table table({"ROUND", "PASS", "CHANGES", "NODES", "BYTES MOVED", "PEAK", "TIME"});
@@ -90,7 +97,8 @@ void PrintStats(const Common& common, const PipelineReport& report) {
                Change(HumanBytes(r.before.peak_bytes), HumanBytes(r.after.peak_bytes)), HumanNanos(r.nanos)});
     all += r.nanos;
   }
-  fmt::print("{}passes {}, verification {}\n", table.ToString(), HumanNanos(all), HumanNanos(report.verify_nanos));
+  fmt::print("{}passes {}, verification {}{}\n", table.ToString(), HumanNanos(all), HumanNanos(report.verify_nanos),
+             report.done ? "" : fmt::format("; not done after {} rounds", kMostRounds));
 }
 
 }  // namespace

@@ -107,11 +107,13 @@ ValueId AppendConstant(Rewriter& r, const TensorType& type, const Constant& c) {
     bytes.clear();
     for (int64_t i = Count(*shape); i > 0; --i) bytes += c.bytes;
   }
-  return r.Append("constant", {}, {{"type", type}, {"value", BlobRef{r.AddBlob(std::move(bytes))}}});
+  const auto blob = r.AddBlob(std::move(bytes));
+  return blob ? r.Append("constant", {}, {{"type", type}, {"value", *blob}}) : kAbsent;
 }
 
 std::optional<Constant> Evaluate(const OpRow& row, std::span<const AttrValue> attrs, std::span<const Constant> operands, DType result,
                                  const std::optional<std::vector<int64_t>>& shape) {
+  if (operands.empty()) return std::nullopt;
   const bool splat = std::ranges::all_of(operands, &Constant::splat);
   if (!splat && (!shape || Count(*shape) > kMaxFoldedElements)) return std::nullopt;
   const int64_t count = splat ? 1 : Count(*shape);

@@ -27,7 +27,7 @@ struct Constant {
 // The value of `v` where zeros, full, values or constant make it; nothing for others and for what exceeds kMaxFoldedElements.
 std::optional<Constant> ConstantOf(const Rewriter& r, ValueId v);
 
-// Appends a node that makes `c` as `type`: full where one number says it, else constant. kAbsent where neither can.
+// Appends a node that makes `c` as `type`: full where one number says it, else constant. kAbsent where neither can, or the module's limits are reached.
 ValueId AppendConstant(Rewriter& r, const TensorType& type, const Constant& c);
 
 // The row's body of constants, element by element as the reference kernels compute it. Nothing where it divides an integer by zero,

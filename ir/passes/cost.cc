@@ -1,5 +1,6 @@
 // What a run of a program takes, at given sizes.
 #include <algorithm>
+#include <limits>
 
 #include "ir/passes/pipeline.h"
 
@@ -25,6 +26,10 @@ StatusOr<std::vector<int64_t>> SizesOf(const DimTable& dims, const PipelineOptio
   return out;
 }
 
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+
+int64_t Saturated(__int128 n) { return n > kMost ? kMost : static_cast<int64_t>(n); }
+
 // Bytes of a type at the sizes; 0 where they give none, as a run would refuse them.
 int64_t BytesOf(const TensorType& type, const DimValues& sizes) {
   std::vector<int64_t> shape;
@@ -47,23 +52,25 @@ StatusOr<ProgramCost> CostOf(const Module& module, const Typing& typing, const P
     if (values.types[v] != nullptr) bytes[v] = BytesOf(*values.types[v], sizes);
   }
   ProgramCost cost{.nodes = static_cast<int64_t>(f.nodes.size())};
+  __int128 moved = 0;
   for (size_t n = 0; n < f.nodes.size(); ++n) {
     const Node& node = f.nodes[n];
     const size_t first = values.first_result[n];
     const bool view = typing.functions[0].nodes[n].row->aliasing == Aliasing::kReshape;
     if (view) root[first] = root[static_cast<size_t>(node.operands[0])];
     last[static_cast<size_t>(root[first])] = n;
-    for (size_t r = 0; r < node.results.size(); ++r) cost.bytes_moved += view ? 0 : bytes[first + r];
+    for (size_t r = 0; r < node.results.size(); ++r) moved += view ? 0 : bytes[first + r];
     for (ValueId v : node.operands) {
       if (v == kAbsent) continue;
-      cost.bytes_moved += view ? 0 : bytes[static_cast<size_t>(v)];
+      moved += view ? 0 : bytes[static_cast<size_t>(v)];
       last[static_cast<size_t>(root[static_cast<size_t>(v)])] = n;
     }
   }
   std::vector<bool> counts(values.size(), true);
   std::fill_n(counts.begin(), f.params.size(), false);
   for (const Result& r : f.results) counts[static_cast<size_t>(root[static_cast<size_t>(r.value)])] = false;
-  std::vector<int64_t> change(f.nodes.size() + 1);
+  cost.bytes_moved = Saturated(moved);
+  std::vector<__int128> change(f.nodes.size() + 1);
   for (size_t n = 0; n < f.nodes.size(); ++n) {
     for (size_t r = 0; r < f.nodes[n].results.size(); ++r) {
       const size_t v = values.first_result[n] + r;
@@ -72,8 +79,9 @@ StatusOr<ProgramCost> CostOf(const Module& module, const Typing& typing, const P
       change[std::max(last[v], n) + 1] -= bytes[v];
     }
   }
-  int64_t live = 0;
-  for (int64_t c : change) cost.peak_bytes = std::max(cost.peak_bytes, live += c);
+  __int128 live = 0, peak = 0;
+  for (__int128 c : change) peak = std::max(peak, live += c);
+  cost.peak_bytes = Saturated(peak);
   return cost;
 }
 

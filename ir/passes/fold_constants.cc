@@ -1,12 +1,22 @@
 // Nodes whose operands are known become their values.
+#include <algorithm>
+#include <iterator>
+
 #include "ir/passes/constants.h"
 
 namespace opwire {
 namespace {
 
+// Whether every kernel of the body gives the same bits: it has no primitive that is bounded otherwise than by its rounding (ir/ops/expr.h).
+bool IsExact(const Expr& body) {
+  constexpr Prim kBounded[] = {Prim::kPow, Prim::kAtan2, Prim::kRsqrt, Prim::kExp, Prim::kExpm1, Prim::kLog, Prim::kLog1p, Prim::kSin, Prim::kCos, Prim::kTan, Prim::kTanh, Prim::kErf};
+  return std::ranges::none_of(body.nodes(), [&](const ExprNode& n) { return std::ranges::find(kBounded, n.prim) != std::end(kBounded); });
+}
+
 // What the node makes, where that is known.
-std::optional<Constant> Known(const Rewriter& r, uint32_t n, const Node& node) {
+std::optional<Constant> Known(const Rewriter& r, uint32_t n, const Node& node, Accuracy accuracy) {
   const OpRow& row = r.RowOf(n);
+  if (accuracy == Accuracy::kExact && !IsExact(row.body)) return std::nullopt;
   const bool reshape = row.name == "reshape", expand = row.name == "expand", permute = row.name == "permute";
   if (row.body.Empty() && !reshape && !expand && !permute) return std::nullopt;
   std::vector<Constant> operands;
@@ -32,7 +42,7 @@ void FoldConstants(PassContext& context) {
     for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
       const Node& node = r.Begin(n);
       if (node.pin.empty() && node.results.size() == 1 && node.results[0].encoding == Encoding::kDense) {
-        if (const auto known = Known(r, n, node)) {
+        if (const auto known = Known(r, n, node, context.accuracy)) {
           const ValueId v = AppendConstant(r, node.results[0], *known);
           if (v != kAbsent && r.Replace(v)) continue;
           r.TakeBack();

@@ -19,7 +19,7 @@ namespace opwire {
 
 // How far results may be from those of the program as it was written.
 enum class Accuracy : uint8_t {
-  kExact,  // equal to the bit, NaNs apart
+  kExact,  // equal to the bit, but for those of NaNs, and of bools that came as bytes other than 0 and 1
   kUsual,  // rounded fewer times, or elsewhere, within the bounds of the ops
   kFast,   // signs of zeros, and overflow on the way
 };
@@ -28,6 +28,7 @@ struct PassContext {
   Module& module;         // verified,
   const Typing& typing;   // with this
   const OpCatalogue& ops;
+  Limits limits = {};     // that no pass brings the module beyond
   Accuracy accuracy = Accuracy::kUsual;
   int64_t changes = 0;    // out: what the pass did, 0 where it left the module as it was
 };
@@ -38,7 +39,7 @@ struct PassRow {
   void (*run)(PassContext& context);
 };
 
-// In the order in which they run, over and over until none changes anything.
+// In the order in which they run.
 std::span<const PassRow> PassTable();
 
 void FoldConstants(PassContext& context);

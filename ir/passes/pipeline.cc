@@ -12,8 +12,6 @@
 namespace opwire {
 namespace {
 
-constexpr int kMostRounds = 16;
-
 constexpr PassRow kPasses[] = {
     {"canonicalise", "One form for what has several: operands of commutative ops in order, no attribute at its default, constants of one value without a shape where the other operand has it.", Canonicalise},
     {"fold", "Nodes whose operands are known become constants, computed as the reference kernels do.", FoldConstants},
@@ -34,7 +32,9 @@ Status CheckNames(const PipelineOptions& options) {
     return InvalidArgument("no pass '{}'{}; there are {}", Clip(name), DidYouMean(NearestNames(name, names)), fmt::join(names, ", "));
   };
   for (const std::string& name : options.skip) OPWIRE_RETURN_IF_ERROR(check(name));
-  return options.after.empty() ? absl::OkStatus() : check(options.after);
+  if (options.after.empty()) return absl::OkStatus();
+  if (std::ranges::find(options.skip, options.after) != options.skip.end()) return InvalidArgument("pass {} is to be the last and is to be skipped", Clip(options.after));
+  return check(options.after);
 }
 
 // Counts held in values are named by the value's number, which passes change.
@@ -90,14 +90,13 @@ StatusOr<PipelineReport> RunPasses(Module& module, const PipelineOptions& option
     return State{std::move(typing), cost};
   };
   OPWIRE_ASSIGN_OR_RETURN(State state, look());
-  if (HasCountsInValues(module)) return report;
   for (int round = 1; round <= kMostRounds; ++round) {
     const size_t runs = report.runs.size();
     int64_t changes = 0;
     for (size_t p = 0; p < std::size(kPasses) + options.own.size(); ++p) {
       const OwnPass* const own = p < std::size(kPasses) ? nullptr : &options.own[p - std::size(kPasses)];
       const std::string name(own != nullptr ? own->name : kPasses[p].name);
-      if (std::ranges::find(options.skip, name) != options.skip.end()) continue;
+      if (std::ranges::find(options.skip, name) != options.skip.end() || (own == nullptr && HasCountsInValues(module))) continue;
       PassReport run{.pass = name, .round = round, .changes = 0, .nanos = 0, .before = state.cost, .after = {}};
       const int64_t begin = NowNanos();
       if (own != nullptr) {
@@ -105,7 +104,7 @@ StatusOr<PipelineReport> RunPasses(Module& module, const PipelineOptions& option
         run.changes = !Equal(module, out);
         if (run.changes > 0) module = std::move(out);
       } else {
-        PassContext context{.module = module, .typing = state.typing, .ops = options.ops, .accuracy = options.accuracy};
+        PassContext context{.module = module, .typing = state.typing, .ops = options.ops, .limits = options.limits, .accuracy = options.accuracy};
         kPasses[p].run(context);
         run.changes = context.changes;
       }
@@ -120,11 +119,11 @@ StatusOr<PipelineReport> RunPasses(Module& module, const PipelineOptions& option
       report.runs.push_back(std::move(run));
       if (name == options.after) return report;
     }
-    if (changes == 0) {
-      if (round > 1) report.runs.resize(runs);
-      break;
-    }
+    if (changes > 0) continue;
+    if (round > 1) report.runs.resize(runs);
+    return report;
   }
+  report.done = false;
   return report;
 }
 

@@ -2,7 +2,7 @@
 //
 //   StatusOr<PipelineReport> report = RunPasses(module, {.skip = {"share"}});
 //
-// The module is verified before, and after each pass that changed it.
+// The module is verified before, and after each pass that changed it. Where extents are counts held in values (from(%v, n)) only passes of users run, as ours renumber values.
 #ifndef OPWIRE_IR_PASSES_PIPELINE_H_
 #define OPWIRE_IR_PASSES_PIPELINE_H_
 
@@ -49,9 +49,12 @@ struct PassReport {
   ProgramCost before, after;
 };
 
+inline constexpr int kMostRounds = 100;
+
 struct PipelineReport {
   std::vector<PassReport> runs;  // in order; the last round, in which nothing changed, is not among them
   int64_t verify_nanos = 0;
+  bool done = true;  // false: after kMostRounds there was still something to do
 };
 
 // INVALID_ARGUMENT for names of passes that do not exist, and what VerifyModule says of the module. Where a user's pass fails or leaves what is no

@@ -10,6 +10,9 @@ namespace opwire {
 
 Rewriter::Rewriter(PassContext& context, uint32_t function)
     : context_(context), function_(function), old_(std::exchange(context.module.functions[function], {})) {
+  room_ = context.limits.nodes - static_cast<int64_t>(old_.nodes.size());
+  for (const Function& f : context.module.functions) room_ -= static_cast<int64_t>(f.nodes.size());
+  for (const std::string& b : context.module.blobs) blob_bytes_ += static_cast<int64_t>(b.size());
   new_.name = old_.name;
   new_.params = old_.params;
   const ValueTypes values(old_);
@@ -44,6 +47,7 @@ Rewriter::Rewriter(PassContext& context, uint32_t function)
 Node& Rewriter::Begin(uint32_t node) {
   current_ = node;
   begun_ = new_.nodes.size();
+  begun_blobs_ = context_.module.blobs.size();
   node_ = old_.nodes[node];
   for (ValueId& v : node_.operands) {
     if (v != kAbsent) v = renamed_[v];
@@ -102,7 +106,7 @@ ValueId Rewriter::Append(std::string_view op, std::vector<ValueId> operands, std
 
 std::vector<ValueId> Rewriter::AppendAll(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs) {
   const OpRow* const row = context_.ops.Find(op);
-  if (row == nullptr) return {};
+  if (row == nullptr || static_cast<int64_t>(new_.nodes.size()) - current_ >= room_) return {};
   while (operands.size() < row->operands.size() && row->operands[operands.size()].optional) operands.push_back(kAbsent);
   Node node{.op = row->name, .version = row->version, .operands = std::move(operands), .location = node_.location};
   auto canonical = CanonicalAttrs(*row, attrs, dims());
@@ -131,6 +135,8 @@ void Rewriter::TakeBack() {
     replaces_.resize(left);
     new_.nodes.pop_back();
   }
+  std::vector<std::string>& blobs = context_.module.blobs;
+  for (; blobs.size() > begun_blobs_; blobs.pop_back()) blob_bytes_ -= static_cast<int64_t>(blobs.back().size());
 }
 
 const Node* Rewriter::Producer(ValueId v) const {
@@ -146,9 +152,13 @@ std::vector<AttrValue> Rewriter::Resolved(const Node& node) const {
   return attrs.ok() ? *std::move(attrs) : std::vector<AttrValue>();
 }
 
-uint32_t Rewriter::AddBlob(std::string bytes) {
-  context_.module.blobs.push_back(std::move(bytes));
-  return static_cast<uint32_t>(context_.module.blobs.size() - 1);
+std::optional<BlobRef> Rewriter::AddBlob(std::string bytes) {
+  std::vector<std::string>& blobs = context_.module.blobs;
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (static_cast<int64_t>(blobs.size()) >= context_.limits.blobs || size > context_.limits.blob_bytes - blob_bytes_) return std::nullopt;
+  blobs.push_back(std::move(bytes));
+  blob_bytes_ += size;
+  return BlobRef{static_cast<uint32_t>(blobs.size() - 1)};
 }
 
 void Rewriter::Finish() {

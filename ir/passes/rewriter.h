@@ -10,6 +10,7 @@
 #ifndef OPWIRE_IR_PASSES_REWRITER_H_
 #define OPWIRE_IR_PASSES_REWRITER_H_
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,12 +41,13 @@ class Rewriter {
   // REQUIRES: nothing that is kept reads its results.
   void Drop();
 
-  // A new node before the one that was begun, at its place in the source; the value of its only result, or kAbsent where the catalogue does not take it.
+  // A new node before the one that was begun, at its place in the source; the value of its only result, or kAbsent where the catalogue does not take it or the
+  // module would have more nodes than its limits allow.
   // What is appended and then not used is for the removal of dead nodes.
   ValueId Append(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
   // The same with all results, empty where the catalogue does not take it. Absent operands at the end may be left out.
   std::vector<ValueId> AppendAll(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
-  // Takes nodes back that were appended since Begin.
+  // Takes nodes and blobs back that were appended since Begin.
   void TakeBack();
 
   // Of new values.
@@ -55,7 +57,8 @@ class Rewriter {
   const Node* Producer(ValueId v) const;
   // All attributes of a new node.
   std::vector<AttrValue> Resolved(const Node& node) const;
-  uint32_t AddBlob(std::string bytes);
+  // Nothing where the module would hold more than its limits allow.
+  std::optional<BlobRef> AddBlob(std::string bytes);
   const std::string& Blob(BlobRef b) const { return context_.module.blobs[b.index]; }
 
   // Puts the function in its place.
@@ -83,7 +86,9 @@ class Rewriter {
   std::vector<bool> first_;              // by new value: its node's first result
   std::vector<bool> replaces_;           // by new value: it is an inout parameter's storage
   uint32_t current_ = 0;
-  size_t begun_ = 0;                     // new nodes when it began
+  size_t begun_ = 0, begun_blobs_ = 0;   // new nodes and blobs when it began
+  int64_t room_ = 0;                     // nodes that may be added to the old ones
+  int64_t blob_bytes_ = 0;
   Node node_;                            // the current one
 };
 

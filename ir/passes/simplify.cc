@@ -37,10 +37,16 @@ bool HasExactReciprocal(const Rewriter& r, const Bindings& bindings) {
   return ElementValue(c->dtype, &reciprocal) == 1 / value;
 }
 
+// Constants that folding could not join would change places without end.
+bool OnlyConstants(const Rewriter& r, const Bindings& bindings) {
+  return std::ranges::find(bindings, "c1", &Bound::name) != bindings.end() && ConstantOf(r, std::ranges::find(bindings, "x", &Bound::name)->value);
+}
+
 bool Apply(Rewriter& r, const Row& row, const Node& node, Accuracy allowed) {
   if (!row.rule->types.Has(r.TypeOf(node.operands[0]).dtype) || row.rule->accuracy > allowed) return false;
   Bindings bindings;
   if (!Matches(r, row.pattern.from, node, bindings)) return false;
+  if (OnlyConstants(r, bindings)) return false;
   if (row.rule->power_of_two && !HasExactReciprocal(r, bindings)) return false;
   const ValueId v = Build(r, row.pattern.to, bindings, node.results[0]);
   if (v != kAbsent && r.Replace(v)) return true;

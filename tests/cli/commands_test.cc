@@ -72,6 +72,9 @@ TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
   Expect("opwire opt count.opw --exact --fast-math", 2, "excludes");
   Expect("opwire opt count.opw --with ./none", 2, "--with ./none: expected a program that can be run");
   Expect("opwire opt count.opw --with /bin/false", 1, "pass /bin/false: it ended with exit code 1");
+  house_.Write("flood", "#!/bin/sh\nexec cat /dev/zero\n");
+  EXPECT_EQ(house_.Run("chmod +x flood").code, 0);
+  Expect("opwire opt count.opw --with ./flood", 1, "expected at most 67108864 bytes of output, it wrote");
   Expect("opwire opt count.opw --with /bin/pwd", 2, "pass /bin/pwd: its output:1:1: expected program");
 }
 

@@ -106,6 +106,19 @@ TEST(Passes, FoldingGivesTheConstantsThatKernelsWould) {
              blob 0 = "0000004000000041")");
 }
 
+TEST(Passes, ExactFoldingStopsAtWhatDevicesRoundTheirWay) {
+  const std::string text = R"(program @f() -> (y: f32[], z: f32[]) {
+               %0 = full() {value = 2.0}
+               %1 = exp(%0)
+               %2 = sqrt(%0)
+               return %1, %2 })";
+  Becomes(text, R"(program @f() -> (y: f32[], z: f32[]) {
+               %0 = full() {value = 2.0}
+               %1 = exp(%0)
+               %2 = full() {value = 1.4142135381698608}
+               return %1, %2 })", "", Accuracy::kExact);
+}
+
 TEST(Passes, FoldingLeavesWhatARunWouldReport) {
   const std::string divides = R"(program @f() -> (y: i32[]) {
                %0 = full() {value = 1.0, dtype = i32}
@@ -250,6 +263,11 @@ TEST(Passes, InoutParametersKeepTheirRules) {
            %0 = copy(%w)
            %1 = add(%w, %x)
            return %1, %0 })",
+      // Equal, but the first becomes the parameter's storage, which no other result may be.
+      R"(program @f(inout %w: i32[2], %x: i32[2]) -> (w: i32[2], y: i32[2]) {
+           %0 = add(%x, %x)
+           %1 = add(%x, %x)
+           return %0, %1 })",
       // Equal, but the second becomes the parameter's storage.
       R"(program @f(inout %w: i32[2], %x: i32[2]) -> (w: i32[2], y: i32[2]) {
            %0 = add(%x, %w)
@@ -301,6 +319,37 @@ TEST(Pipeline, ReportsWhatEachPassDid) {
   EXPECT_EQ(m.functions[0].nodes.size(), 2u);
 }
 
+// A constant that is folded over and over holds many times its bytes until dead nodes go; rules that add a node wait for room.
+TEST(Pipeline, StaysWithinTheLimits) {
+  std::string values, chain;
+  for (int i = 0; i < 4096; ++i) values += (i ? ", " : "") + std::to_string(i) + ".5";
+  for (int i = 1; i <= 40; ++i) chain += "%" + std::to_string(i) + " = neg(%" + std::to_string(i - 1) + ")\n";
+  Module folded = Parsed("program @f() -> (y: f64[4096]) { %0 = values() {value = [" + values + "], dtype = f64}\n" + chain + "return %39 }");
+  Limits limits;
+  limits.blob_bytes = 5 * 32768;
+  ASSERT_OK_AND(const PipelineReport report, RunPasses(folded, {.limits = limits}));
+  EXPECT_TRUE(report.done);
+  EXPECT_LE(folded.functions[0].nodes.size(), 1u) << Print(folded).substr(0, 500);
+
+  Module full = Parsed(R"(program @f(%x: i32[3]) -> (y: i32[3], z: i32[]) {
+               %0 = full() {value = 5.0, dtype = i32}
+               %1 = full() {value = 7.0, dtype = i32}
+               %2 = add(%x, %0)
+               %3 = add(%2, %1)
+               return %3, %0 })");
+  limits.nodes = 4;
+  ASSERT_OK(RunPasses(full, {.limits = limits}).status());
+}
+
+TEST(Pipeline, GoesOnUntilNothingIsLeft) {
+  std::string text = "program @f(%x: i32[3]) -> (y: i32[3]) { %a0 = zeros() {shape = [3], dtype = i32}\n";
+  for (int i = 1; i <= 40; ++i) text += "%b" + std::to_string(i) + " = mul(%x, %a" + std::to_string(i - 1) + ") %a" + std::to_string(i) + " = neg(%b" + std::to_string(i) + ")\n";
+  Module m = Parsed(text + "return %a40 }");
+  ASSERT_OK_AND(const PipelineReport report, RunPasses(m));
+  EXPECT_TRUE(report.done);
+  EXPECT_EQ(m.functions[0].nodes.size(), 1u) << Print(m);
+}
+
 TEST(Pipeline, EndsAfterThePassThatIsNamed) {
   Module m = Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) %1 = neg(%0) return %1 }");
   ASSERT_OK_AND(const PipelineReport report, RunPasses(m, {.after = "simplify"}));
@@ -335,6 +384,7 @@ TEST(Pipeline, BadInput) {
   EXPECT_EQ(RunPasses(m, {.skip = {"simplifi"}}).status().ToString(),
             "INVALID_ARGUMENT: no pass 'simplifi', did you mean simplify?; there are canonicalise, fold, simplify, shapes, share, dead");
   EXPECT_EQ(RunPasses(m, {.after = "x"}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(RunPasses(m, {.skip = {"dead"}, .after = "dead"}).status().ToString(), "INVALID_ARGUMENT: pass dead is to be the last and is to be skipped");
   Module broken = m;
   broken.functions[0].results[0].value = 7;
   EXPECT_EQ(RunPasses(broken).status().code(), absl::StatusCode::kInvalidArgument);
