@@ -147,13 +147,11 @@ bool IndexSelect(const Call& c) {
   rest.erase(rest.begin() + static_cast<ptrdiff_t>(axis));
   flat.push_back(Product(c.b.dims(), rest));
   const ValueId rows = c.b.Reshape(c.b.Op("permute", {c.g()}, {{"dims", front}}), flat);
-  ValueId dx = c.b.Op("embedding_backward", {rows, c.in(1)}, {{"rows", x[axis]}});
+  const ValueId dx = c.b.Op("embedding_backward", {rows, c.in(1)}, {{"rows", x[axis]}});
   rest.insert(rest.begin(), x[axis]);
-  std::iota(back.begin(), back.end(), 0);
-  std::rotate(back.begin(), back.begin() + 1, back.begin() + static_cast<ptrdiff_t>(axis) + 1);
+  // The axis of the slices goes from the front to its place.
   for (size_t i = 0; i < back.size(); ++i) back[i] = static_cast<int64_t>(i < axis ? i + 1 : i == axis ? 0 : i);
-  dx = c.b.Op("permute", {c.b.Reshape(dx, rest)}, {{"dims", back}});
-  c.b.Add(c.in(0), dx);
+  c.b.Add(c.in(0), c.b.Op("permute", {c.b.Reshape(dx, rest)}, {{"dims", back}}));
   return true;
 }
 

@@ -185,7 +185,7 @@ TEST_F(GradientTest, EveryOtherRowThatHasOne) {
   Of("%x: f64[40]", "40", "%p = full() {value = 0.25} %k = values() {value = [3, 4], dtype = u64} %y = dropout(%x, %p, %k)");
   Of("%x: f64[4]", "4", "%a = cast(%x) {dtype = f64} %y = mul(%a, %x)");
 
-  // Each row of the table was met; those of other types beside f64 are met by their dtype below.
+  // Each row of the table was met.
   for (const char* op : {"reshape", "expand", "permute", "tile", "slice", "cat", "choose", "gather", "scatter_add", "embedding", "index_select", "sort", "topk", "sum", "mean", "amax",
                          "amin", "cumsum", "matmul", "linear", "rms_norm_linear", "convolution", "scaled_dot_product_attention", "rotary_embedding", "softmax", "log_softmax",
                          "layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "cross_entropy", "linear_cross_entropy", "dropout", "cast"}) {
