@@ -33,7 +33,7 @@ class Backward {
   ValueId Expand(ValueId v, const std::vector<Dim>& shape);
   ValueId Full(const TensorType& type, double value);
   // What `text` (a term of rules.h) makes of the values named; numbers are of the type of `like`.
-  ValueId Term(std::string_view text, const Bindings& bindings, ValueId like);
+  ValueId FromTerm(std::string_view text, const NamedValues& bindings, ValueId like);
   // Sums what broadcast to `v`'s shape added.
   ValueId SumTo(ValueId v, const TensorType& type);
   // As a 0-d f32 (f64 for `dtype` f64), how many elements a shape has.

@@ -34,7 +34,7 @@ ValueId Backward::Expand(ValueId v, const std::vector<Dim>& shape) {
 
 ValueId Backward::Full(const TensorType& type, double value) { return Op("full", {}, {{"shape", type.shape}, {"value", value}, {"dtype", type.dtype}}); }
 
-ValueId Backward::Term(std::string_view text, const Bindings& bindings, ValueId like) {
+ValueId Backward::FromTerm(std::string_view text, const NamedValues& bindings, ValueId like) {
   if (failed_) return kAbsent;
   const TensorType type = TypeOf(like);
   const ValueId v = Build(r_, ParseTerm(text), bindings, type);

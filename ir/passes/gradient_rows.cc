@@ -226,10 +226,10 @@ bool Matmul(const Call& c) {
 ValueId LinearGradients(const Call& c, ValueId x, ValueId weight, ValueId bias, const std::string& activation, const AttrValue& precision) {
   ValueId g = c.g();
   if (activation == "relu") {
-    g = c.b.Term("where(gt(out, 0), g, 0)", {{"out", c.out()}, {"g", g}}, g);
+    g = c.b.FromTerm("where(gt(out, 0), g, 0)", {{"out", c.out()}, {"g", g}}, g);
   } else if (activation != "none") {
     const ValueId before = c.b.Op("linear", {x, weight, bias}, {{"precision", precision}});
-    g = c.b.Term(BodyGradients(activation)->front(), {{"x", before}, {"out", c.out()}, {"g", g}}, g);
+    g = c.b.FromTerm(BodyGradients(activation)->front(), {{"x", before}, {"out", c.out()}, {"g", g}}, g);
   }
   const std::vector<Dim> from = c.shape(x);
   const Dim rows = Product(c.b.dims(), std::span(from).first(from.size() - 1));
@@ -352,10 +352,10 @@ const std::unordered_map<std::string_view, bool (*)(const Call&)>& RowTable() {
 bool AddGradients(Backward& b, const Node& node, std::span<const ValueId> results, const std::vector<AttrValue>& attrs) {
   if (const auto terms = BodyGradients(node.op)) {
     const OpRow& row = *b.rewriter().FindRow(node.op);
-    Bindings bindings = {{"out", results[0]}, {"g", b.GradientOf(results[0])}};
+    NamedValues bindings = {{"out", results[0]}, {"g", b.GradientOf(results[0])}};
     for (size_t i = 0; i < node.operands.size(); ++i) bindings.push_back({row.operands[i].name, node.operands[i]});
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      if (b.Wants(node.operands[i]) && !(*terms)[i].empty()) b.Add(node.operands[i], b.Term((*terms)[i], bindings, b.GradientOf(results[0])));
+      if (b.Wants(node.operands[i]) && !(*terms)[i].empty()) b.Add(node.operands[i], b.FromTerm((*terms)[i], bindings, b.GradientOf(results[0])));
     }
     return true;
   }

@@ -23,22 +23,22 @@ class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
 
-  Term ReadTerm() {
+  RuleTerm ReadTerm() {
     const size_t begin = at_;
     while (at_ < text_.size() && std::string_view("(), ").find(text_[at_]) == std::string_view::npos) ++at_;
     const std::string_view word = text_.substr(begin, at_ - begin);
     Expect(!word.empty(), text_);
-    Term term{.kind = Term::Kind::kValue, .name = std::string(word), .operands = {}};
+    RuleTerm term{.kind = RuleTerm::Kind::kValue, .name = std::string(word), .operands = {}};
     if (word[0] == '-' || (word[0] >= '0' && word[0] <= '9')) {
-      term.kind = Term::Kind::kNumber;
+      term.kind = RuleTerm::Kind::kNumber;
       Expect(std::from_chars(word.data(), word.data() + word.size(), term.number).ec == std::errc(), text_);
     } else if (Take("(")) {
-      term.kind = Term::Kind::kOp;
+      term.kind = RuleTerm::Kind::kOp;
       do term.operands.push_back(ReadTerm());
       while (Take(", "));
       Expect(Take(")"), text_);
     } else if (word[0] == 'c') {
-      term.kind = Term::Kind::kConstant;
+      term.kind = RuleTerm::Kind::kConstant;
     }
     return term;
   }
@@ -54,26 +54,26 @@ class Reader {
   size_t at_ = 0;
 };
 
-bool Bind(Bindings& bindings, std::string_view name, ValueId v) {
+bool Bind(NamedValues& bindings, std::string_view name, ValueId v) {
   const auto it = std::ranges::find(bindings, name, &Bound::name);
   if (it != bindings.end()) return it->value == v;
   bindings.push_back({name, v});
   return true;
 }
 
-bool MatchesValue(const Rewriter& r, const Term& term, ValueId v, Bindings& bindings) {
+bool MatchesValue(const Rewriter& r, const RuleTerm& term, ValueId v, NamedValues& bindings) {
   if (v == kAbsent) return false;
   switch (term.kind) {
-    case Term::Kind::kValue: return Bind(bindings, term.name, v);
-    case Term::Kind::kConstant: {
+    case RuleTerm::Kind::kValue: return Bind(bindings, term.name, v);
+    case RuleTerm::Kind::kConstant: {
       const auto c = ConstantOf(r, v);
       return c && c->splat && Bind(bindings, term.name, v);
     }
-    case Term::Kind::kNumber: {
+    case RuleTerm::Kind::kNumber: {
       const auto c = ConstantOf(r, v);
       return c && c->splat && c->bits() == ElementBits(c->dtype, term.number);
     }
-    case Term::Kind::kOp: {
+    case RuleTerm::Kind::kOp: {
       const Node* const node = r.Producer(v);
       return node != nullptr && node->pin.empty() && Matches(r, term, *node, bindings);
     }
@@ -83,23 +83,23 @@ bool MatchesValue(const Rewriter& r, const Term& term, ValueId v, Bindings& bind
 
 }  // namespace
 
-Pattern ParseRule(std::string_view text) {
+RulePattern ParseRule(std::string_view text) {
   Reader reader(text);
-  Pattern p{.from = reader.ReadTerm(), .to = {}};
-  Expect(p.from.kind == Term::Kind::kOp && reader.Take(" -> "), text);
+  RulePattern p{.from = reader.ReadTerm(), .to = {}};
+  Expect(p.from.kind == RuleTerm::Kind::kOp && reader.Take(" -> "), text);
   p.to = reader.ReadTerm();
   Expect(reader.AtEnd(), text);
   return p;
 }
 
-Term ParseTerm(std::string_view text) {
+RuleTerm ParseTerm(std::string_view text) {
   Reader reader(text);
-  Term term = reader.ReadTerm();
+  RuleTerm term = reader.ReadTerm();
   Expect(reader.AtEnd(), text);
   return term;
 }
 
-bool Matches(const Rewriter& r, const Term& term, const Node& node, Bindings& bindings) {
+bool Matches(const Rewriter& r, const RuleTerm& term, const Node& node, NamedValues& bindings) {
   if (node.op != term.name || node.operands.size() != term.operands.size()) return false;
   const size_t before = bindings.size();
   for (const bool swapped : {false, true}) {
@@ -114,17 +114,17 @@ bool Matches(const Rewriter& r, const Term& term, const Node& node, Bindings& bi
   return false;
 }
 
-ValueId Build(Rewriter& r, const Term& term, const Bindings& bindings, const TensorType& type) {
+ValueId Build(Rewriter& r, const RuleTerm& term, const NamedValues& bindings, const TensorType& type) {
   switch (term.kind) {
-    case Term::Kind::kValue:
-    case Term::Kind::kConstant: return std::ranges::find(bindings, term.name, &Bound::name)->value;
-    case Term::Kind::kNumber: {
+    case RuleTerm::Kind::kValue:
+    case RuleTerm::Kind::kConstant: return std::ranges::find(bindings, term.name, &Bound::name)->value;
+    case RuleTerm::Kind::kNumber: {
       const uint64_t bits = ElementBits(type.dtype, term.number);
       return AppendConstant(r, type, {.dtype = type.dtype, .bytes = std::string(reinterpret_cast<const char*>(&bits), static_cast<size_t>(DTypeBytes(type.dtype)))});
     }
-    case Term::Kind::kOp: {
+    case RuleTerm::Kind::kOp: {
       std::vector<ValueId> operands;
-      for (const Term& o : term.operands) {
+      for (const RuleTerm& o : term.operands) {
         operands.push_back(Build(r, o, bindings, {.dtype = type.dtype}));
         if (operands.back() == kAbsent) return kAbsent;
       }

@@ -12,36 +12,36 @@
 
 namespace opwire {
 
-struct Term {
+struct RuleTerm {
   enum class Kind : uint8_t { kValue, kConstant, kNumber, kOp };
   Kind kind;
   std::string name;         // kOp: the op; a value's or constant's name
   double number = 0;        // kNumber
-  std::vector<Term> operands;
+  std::vector<RuleTerm> operands;
 };
 
-struct Pattern {
-  Term from, to;  // `from` is an op
+struct RulePattern {
+  RuleTerm from, to;  // `from` is an op
 };
 
 // The text is one of ours: where it does not read, this aborts.
-Pattern ParseRule(std::string_view text);
+RulePattern ParseRule(std::string_view text);
 
 // One side of one. The same holds.
-Term ParseTerm(std::string_view text);
+RuleTerm ParseTerm(std::string_view text);
 
 // What names stand for.
 struct Bound {
   std::string_view name;
   ValueId value;
 };
-using Bindings = std::vector<Bound>;
+using NamedValues = std::vector<Bound>;
 
 // Whether the node, whose operands are new values, is what the term says.
-bool Matches(const Rewriter& r, const Term& term, const Node& node, Bindings& bindings);
+bool Matches(const Rewriter& r, const RuleTerm& term, const Node& node, NamedValues& bindings);
 
 // Appends what the term says; numbers are of `type`. kAbsent where it cannot be. A term that is a number alone has all of `type`'s shape.
-ValueId Build(Rewriter& r, const Term& term, const Bindings& bindings, const TensorType& type);
+ValueId Build(Rewriter& r, const RuleTerm& term, const NamedValues& bindings, const TensorType& type);
 
 }  // namespace opwire
 

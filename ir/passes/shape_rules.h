@@ -16,14 +16,14 @@ enum class Done : uint8_t {
   kEdited,    // the node is to be kept with what changed in it
 };
 
-struct ShapeRule {
+struct ShapeRewrite {
   std::string_view text;
   std::string_view op;  // of the node
   // `attrs`: all of the row. The node has no pin.
   Done (*apply)(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs);
 };
 
-std::span<const ShapeRule> ShapeRules();
+std::span<const ShapeRewrite> ShapeRewrites();
 
 }  // namespace opwire
 

@@ -105,7 +105,7 @@ Done MatmulOfTransposed(Rewriter& r, Node& node, const std::vector<AttrValue>& a
   return Done::kEdited;
 }
 
-constexpr ShapeRule kShapeRules[] = {
+constexpr ShapeRewrite kShapeRewrites[] = {
     {"reshape(x) -> x, where the shape is the same", "reshape", Unchanged},
     {"reshape(reshape(x)) -> reshape(x)", "reshape", OverSame},
     {"expand(x) -> x, where the shape is the same", "expand", Unchanged},
@@ -119,7 +119,7 @@ constexpr ShapeRule kShapeRules[] = {
 };
 
 Done ApplyAny(Rewriter& r, uint32_t n, Node& node) {
-  for (const ShapeRule& rule : kShapeRules) {
+  for (const ShapeRewrite& rule : kShapeRewrites) {
     if (rule.op != node.op) continue;
     if (const Done done = rule.apply(r, node, r.AttrsOf(n)); done != Done::kNothing) return done;
   }
@@ -128,7 +128,7 @@ Done ApplyAny(Rewriter& r, uint32_t n, Node& node) {
 
 }  // namespace
 
-std::span<const ShapeRule> ShapeRules() { return kShapeRules; }
+std::span<const ShapeRewrite> ShapeRewrites() { return kShapeRewrites; }
 
 void SimplifyShapes(PassContext& context) {
   for (uint32_t f = 0; f < context.module.functions.size(); ++f) {

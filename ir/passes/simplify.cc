@@ -11,7 +11,7 @@ namespace {
 
 struct Row {
   const Rule* rule;
-  Pattern pattern;
+  RulePattern pattern;
 };
 
 // By the op that a node must have.
@@ -19,7 +19,7 @@ const std::unordered_map<std::string_view, std::vector<Row>>& RuleTable() {
   static const auto* const table = [] {
     auto* const out = new std::unordered_map<std::string_view, std::vector<Row>>();
     for (const Rule& rule : Rules()) {
-      Pattern pattern = ParseRule(rule.text);
+      RulePattern pattern = ParseRule(rule.text);
       (*out)[rule.text.substr(0, rule.text.find('('))].push_back({&rule, std::move(pattern)});
     }
     return out;
@@ -28,7 +28,7 @@ const std::unordered_map<std::string_view, std::vector<Row>>& RuleTable() {
 }
 
 // Whether c is a power of two whose reciprocal its type has.
-bool HasExactReciprocal(const Rewriter& r, const Bindings& bindings) {
+bool HasExactReciprocal(const Rewriter& r, const NamedValues& bindings) {
   const auto c = ConstantOf(r, std::ranges::find(bindings, "c", &Bound::name)->value);
   const double value = ElementValue(c->dtype, c->bytes.data());
   int exponent;
@@ -38,13 +38,13 @@ bool HasExactReciprocal(const Rewriter& r, const Bindings& bindings) {
 }
 
 // Constants that folding could not join would change places without end.
-bool OnlyConstants(const Rewriter& r, const Bindings& bindings) {
+bool OnlyConstants(const Rewriter& r, const NamedValues& bindings) {
   return std::ranges::find(bindings, "c1", &Bound::name) != bindings.end() && ConstantOf(r, std::ranges::find(bindings, "x", &Bound::name)->value);
 }
 
 bool Apply(Rewriter& r, const Row& row, const Node& node, Accuracy allowed) {
   if (!row.rule->types.Has(r.TypeOf(node.operands[0]).dtype) || row.rule->accuracy > allowed) return false;
-  Bindings bindings;
+  NamedValues bindings;
   if (!Matches(r, row.pattern.from, node, bindings)) return false;
   if (OnlyConstants(r, bindings)) return false;
   if (row.rule->power_of_two && !HasExactReciprocal(r, bindings)) return false;

@@ -25,7 +25,7 @@ constexpr int kElements = 24;
 class ProgramOf {
  public:
   // `other`: of operands where a bool is made of them.
-  ProgramOf(const Term& term, DType dtype, DType other, std::mt19937_64& random) : other_(other), random_(random), f_(m_.Function("rule")) {
+  ProgramOf(const RuleTerm& term, DType dtype, DType other, std::mt19937_64& random) : other_(other), random_(random), f_(m_.Function("rule")) {
     Declare(term, dtype);
     f_.Return("y", Make(term, dtype));
   }
@@ -38,16 +38,16 @@ class ProgramOf {
     return MakesBool(row) ? other_ : dtype;
   }
   // Parameters come first.
-  void Declare(const Term& term, DType dtype) {
-    if (term.kind == Term::Kind::kValue && !values_.contains(term.name)) values_[term.name] = f_.In(term.name, dtype, {kElements});
+  void Declare(const RuleTerm& term, DType dtype) {
+    if (term.kind == RuleTerm::Kind::kValue && !values_.contains(term.name)) values_[term.name] = f_.In(term.name, dtype, {kElements});
     for (size_t i = 0; i < term.operands.size(); ++i) Declare(term.operands[i], OperandType(*Catalogue().Find(term.name), i, dtype));
   }
-  Value Make(const Term& term, DType dtype) {
+  Value Make(const RuleTerm& term, DType dtype) {
     switch (term.kind) {
-      case Term::Kind::kValue: return values_[term.name];
-      case Term::Kind::kConstant: return f_.Scalar(dtype, std::ldexp(random_() % 2 ? 1.0 : IsFloat(dtype) ? -1.0 : 3.0, static_cast<int>(random_() % 4)));
-      case Term::Kind::kNumber: return f_.Scalar(dtype, term.number);
-      case Term::Kind::kOp: break;
+      case RuleTerm::Kind::kValue: return values_[term.name];
+      case RuleTerm::Kind::kConstant: return f_.Scalar(dtype, std::ldexp(random_() % 2 ? 1.0 : IsFloat(dtype) ? -1.0 : 3.0, static_cast<int>(random_() % 4)));
+      case RuleTerm::Kind::kNumber: return f_.Scalar(dtype, term.number);
+      case RuleTerm::Kind::kOp: break;
     }
     std::vector<Value> operands;
     for (size_t i = 0; i < term.operands.size(); ++i) operands.push_back(Make(term.operands[i], OperandType(*Catalogue().Find(term.name), i, dtype)));
@@ -106,12 +106,12 @@ TEST_F(RulesTest, EachRuleOfTheTable) {
   std::map<std::string, int> seen;
   for (const Rule& rule : Rules()) {
     SCOPED_TRACE(std::string(rule.text));
-    const Pattern pattern = ParseRule(rule.text);
+    const RulePattern pattern = ParseRule(rule.text);
     int done = 0;
     for (int t = 1; t < kDTypeCount; ++t) {
       const auto dtype = static_cast<DType>(t);
       if (!rule.types.Has(dtype)) continue;
-      const bool condition = pattern.from.name == "where", compares = rule.types == kBoolean && pattern.from.operands[0].kind == Term::Kind::kOp;
+      const bool condition = pattern.from.name == "where", compares = rule.types == kBoolean && pattern.from.operands[0].kind == RuleTerm::Kind::kOp;
       const bool makes_bool = Catalogue().Find(pattern.from.name)->results[0].type == "bool";
       std::vector<DType> others = {dtype};
       if (condition || compares) others = {DType::kF32, DType::kBF16, DType::kI16, DType::kU8};
@@ -146,7 +146,7 @@ TEST_F(RulesTest, EachShapeRule) {
       {"matmul(permute(x), permute(y)) -> matmul(x, y) with transpose_x and transpose_y",
        "program @f(%x: f32[2, 3, 4], %y: f32[5, 3]) -> (z: f32[2, 4, 5]) { %0 = permute(%x) {dims = [0, 2, 1]} %1 = permute(%y) {dims = [1, 0]} %2 = matmul(%0, %1) return %2 }"},
   };
-  for (const ShapeRule& rule : ShapeRules()) {
+  for (const ShapeRewrite& rule : ShapeRewrites()) {
     SCOPED_TRACE(std::string(rule.text));
     const auto program = programs.find(rule.text);
     ASSERT_NE(program, programs.end()) << "no program of this test has the rule";
