@@ -101,6 +101,8 @@ class Generator {
     AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(2), m_.dims.Constant(3)}}, ParamMode::kIn);  // and their logsumexp
     AddParam({.dtype = DType::kF32, .shape = KernelShape()}, ParamMode::kIn);  // a convolution's weight, and what it gives of queries
     AddParam({.dtype = DType::kF32, .shape = ConvolvedShape()}, ParamMode::kIn);
+    AddParam({.dtype = DType::kI8, .shape = HeadShape()}, ParamMode::kIn);  // quantised values, and their groups' parameters
+    AddParam({.dtype = DType::kF32, .shape = GroupsShape()}, ParamMode::kIn);
     for (int i = 0; i < o_.params; ++i) {
       TensorType type{.dtype = RandomDType(), .shape = RandomShape()};
       if (Small(type)) AddParam(std::move(type), o_.inouts && Chance(30) ? ParamMode::kInout : ParamMode::kIn);
@@ -135,15 +137,22 @@ class Generator {
       wanted_ = spec.name == "weight" ? KernelShape() : spec.name == "grad" ? ConvolvedShape() : HeadShape();
       return spec.optional ? nullptr : &wanted_;
     }
-    const bool of_heads = row.name == "scaled_dot_product_attention_backward", of_loss = row.name == "linear_cross_entropy_backward";
+    if (row.name == "dequantize") {
+      wanted_ = spec.name == "params" ? GroupsShape() : HeadShape();
+      return &wanted_;
+    }
+    const bool of_cache = row.name == "kv_attention" || row.name == "kv_append";
+    const bool of_heads = of_cache || row.name == "scaled_dot_product_attention_backward", of_loss = row.name == "linear_cross_entropy_backward";
     if ((!of_heads && !of_loss) || spec.optional) return nullptr;
-    if (of_loss && spec.name == "grad") return &kNoExtents;
+    if ((of_loss && spec.name == "grad") || (of_cache && (spec.name == "length" || spec.name == "position"))) return &kNoExtents;
     wanted_ = of_heads ? HeadShape() : std::vector{m_.dims.Constant(3), m_.dims.Constant(4)};
     if (spec.name == "logsumexp" || spec.name == "target") wanted_.pop_back();
     return &wanted_;
   }
 
   std::vector<Dim> HeadShape() { return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(4)}; }
+
+  std::vector<Dim> GroupsShape() { return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(1), m_.dims.Constant(1)}; }
 
   std::vector<Dim> KernelShape() { return {m_.dims.Constant(3), m_.dims.Constant(3), m_.dims.Constant(4)}; }
   std::vector<Dim> ConvolvedShape() { return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(1)}; }
@@ -201,6 +210,7 @@ class Generator {
       case AttrKind::kInt:
         if (spec.name == "dim" && rank > 0) return static_cast<int64_t>(Below(2 * rank)) - rank;
         if (spec.name == "dims" || spec.name == "step" || spec.name == "groups") return static_cast<int64_t>(1 + Below(2));
+        if (spec.name == "bits") return Chance(50) ? int64_t{4} : int64_t{8};
         return static_cast<int64_t>(Below(10));
       case AttrKind::kFloat:
         if (spec.name.starts_with("beta") || spec.name == "momentum" || spec.name == "weight_decay") return static_cast<double>(Below(10)) / 10;
