@@ -12,6 +12,7 @@
 
 #include "ir/program/serialise.h"
 #include "ir/text/text.h"
+#include "kernels/device/host_device.h"
 #include "tests/ir/random_program.h"
 
 namespace opwire {
@@ -80,6 +81,13 @@ void CoreTest::Restart() {
   core_.reset();
   shell_ = FakeShell();
   core_ = std::make_unique<Core>(options_, *device_, std::make_shared<KernelSet>(KernelSet{.variants = variants_}), nullptr, shell_);
+}
+
+void CoreTest::UseHost(int64_t memory_bytes) {
+  core_.reset();
+  variants_ = VariantTable();
+  device_ = std::make_unique<HostDevice>(DeviceInfo{.kind = "cpu", .memory_bytes = memory_bytes, .compute_units = 1}, std::vector<int>());
+  variants_ = BuildVariantTable(*device_);
 }
 
 Answer CoreTest::TryHello(fb::HelloT hello, const std::string& principal) {

@@ -108,6 +108,8 @@ class CoreTest : public ::testing::Test {
 
   // The core anew, with options_ as they are.
   void Restart();
+  // From the next Restart on: a CPU of so much memory, with its kernels, whatever OPWIRE_TEST_DEVICE names.
+  void UseHost(int64_t memory_bytes);
 
   Client Hello(const std::string& name = "", const std::string& principal = "uid:1", uint64_t memory_bytes = 0);
   // The reply to a Hello, without attaching.

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "ir/program/serialise.h"
-#include "kernels/device/host_device.h"
 #include "tests/executor/fixture.h"
 
 namespace opwire {
@@ -74,10 +73,6 @@ class LimitsTest : public CoreTest {
       }
     }
     return total;
-  }
-  void SmallDevice() {
-    core_.reset();
-    device_ = std::make_unique<HostDevice>(DeviceInfo{.kind = "cpu", .memory_bytes = 200 << 20, .compute_units = 1}, std::vector<int>());
   }
 
   const std::map<LimitId, std::function<void()>> kChecks = {
@@ -216,7 +211,7 @@ class LimitsTest : public CoreTest {
        }},
       {LimitId::kSessionMemoryPercent,
        [this] {
-         SmallDevice();
+         UseHost(200 << 20);
          Start(LimitId::kSessionMemoryPercent, 10);
          const int64_t quota = device_->info().memory_bytes / 100 * 80 / 100 * 10;
          Client c = Hello();
@@ -225,7 +220,7 @@ class LimitsTest : public CoreTest {
        }},
       {LimitId::kHostMemoryPercent,
        [this] {
-         SmallDevice();
+         UseHost(200 << 20);
          options_.limits = ExecutorLimits();
          options_.limits[LimitId::kSessionMemoryPercent] = 100;
          options_.limits[LimitId::kHostMemoryPercent] = 10;

@@ -3,7 +3,6 @@
 
 #include "ir/program/module.h"
 #include "ir/program/serialise.h"
-#include "kernels/device/host_device.h"
 #include "tests/executor/fixture.h"
 
 namespace opwire {
@@ -15,8 +14,7 @@ class ProgramMemoryTest : public CoreTest {
  protected:
   // An executor that may hold 80 MiB.
   ProgramMemoryTest() {
-    core_.reset();
-    device_ = std::make_unique<HostDevice>(DeviceInfo{.kind = "cpu", .memory_bytes = 100 << 20, .compute_units = 1}, std::vector<int>());
+    UseHost(100 << 20);
     options_.limits[LimitId::kSessionMemoryPercent] = 100;
     options_.slice = kMicrosecond;
     Restart();

@@ -239,6 +239,7 @@ TEST_F(ResultsTest, DependantsInFlightInherit) {
 }
 
 TEST_F(ResultsTest, ARunStoppedBeforeItsFirstWriteLeavesNoTrace) {
+  UseHost(1 << 30);  // which stops between steps
   options_.slice = 1;
   Restart();
   c_ = Hello();
