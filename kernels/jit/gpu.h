@@ -254,6 +254,43 @@ OPW_DEVICE T BlockReduce(T v, Op op, T identity) {
   return WarpReduce(Lane() < static_cast<int>(blockDim.x) / OPW_WARP ? warps[Lane()] : identity, op);
 }
 
+// ---- Products of tiles, by warps of 32
+
+#if !defined(OPW_HIP) && OPW_WARP == 32
+// d += a b, where a is 16 x 16, b 16 x 8 and d 16 x 8; all lanes of a warp take part. Elements of a and b, f16 or bf16, come in pairs, the first in the low
+// half; sums are in f32. With g = lane / 4 and t = lane % 4 a lane has of `a` the rows g (words 0 and 2) and g + 8 (1 and 3) at the columns 2t, 2t + 1
+// (words 0 and 1) and 2t + 8, 2t + 9 (2 and 3); of `b` the column g at the rows 2t, 2t + 1 and 2t + 8, 2t + 9; of `d` the rows g (0 and 1) and g + 8 (2 and
+// 3) at the columns 2t and 2t + 1. As PTX's mma.m16n8k16 has them, for sm_80 and up.
+template <typename T>
+OPW_DEVICE void MultiplyTile(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]);
+#ifdef OPW_CUDA
+template <>
+OPW_DEVICE void MultiplyTile<bf16>(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <>
+OPW_DEVICE void MultiplyTile<f16>(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#else
+template <typename T>
+OPW_DEVICE void MultiplyTile(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  const auto value = [](u32 word, int half) { return ToFloat(T{static_cast<u16>(word >> (16 * half))}); };
+  const int g = Lane() / 4, t = Lane() % 4;
+  for (int at = 0; at < 4; ++at) {
+    u32 rows[4], columns[2][2];
+    for (int w = 0; w < 4; ++w) rows[w] = ShuffleFrom(a[w], g * 4 + at);
+    for (int w = 0; w < 4; ++w) columns[w / 2][w % 2] = ShuffleFrom(b[w % 2], (2 * t + w / 2) * 4 + at);
+    for (int i = 0; i < 4; ++i) {
+      for (int k = 0; k < 4; ++k) d[i] += value(rows[i / 2 + k / 2 * 2], k % 2) * value(columns[i % 2][k / 2], k % 2);
+    }
+  }
+}
+#endif
+#endif
+
 // ---- Clusters: blocks that run together and read each other's shared memory. CUDA from sm_90 on, in kernels that are made for them (__cluster_dims__).
 
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900

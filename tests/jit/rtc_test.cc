@@ -40,6 +40,13 @@ OPW_GLOBAL(1024) reduce(const float* x, float* y, double* d, i64* c) {
   ClusterArrive();
   ClusterWait();
 #endif
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
+  float tile[4] = {};
+  const u32 rows[4] = {}, columns[2] = {};
+  MultiplyTile<bf16>(tile, rows, columns);
+  MultiplyTile<f16>(tile, rows, columns);
+  y[2] = tile[0];
+#endif
   y[Index()] = sum + most + least + ShuffleXor(v, 1) + ShuffleFrom(v, 0) + ShuffleUp(v, 1) + WarpReduce(v, Max()) + Lane() + Warp();
   y[0] = Exp(v) + Log(v) + Log1p(v) + Sqrt(v) + Tanh(v) + Erf(v) + Floor(v) + Abs(v) + FloatOf(BitsOf(v));
   d[0] = Exp(dsum) + Log(dsum) + Log1p(dsum) + Sqrt(dsum) + Tanh(dsum) + Erf(dsum) + Floor(dsum) + Abs(dsum) + Fma(dsum, dsum, dsum);

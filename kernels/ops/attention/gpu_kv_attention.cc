@@ -1,4 +1,4 @@
-// kv_attention on GPUs: positions split among blocks, and a form for any size.
+// kv_attention on GPUs: positions split among blocks, by products of tiles or lane by lane, and a form for any size.
 #include <bit>
 
 #include <fmt/format.h>
@@ -15,7 +15,8 @@ using Shapes = ops::KvAttentionShapes;
 
 constexpr std::string_view kKvFile = "kernels/ops/attention/gpu_kv_attention.cuh", kKvParams = "attention::KvParams";
 constexpr int kPageThreads = opw::attention::kKvPageThreads, kSplitThreads = opw::attention::kKvSplitThreads, kStep = 4;  // positions of a group's step, at the most
-constexpr int64_t kMostInGrid = 65535, kMostSplits = 256, kMostDepth = 256;
+constexpr int kTileRows = opw::attention::kKvTileRows, kTileStep = opw::attention::kKvTileStep;
+constexpr int64_t kMostInGrid = 65535, kMostSplits = 256, kMostDepth = 256, kMostTileDepth = 128;
 
 opw::attention::KvParams ParamsOf(const Shapes& s) {
   opw::attention::KvParams p{};
@@ -59,19 +60,23 @@ const char* SupportsSplits(const opw_call* c) {
   return nullptr;
 }
 
-Status PlanSplits(const Call& call, Plan& plan) {
-  const Shapes s(call.c);
-  const DType type = ops::TypeOf(s.query);
-  opw::attention::KvParams p = ParamsOf(s);
-  const int64_t width = 16 / DTypeBytes(type), vectors = std::max<int64_t>(1, (std::max(s.depth, s.value_depth) + width - 1) / width);
-  const int64_t lanes = std::clamp<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(vectors))), 8, 32), each = std::bit_ceil(static_cast<uint64_t>((vectors + lanes - 1) / lanes));
-  const int64_t rows = std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.rows)), each == 1 ? 8 : each == 2 ? 4 : 2), tiles = (s.rows + rows - 1) / rows;
-  const int resident = rows == 8 || each > 1 ? 2 : rows == 4 ? 3 : 4;  // blocks of a multiprocessor, by what a thread keeps
-  const std::string body = fmt::format("attention::KvSplit<{}, {}, {}, {}>", CodeName(type), rows, lanes, each);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kKvFile, body, std::string(kKvParams), kSplitThreads, resident}));
-  // As many as a device holds at a time, each with two steps at least.
-  const int64_t blocks = std::max<int64_t>(1, p.slices * tiles), at_once = int64_t{resident} * call.multiprocessors(), step = kStep * kSplitThreads / lanes;
-  p.splits = std::clamp<int64_t>(std::min(at_once / blocks, s.positions / (2 * step)), 1, kMostSplits);
+// How many splits fill a device that holds `at_once` blocks: the fewest that leave a tenth of it idle in the last turn, or those that leave the least.
+int64_t SplitsFor(int64_t blocks, int64_t at_once, int64_t most) {
+  int64_t best = 1;
+  double filled = 0;
+  for (int64_t splits = 1; splits <= most && filled < 0.9; ++splits) {
+    const int64_t all = blocks * splits, turns = (all + at_once - 1) / at_once;
+    const double now = static_cast<double>(all) / static_cast<double>(turns * at_once);
+    if (now > filled) best = splits, filled = now;
+  }
+  return best;
+}
+
+// Launches `f`, of which a device holds `resident` blocks a multiprocessor and each takes `step` positions at a time, and what joins its splits.
+Status LaunchSplits(const Call& call, Function f, opw::attention::KvParams p, int64_t tiles, int resident, int64_t step, Plan& plan) {
+  const DType type = ops::TypeOf(Shapes(call.c).query);
+  const int64_t most = std::clamp<int64_t>(p.positions / (2 * step), 1, kMostSplits);  // each has two steps at least
+  p.splits = SplitsFor(std::max<int64_t>(1, p.slices * tiles), int64_t{resident} * call.multiprocessors(), most);
   const int64_t all = p.slices * p.rows * p.splits, bytes = std::max<int64_t>(4, DTypeBytes(type));
   int64_t sums = 0, partials = 0;
   if (p.splits > 1) {
@@ -85,10 +90,41 @@ Status PlanSplits(const Call& call, Plan& plan) {
   return absl::OkStatus();
 }
 
+Status PlanSplits(const Call& call, Plan& plan) {
+  const Shapes s(call.c);
+  const DType type = ops::TypeOf(s.query);
+  const int64_t width = 16 / DTypeBytes(type), vectors = std::max<int64_t>(1, (std::max(s.depth, s.value_depth) + width - 1) / width);
+  const int64_t lanes = std::clamp<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(vectors))), 8, 32), each = std::bit_ceil(static_cast<uint64_t>((vectors + lanes - 1) / lanes));
+  const int64_t rows = std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.rows)), each == 1 ? 8 : each == 2 ? 4 : 2), tiles = (s.rows + rows - 1) / rows;
+  const int resident = rows == 8 || each > 1 ? 2 : rows == 4 ? 3 : 4;  // blocks of a multiprocessor, by what a thread keeps
+  const std::string body = fmt::format("attention::KvSplit<{}, {}, {}, {}>", CodeName(type), rows, lanes, each);
+  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kKvFile, body, std::string(kKvParams), kSplitThreads, resident}));
+  return LaunchSplits(call, f, ParamsOf(s), tiles, resident, kStep * kSplitThreads / lanes, plan);
+}
+
+const char* SupportsTiles(const opw_call* c) {
+  const Shapes s(c);
+  if (s.depth % 8 != 0 || s.value_depth % 8 != 0) return "a head has no multiple of 8 elements";
+  if (std::max(s.depth, s.value_depth) > kMostTileDepth) return "a head has more than 128 elements";
+  if (s.paged && s.page % kTileStep != 0) return "a page has no multiple of 16 positions";
+  return SupportsSplits(c);
+}
+
+Status PlanTiles(const Call& call, Plan& plan) {
+  const Shapes s(call.c);
+  constexpr int kResident = 3;  // blocks of a multiprocessor: 168 registers a thread
+  const std::string body = fmt::format("attention::KvTiles<{}, {}>", CodeName(ops::TypeOf(s.query)), std::max(s.depth, s.value_depth) > 64 ? 2 : 1);
+  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kKvFile, body, std::string(kKvParams), kSplitThreads, kResident}));
+  return LaunchSplits(call, f, ParamsOf(s), (s.rows + kTileRows - 1) / kTileRows, kResident, kTileStep * kSplitThreads / 32, plan);
+}
+
 }  // namespace
 
 void AddKvAttentionGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   const uint32_t flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS;
+  if (code->multiplies_tiles()) {
+    AddGpu(table, code, "kv_attention", {.name = "tiles", .priority = 1, .dtypes = DTypeSet{DType::kF16, DType::kBF16}, .flags = flags, .supports = SupportsTiles, .plan = PlanTiles});
+  }
   AddGpu(table, code, "kv_attention", {.name = "split", .flags = flags, .supports = SupportsSplits, .plan = PlanSplits});
   AddGpu(table, code, "kv_attention", {.name = "portable", .tier = Tier::kReference, .flags = flags, .plan = PlanByPages});
 }

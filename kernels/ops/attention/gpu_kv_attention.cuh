@@ -127,6 +127,23 @@ OPW_DEVICE void SumAcross(C (&v)[kN]) {
   }
 }
 
+// What a block has of the positions that any of `there` rows from r0 on sees: splits are of whole steps.
+template <int kRows, int kStep>
+OPW_DEVICE Seen SplitOf(const KvParams& p, i64 r0, int there, i64 length) {
+  i64 first = length, last = 0;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (r >= there) continue;
+    const Seen seen = SeenBy(p, r0 + r, length);
+    first = seen.first < first ? seen.first : first;
+    last = seen.last > last ? seen.last : last;
+  }
+  first = first / kStep * kStep;
+  const u32 splits = static_cast<u32>(p.splits), each = last > first ? (static_cast<u32>(last - first) + splits - 1) / splits : 0;
+  const i64 split = (each + kStep - 1) / kStep * kStep, begin = first + blockIdx.x * split;
+  return {begin, begin + split < last ? begin + split : last};
+}
+
 // What the groups of a block come to, in shared memory.
 template <typename C, int kGroups, int kRows, int kColumns>
 struct Groups {
@@ -134,6 +151,44 @@ struct Groups {
 };
 template <typename T, int kRows, int kLanes, int kVectors>
 using GroupsOf = Groups<ComputeOf<T>, kKvSplitThreads / kLanes, kRows, kLanes * kVectors * kPerVector<T>>;
+
+// The groups' parts, which the block has written, are one: a split's, or the result. All threads of the block.
+template <typename T, int kGroups, int kRows, int kColumns>
+OPW_DEVICE void JoinGroups(const KvParams& p, Groups<ComputeOf<T>, kGroups, kRows, kColumns>& groups, i64 slice, i64 r0, int there) {
+  using C = ComputeOf<T>;
+  const int value_depth = static_cast<int>(p.value_depth);
+  __syncthreads();
+      if (static_cast<int>(threadIdx.x) < there) {
+        const int r = static_cast<int>(threadIdx.x);
+        C all = -Infinity<C>(), weight = 0;
+        for (int g = 0; g < kGroups; ++g) all = Larger(all, groups.mosts[g][r]);
+        const C base = FiniteOrZero(all);
+        for (int g = 0; g < kGroups; ++g) {
+          groups.mosts[g][r] = Exp(groups.mosts[g][r] - base);  // the group's factor from here on
+          weight = Fma(groups.totals[g][r], groups.mosts[g][r], weight);
+        }
+        groups.weights[r] = weight;
+        const i64 row_at = slice * p.rows + r0 + r;
+        if (p.splits > 1) {
+          C* const partial = static_cast<C*>(p.partials) + (row_at * p.splits + blockIdx.x) * 2;
+          partial[0] = all;
+          partial[1] = weight;
+        } else {
+          static_cast<C*>(p.log_sum_exp)[row_at] = base + Log(weight);
+        }
+      }
+      __syncthreads();
+  #pragma unroll 1
+      for (int e = static_cast<int>(threadIdx.x); e < there * value_depth; e += kKvSplitThreads) {
+        const int r = e / value_depth, c = e - r * value_depth;
+        C sum = 0;
+  #pragma unroll
+        for (int g = 0; g < kGroups; ++g) sum = Fma(groups.parts[g][r][c], groups.mosts[g][r], sum);
+        const i64 row_at = slice * p.rows + r0 + r;
+        if (p.splits > 1) static_cast<C*>(p.partial_sums)[(row_at * p.splits + blockIdx.x) * p.value_depth + c] = sum;
+        else static_cast<T*>(p.output)[row_at * p.value_depth + c] = Store<T>(groups.weights[r] == 0 ? C(0) : sum / groups.weights[r]);
+      }
+}
 
 // kRows rows a block (grid.y, in tiles) of the slice (z) against a split of its positions (x), of which each group of kLanes lanes takes kKeys at a time: a
 // page has a multiple of them. Loads of single elements take more registers, and compilers for waves of 64 keep more of what is loaded: there it is one. A
@@ -152,19 +207,8 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, GroupsOf<T, kRows, kLanes, kVectors
   for (i64 slice = blockIdx.z; slice < p.slices; slice += gridDim.z) {
     const bool speaks = blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0;
     const Slice s = SliceOf(p, slice, speaks && slice % p.heads == 0);
-    // What any row of the tile sees, in splits of whole steps of a group.
-    i64 first = s.length, last = 0;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (r >= there) continue;
-      const Seen seen = SeenBy(p, r0 + r, s.length);
-      first = seen.first < first ? seen.first : first;
-      last = seen.last > last ? seen.last : last;
-    }
-    first = first / kKeys * kKeys;
-    const u32 splits = static_cast<u32>(p.splits), each = last > first ? (static_cast<u32>(last - first) + splits - 1) / splits : 0;
-    const i64 split = (each + kKeys - 1) / kKeys * kKeys;
-    const i64 begin = first + blockIdx.x * split, end = begin + split < last ? begin + split : last;
+    const Seen split = SplitOf<kRows, kKeys>(p, r0, there, s.length);
+    const i64 begin = split.first, end = split.last;
     const T* const query = static_cast<const T*>(p.query) + (slice * p.rows + r0) * p.depth;
     Wide<T> queries[kRows][kVectors];
     C sums[kRows][kVectors][kWidth] = {};
@@ -280,37 +324,7 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, GroupsOf<T, kRows, kLanes, kVectors
         for (int k = 0; k < kWidth; ++k) groups.parts[group][r][(v * kLanes + lane) * kWidth + k] = sums[r][v][k];
       }
     }
-    __syncthreads();
-    if (static_cast<int>(threadIdx.x) < there) {
-      const int r = static_cast<int>(threadIdx.x);
-      C all = -Infinity<C>(), weight = 0;
-      for (int g = 0; g < kGroups; ++g) all = Larger(all, groups.mosts[g][r]);
-      const C base = FiniteOrZero(all);
-      for (int g = 0; g < kGroups; ++g) {
-        groups.mosts[g][r] = Exp(groups.mosts[g][r] - base);  // the group's factor from here on
-        weight = Fma(groups.totals[g][r], groups.mosts[g][r], weight);
-      }
-      groups.weights[r] = weight;
-      const i64 row_at = slice * p.rows + r0 + r;
-      if (p.splits > 1) {
-        C* const partial = static_cast<C*>(p.partials) + (row_at * p.splits + blockIdx.x) * 2;
-        partial[0] = all;
-        partial[1] = weight;
-      } else {
-        static_cast<C*>(p.log_sum_exp)[row_at] = base + Log(weight);
-      }
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (int e = static_cast<int>(threadIdx.x); e < there * value_depth; e += kKvSplitThreads) {
-      const int r = e / value_depth, c = e - r * value_depth;
-      C sum = 0;
-#pragma unroll
-      for (int g = 0; g < kGroups; ++g) sum = Fma(groups.parts[g][r][c], groups.mosts[g][r], sum);
-      const i64 row_at = slice * p.rows + r0 + r;
-      if (p.splits > 1) static_cast<C*>(p.partial_sums)[(row_at * p.splits + blockIdx.x) * p.value_depth + c] = sum;
-      else static_cast<T*>(p.output)[row_at * p.value_depth + c] = Store<T>(groups.weights[r] == 0 ? C(0) : sum / groups.weights[r]);
-    }
+    JoinGroups<T>(p, groups, slice, r0, there);
   }
 }
 template <typename T, int kRows, int kLanes, int kVectors>
@@ -321,6 +335,163 @@ OPW_DEVICE void KvSplit(const KvParams& p) {
   if (aligned) KvSplitAs<T, kRows, kLanes, kVectors, true>(p, groups);
   else KvSplitAs<T, kRows, kLanes, kVectors, false>(p, groups);
 }
+
+// ---- Splits, by products of tiles: f16 and bf16, heads of up to 64 * kBlocks elements
+
+#if !defined(OPW_HIP) && OPW_WARP == 32
+OPW_DEVICE u32 Pair(bf16, float low, float high) { return ToBF16Pair(low, high); }
+OPW_DEVICE u32 Pair(f16, float low, float high) { return ToF16Pair(low, high); }
+
+// Eight elements of a row, which has a multiple of them; zeros behind its n.
+template <bool kAligned, typename T>
+OPW_DEVICE Wide<T> LoadVector(const T* row, int at, int n) {
+  Wide<T> out = {};
+  if (at >= n) return out;
+  if constexpr (kAligned) return LoadAligned(row + at);
+#pragma unroll
+  for (int w = 0; w < 4; ++w) out.words[w] = row[at + 2 * w].bits | static_cast<u32>(row[at + 2 * w + 1].bits) << 16;
+  return out;
+}
+
+// kKvTileRows rows a block (grid.y) of the slice (z) against a split (x), of which each warp takes kKvTileStep positions at a time; a page has a multiple of
+// them. What products sum over may come in any order that is one for both sides: so a lane reads 16 bytes of a row, which are its elements of two products.
+// With g = lane / 4 and t = lane % 4 it has scores of row g, with the positions 2t and 2t + 1 of each 8, and there the weights are where the next product
+// wants them. Of values it reads the same four positions, and pairs them; it ends with rows 2t and 2t + 1 of the result.
+template <typename T, int kBlocks, bool kAligned>
+OPW_DEVICE void KvTilesAs(const KvParams& p, Groups<float, kKvSplitThreads / 32, kKvTileRows, 64 * kBlocks>& groups) {
+  constexpr int kWarps = kKvSplitThreads / 32, kStep = kKvTileStep;
+  const int g = Lane() / 4, t = Lane() % 4, warp = Warp();
+  const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
+  const float scale = static_cast<float>(p.scale);
+  const i64 r0 = static_cast<i64>(blockIdx.y) * kKvTileRows;
+  const int there = p.rows - r0 < kKvTileRows ? static_cast<int>(p.rows - r0) : kKvTileRows;
+  for (i64 slice = blockIdx.z; slice < p.slices; slice += gridDim.z) {
+    const bool speaks = blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0;
+    const Slice s = SliceOf(p, slice, speaks && slice % p.heads == 0);
+    const Seen split = SplitOf<kKvTileRows, kStep>(p, r0, there, s.length), seen = g < there ? SeenBy(p, r0 + g, s.length) : Seen{0, 0};
+    const i64 end = split.last;
+    Wide<T> query[2 * kBlocks], keys[2][2 * kBlocks], values[4][kBlocks];
+#pragma unroll
+    for (int c = 0; c < 2 * kBlocks; ++c)
+      query[c] = LoadVector<kAligned>(static_cast<const T*>(p.query) + (slice * p.rows + r0 + g) * p.depth, c * 32 + t * 8, g < there ? depth : 0);
+    const auto load_keys = [&](i64 j, i64 row) {
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        const int n = row >= 0 && j + 8 * u + g < end ? depth : 0;
+#pragma unroll
+        for (int c = 0; c < 2 * kBlocks; ++c) {
+          keys[u][c] = LoadVector<kAligned>(static_cast<const T*>(p.key) + (row + 8 * u + g) * p.depth, c * 32 + t * 8, n);
+          if constexpr (!kAligned) WarpBarrier();  // one after the other
+        }
+      }
+    };
+    const auto load_values = [&](i64 j, i64 row) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int at = e / 2 * 8 + 2 * t + e % 2, n = row >= 0 && j + at < end ? value_depth : 0;
+#pragma unroll
+        for (int b = 0; b < kBlocks; ++b) {
+          values[e][b] = LoadVector<kAligned>(static_cast<const T*>(p.value) + (row + at) * p.value_depth, b * 64 + g * 8, n);
+          if constexpr (!kAligned) WarpBarrier();
+        }
+      }
+    };
+    const auto row_at = [&](i64 j) { return j < end ? RowOf(p, s, j, Lane() == 0) : -1; };
+
+    float sums[4 * kBlocks][4] = {}, most = -Infinity<float>(), total = 0;
+    i64 j = split.first + warp * kStep, row = row_at(j), next = row_at(j + kWarps * kStep);
+    // What is aligned is read a step ahead; single elements, which take more registers, where they are wanted.
+    if constexpr (kAligned) {
+      load_keys(j, row);
+      load_values(j, row);
+    }
+#pragma unroll 1
+    for (; j < end; j += kWarps * kStep) {
+      if constexpr (!kAligned) load_keys(j, row);
+      float scores[2][4] = {};
+#pragma unroll
+      for (int c = 0; c < 2 * kBlocks; ++c) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const u32 rows[4] = {query[c].words[2 * h], 0, query[c].words[2 * h + 1], 0};
+#pragma unroll
+          for (int u = 0; u < 2; ++u) {
+            const u32 columns[2] = {keys[u][c].words[2 * h], keys[u][c].words[2 * h + 1]};
+            MultiplyTile<T>(scores[u], rows, columns);
+          }
+        }
+      }
+      if constexpr (kAligned) load_keys(j + kWarps * kStep, next);
+      float larger = most;
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const i64 at = j + 8 * u + 2 * t + k;
+          scores[u][k] = row >= 0 && at < end && at >= seen.first && at < seen.last ? scores[u][k] * scale : -Infinity<float>();
+          larger = Larger(larger, scores[u][k]);
+        }
+      }
+      larger = Larger(larger, ShuffleXor(larger, 1));
+      larger = Larger(larger, ShuffleXor(larger, 2));
+      const float base = FiniteOrZero(larger), factor = Exp(most - base);
+      most = larger;
+      total *= factor;
+      u32 weights[2];
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        const float low = ExpFor<T>(scores[u][0] - base), high = ExpFor<T>(scores[u][1] - base);
+        total += low + high;
+        weights[u] = Pair(T{}, low, high);
+      }
+      if constexpr (!kAligned) {
+        WarpBarrier();  // not before the keys are done with
+        load_values(j, row);
+      }
+      const float of_low = ShuffleFrom(factor, 8 * t), of_high = ShuffleFrom(factor, 8 * t + 4);
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          float(&sum)[4] = sums[b * 4 + w];
+          sum[0] *= of_low, sum[1] *= of_high, sum[2] *= of_low, sum[3] *= of_high;
+          u32 pairs[4];
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const u32 first = values[2 * e][b].words[w], second = values[2 * e + 1][b].words[w];
+            pairs[2 * e] = (first & 0xffffu) | second << 16;
+            pairs[2 * e + 1] = first >> 16 | (second & 0xffff0000u);
+          }
+          MultiplyTile<T>(sum, pairs, weights);
+        }
+      }
+      row = next;
+      if constexpr (kAligned) load_values(j + kWarps * kStep, row);
+      next = row_at(j + 2 * kWarps * kStep);
+    }
+    total += ShuffleXor(total, 1);
+    total += ShuffleXor(total, 2);
+    __syncthreads();  // the slice before this one is read
+    if (t == 0) {
+      groups.mosts[warp][g] = most;
+      groups.totals[warp][g] = total;
+    }
+#pragma unroll
+    for (int w = 0; w < 4 * kBlocks; ++w) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) groups.parts[warp][2 * t + k % 2][w / 4 * 64 + g * 8 + w % 4 * 2 + k / 2] = sums[w][k];
+    }
+    JoinGroups<T>(p, groups, slice, r0, there);
+  }
+}
+template <typename T, int kBlocks>
+OPW_DEVICE void KvTiles(const KvParams& p) {
+  __shared__ Groups<float, kKvSplitThreads / 32, kKvTileRows, 64 * kBlocks> groups;
+  const u64 all = reinterpret_cast<u64>(p.query) | reinterpret_cast<u64>(p.key) | reinterpret_cast<u64>(p.value);
+  if ((all & 15) == 0) KvTilesAs<T, kBlocks, true>(p, groups);
+  else KvTilesAs<T, kBlocks, false>(p, groups);
+}
+#endif
 
 // A block a row.
 template <typename T>

@@ -7,6 +7,7 @@
 namespace opw::attention {
 
 inline constexpr int kKvPageThreads = 64, kKvSplitThreads = 128;  // a block
+inline constexpr int kKvTileRows = 8, kKvTileStep = 16;         // of KvTiles: rows of a block, and positions of a warp's step
 
 // Dense tensors of the sizes that KvAttentionShapes has. A slice is a head of keys of a batch, with `rows` rows of queries.
 struct KvParams {

@@ -25,6 +25,13 @@ KernelText KernelOf(const CodeInstance& i) {
 }
 
 // A text holds no NUL.
+// 90 of "sm_90a"; 0 of what is not CUDA's.
+int CudaArchitecture(std::string_view arch) {
+  int number = 0;
+  if (arch.starts_with("sm_")) std::from_chars(arch.data() + 3, arch.data() + arch.size(), number);
+  return number;
+}
+
 std::string IdentityOf(const KernelText& kernel) { return kernel.prelude + '\0' + kernel.text; }
 
 }  // namespace
@@ -60,13 +67,9 @@ Code::~Code() {
   for (const Module m : modules_) device_.UnloadModule(m);
 }
 
-int Code::cluster_blocks() const {
-  int architecture = 0;
-  if (!device_.info().arch.starts_with("sm_")) return 1;
-  const std::string_view number = std::string_view(device_.info().arch).substr(3);
-  std::from_chars(number.data(), number.data() + number.size(), architecture);
-  return architecture >= 90 ? 8 : 1;
-}
+int Code::cluster_blocks() const { return CudaArchitecture(device_.info().arch) >= 90 ? 8 : 1; }
+
+bool Code::multiplies_tiles() const { return CudaArchitecture(device_.info().arch) >= 80 || device_.info().arch == "emu32"; }
 
 StatusOr<Function> Code::Get(const CodeInstance& i) {
   const std::string key = fmt::format("{} {} {} {} {} {}", i.file, i.call, i.params, i.threads, i.blocks, i.cluster);

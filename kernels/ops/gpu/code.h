@@ -67,6 +67,8 @@ class Code {
   bool records() const { return record_ != nullptr; }
   // The most blocks of a cluster: 8, which every device that has clusters allows, or 1.
   int cluster_blocks() const;
+  // Whether its warps multiply tiles (MultiplyTile of opwire/gpu.h).
+  bool multiplies_tiles() const;
 
  private:
   // An object of several kernels, k0, k1, ...
