@@ -11,6 +11,8 @@ namespace {
 
 class ArenaTest : public CoreTest {
  protected:
+  ArenaTest() { UseHost(int64_t{8} << 30); }  // others have no such option
+
   void Start(bool no_arena) {
     options_.no_arena = no_arena;
     Restart();

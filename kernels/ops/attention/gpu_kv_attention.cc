@@ -14,9 +14,9 @@ namespace {
 using Shapes = ops::KvAttentionShapes;
 
 constexpr std::string_view kKvFile = "kernels/ops/attention/gpu_kv_attention.cuh", kKvParams = "attention::KvParams";
-constexpr int kPageThreads = opw::attention::kKvPageThreads, kSplitThreads = opw::attention::kKvSplitThreads, kStep = 4;  // positions of a group's step, at the most
+constexpr int kPageThreads = opw::attention::kKvPageThreads, kSplitThreads = opw::attention::kKvSplitThreads, kJoinThreads = opw::attention::kKvJoinThreads, kStep = 4;  // positions of a group's step, at the most
 constexpr int kTileRows = opw::attention::kKvTileRows, kTileStep = opw::attention::kKvTileStep;
-constexpr int64_t kMostInGrid = 65535, kMostSplits = 256, kMostDepth = 256, kMostTileDepth = 128;
+constexpr int64_t kMostInGrid = 65535, kMostDepth = 256, kMostTileDepth = 128;
 
 opw::attention::KvParams ParamsOf(const Shapes& s) {
   opw::attention::KvParams p{};
@@ -60,23 +60,12 @@ const char* SupportsSplits(const opw_call* c) {
   return nullptr;
 }
 
-// How many splits fill a device that holds `at_once` blocks: the fewest that leave a tenth of it idle in the last turn, or those that leave the least.
-int64_t SplitsFor(int64_t blocks, int64_t at_once, int64_t most) {
-  int64_t best = 1;
-  double filled = 0;
-  for (int64_t splits = 1; splits <= most && filled < 0.9; ++splits) {
-    const int64_t all = blocks * splits, turns = (all + at_once - 1) / at_once;
-    const double now = static_cast<double>(all) / static_cast<double>(turns * at_once);
-    if (now > filled) best = splits, filled = now;
-  }
-  return best;
-}
-
 // Launches `f`, of which a device holds `resident` blocks a multiprocessor and each takes `step` positions at a time, and what joins its splits.
 Status LaunchSplits(const Call& call, Function f, opw::attention::KvParams p, int64_t tiles, int resident, int64_t step, Plan& plan) {
   const DType type = ops::TypeOf(Shapes(call.c).query);
-  const int64_t most = std::clamp<int64_t>(p.positions / (2 * step), 1, kMostSplits);  // each has two steps at least
-  p.splits = SplitsFor(std::max<int64_t>(1, p.slices * tiles), int64_t{resident} * call.multiprocessors(), most);
+  const int64_t most = std::clamp<int64_t>(p.positions / (2 * step), 1, opw::attention::kKvMostSplits);  // each has two steps at least
+  // All of them at once: those of a second turn start where most others have ended.
+  p.splits = std::clamp<int64_t>(int64_t{resident} * call.multiprocessors() / std::max<int64_t>(1, p.slices * tiles), 1, most);
   const int64_t all = p.slices * p.rows * p.splits, bytes = std::max<int64_t>(4, DTypeBytes(type));
   int64_t sums = 0, partials = 0;
   if (p.splits > 1) {
@@ -85,8 +74,8 @@ Status LaunchSplits(const Call& call, Function f, opw::attention::KvParams p, in
   }
   LaunchKv(call, f, {.blocks = p.splits, .threads = kSplitThreads, .blocks_y = tiles, .blocks_z = std::min<int64_t>(p.slices, kMostInGrid)}, p, sums, partials, plan);
   if (p.splits == 1) return absl::OkStatus();
-  OPWIRE_ASSIGN_OR_RETURN(const Function join, call.code.Get({kKvFile, fmt::format("attention::KvJoin<{}>", CodeName(type)), std::string(kKvParams), kSplitThreads}));
-  LaunchKv(call, join, {.blocks = p.slices * p.rows, .threads = kSplitThreads}, p, sums, partials, plan);
+  OPWIRE_ASSIGN_OR_RETURN(const Function join, call.code.Get({kKvFile, fmt::format("attention::KvJoin<{}>", CodeName(type)), std::string(kKvParams), kJoinThreads}));
+  LaunchKv(call, join, {.blocks = p.slices * p.rows, .threads = kJoinThreads}, p, sums, partials, plan);
   return absl::OkStatus();
 }
 
@@ -112,10 +101,11 @@ const char* SupportsTiles(const opw_call* c) {
 
 Status PlanTiles(const Call& call, Plan& plan) {
   const Shapes s(call.c);
-  constexpr int kResident = 3;  // blocks of a multiprocessor: 168 registers a thread
-  const std::string body = fmt::format("attention::KvTiles<{}, {}>", CodeName(ops::TypeOf(s.query)), std::max(s.depth, s.value_depth) > 64 ? 2 : 1);
+  constexpr int kResident = 2;  // blocks of a multiprocessor: more of them, with less in flight each, read more slowly
+  const int blocks = std::max(s.depth, s.value_depth) > 64 ? 2 : 1;
+  const std::string body = fmt::format("attention::KvTiles<{}, {}>", CodeName(ops::TypeOf(s.query)), blocks);
   OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kKvFile, body, std::string(kKvParams), kSplitThreads, kResident}));
-  return LaunchSplits(call, f, ParamsOf(s), (s.rows + kTileRows - 1) / kTileRows, kResident, kTileStep * kSplitThreads / 32, plan);
+  return LaunchSplits(call, f, ParamsOf(s), (s.rows + kTileRows - 1) / kTileRows, kResident, opw::attention::kKvTileParts[blocks] * kTileStep * kSplitThreads / 32, plan);
 }
 
 }  // namespace

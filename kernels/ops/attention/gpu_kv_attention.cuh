@@ -347,19 +347,22 @@ template <bool kAligned, typename T>
 OPW_DEVICE Wide<T> LoadVector(const T* row, int at, int n) {
   Wide<T> out = {};
   if (at >= n) return out;
-  if constexpr (kAligned) return LoadAligned(row + at);
+  if constexpr (kAligned) {
+    out = LoadAligned(row + at);
+  } else {
 #pragma unroll
-  for (int w = 0; w < 4; ++w) out.words[w] = row[at + 2 * w].bits | static_cast<u32>(row[at + 2 * w + 1].bits) << 16;
+    for (int w = 0; w < 4; ++w) out.words[w] = row[at + 2 * w].bits | static_cast<u32>(row[at + 2 * w + 1].bits) << 16;
+  }
   return out;
 }
 
-// kKvTileRows rows a block (grid.y) of the slice (z) against a split (x), of which each warp takes kKvTileStep positions at a time; a page has a multiple of
-// them. What products sum over may come in any order that is one for both sides: so a lane reads 16 bytes of a row, which are its elements of two products.
+// kKvTileRows rows a block (grid.y) of the slice (z) against a split (x), of which each warp takes kParts times kKvTileStep positions at a time; a page has
+// a multiple of kKvTileStep. What products sum over may come in any order that is one for both sides: so a lane reads 16 bytes of a row, which are its elements of two products.
 // With g = lane / 4 and t = lane % 4 it has scores of row g, with the positions 2t and 2t + 1 of each 8, and there the weights are where the next product
 // wants them. Of values it reads the same four positions, and pairs them; it ends with rows 2t and 2t + 1 of the result.
 template <typename T, int kBlocks, bool kAligned>
 OPW_DEVICE void KvTilesAs(const KvParams& p, Groups<float, kKvSplitThreads / 32, kKvTileRows, 64 * kBlocks>& groups) {
-  constexpr int kWarps = kKvSplitThreads / 32, kStep = kKvTileStep;
+  constexpr int kWarps = kKvSplitThreads / 32, kParts = kKvTileParts[kBlocks], kStep = kParts * kKvTileStep;
   const int g = Lane() / 4, t = Lane() % 4, warp = Warp();
   const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
   const float scale = static_cast<float>(p.scale);
@@ -370,65 +373,70 @@ OPW_DEVICE void KvTilesAs(const KvParams& p, Groups<float, kKvSplitThreads / 32,
     const Slice s = SliceOf(p, slice, speaks && slice % p.heads == 0);
     const Seen split = SplitOf<kKvTileRows, kStep>(p, r0, there, s.length), seen = g < there ? SeenBy(p, r0 + g, s.length) : Seen{0, 0};
     const i64 end = split.last;
-    Wide<T> query[2 * kBlocks], keys[2][2 * kBlocks], values[4][kBlocks];
+    Wide<T> query[2 * kBlocks], keys[2 * kParts][2 * kBlocks], values[4 * kParts][kBlocks];
 #pragma unroll
     for (int c = 0; c < 2 * kBlocks; ++c)
       query[c] = LoadVector<kAligned>(static_cast<const T*>(p.query) + (slice * p.rows + r0 + g) * p.depth, c * 32 + t * 8, g < there ? depth : 0);
-    const auto load_keys = [&](i64 j, i64 row) {
+    const auto load_keys = [&](i64 j, const i64 (&rows)[kParts]) {
 #pragma unroll
-      for (int u = 0; u < 2; ++u) {
-        const int n = row >= 0 && j + 8 * u + g < end ? depth : 0;
+      for (int u = 0; u < 2 * kParts; ++u) {
+        const int n = rows[u / 2] >= 0 && 8 * u + g < end - j ? depth : 0;
 #pragma unroll
         for (int c = 0; c < 2 * kBlocks; ++c) {
-          keys[u][c] = LoadVector<kAligned>(static_cast<const T*>(p.key) + (row + 8 * u + g) * p.depth, c * 32 + t * 8, n);
+          keys[u][c] = LoadVector<kAligned>(static_cast<const T*>(p.key) + rows[u / 2] * p.depth + (u % 2 * 8 + g) * depth, c * 32 + t * 8, n);
           if constexpr (!kAligned) WarpBarrier();  // one after the other
         }
       }
     };
-    const auto load_values = [&](i64 j, i64 row) {
+    const auto load_values = [&](i64 j, const i64 (&rows)[kParts]) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int at = e / 2 * 8 + 2 * t + e % 2, n = row >= 0 && j + at < end ? value_depth : 0;
+      for (int e = 0; e < 4 * kParts; ++e) {
+        const int part = e / 4, at = e % 4 / 2 * 8 + 2 * t + e % 2, n = rows[part] >= 0 && part * kKvTileStep + at < end - j ? value_depth : 0;
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
-          values[e][b] = LoadVector<kAligned>(static_cast<const T*>(p.value) + (row + at) * p.value_depth, b * 64 + g * 8, n);
+          values[e][b] = LoadVector<kAligned>(static_cast<const T*>(p.value) + rows[part] * p.value_depth + at * value_depth, b * 64 + g * 8, n);
           if constexpr (!kAligned) WarpBarrier();
         }
       }
     };
-    const auto row_at = [&](i64 j) { return j < end ? RowOf(p, s, j, Lane() == 0) : -1; };
+    const auto find_rows = [&](i64 j, i64 (&rows)[kParts]) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) rows[part] = j + part * kKvTileStep < end ? RowOf(p, s, j + part * kKvTileStep, Lane() == 0) : -1;
+    };
 
     float sums[4 * kBlocks][4] = {}, most = -Infinity<float>(), total = 0;
-    i64 j = split.first + warp * kStep, row = row_at(j), next = row_at(j + kWarps * kStep);
+    i64 j = split.first + warp * kStep, rows[kParts], next[kParts];
+    find_rows(j, rows);
+    find_rows(j + kWarps * kStep, next);
     // What is aligned is read a step ahead; single elements, which take more registers, where they are wanted.
     if constexpr (kAligned) {
-      load_keys(j, row);
-      load_values(j, row);
+      load_keys(j, rows);
+      load_values(j, rows);
     }
 #pragma unroll 1
     for (; j < end; j += kWarps * kStep) {
-      if constexpr (!kAligned) load_keys(j, row);
-      float scores[2][4] = {};
+      if constexpr (!kAligned) load_keys(j, rows);
+      float scores[2 * kParts][4] = {};
 #pragma unroll
       for (int c = 0; c < 2 * kBlocks; ++c) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          const u32 rows[4] = {query[c].words[2 * h], 0, query[c].words[2 * h + 1], 0};
+          const u32 queries[4] = {query[c].words[2 * h], 0, query[c].words[2 * h + 1], 0};
 #pragma unroll
-          for (int u = 0; u < 2; ++u) {
+          for (int u = 0; u < 2 * kParts; ++u) {
             const u32 columns[2] = {keys[u][c].words[2 * h], keys[u][c].words[2 * h + 1]};
-            MultiplyTile<T>(scores[u], rows, columns);
+            MultiplyTile<T>(scores[u], queries, columns);
           }
         }
       }
       if constexpr (kAligned) load_keys(j + kWarps * kStep, next);
       float larger = most;
 #pragma unroll
-      for (int u = 0; u < 2; ++u) {
+      for (int u = 0; u < 2 * kParts; ++u) {
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
           const i64 at = j + 8 * u + 2 * t + k;
-          scores[u][k] = row >= 0 && at < end && at >= seen.first && at < seen.last ? scores[u][k] * scale : -Infinity<float>();
+          scores[u][k] = rows[u / 2] >= 0 && at < end && at >= seen.first && at < seen.last ? scores[u][k] * scale : -Infinity<float>();
           larger = Larger(larger, scores[u][k]);
         }
       }
@@ -437,16 +445,16 @@ OPW_DEVICE void KvTilesAs(const KvParams& p, Groups<float, kKvSplitThreads / 32,
       const float base = FiniteOrZero(larger), factor = Exp(most - base);
       most = larger;
       total *= factor;
-      u32 weights[2];
+      u32 weights[kParts][2];
 #pragma unroll
-      for (int u = 0; u < 2; ++u) {
+      for (int u = 0; u < 2 * kParts; ++u) {
         const float low = ExpFor<T>(scores[u][0] - base), high = ExpFor<T>(scores[u][1] - base);
         total += low + high;
-        weights[u] = Pair(T{}, low, high);
+        weights[u / 2][u % 2] = Pair(T{}, low, high);
       }
       if constexpr (!kAligned) {
         WarpBarrier();  // not before the keys are done with
-        load_values(j, row);
+        load_values(j, rows);
       }
       const float of_low = ShuffleFrom(factor, 8 * t), of_high = ShuffleFrom(factor, 8 * t + 4);
 #pragma unroll
@@ -455,19 +463,23 @@ OPW_DEVICE void KvTilesAs(const KvParams& p, Groups<float, kKvSplitThreads / 32,
         for (int w = 0; w < 4; ++w) {
           float(&sum)[4] = sums[b * 4 + w];
           sum[0] *= of_low, sum[1] *= of_high, sum[2] *= of_low, sum[3] *= of_high;
-          u32 pairs[4];
 #pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const u32 first = values[2 * e][b].words[w], second = values[2 * e + 1][b].words[w];
-            pairs[2 * e] = (first & 0xffffu) | second << 16;
-            pairs[2 * e + 1] = first >> 16 | (second & 0xffff0000u);
+          for (int part = 0; part < kParts; ++part) {
+            u32 pairs[4];
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              const u32 first = values[part * 4 + 2 * e][b].words[w], second = values[part * 4 + 2 * e + 1][b].words[w];
+              pairs[2 * e] = (first & 0xffffu) | second << 16;
+              pairs[2 * e + 1] = first >> 16 | (second & 0xffff0000u);
+            }
+            MultiplyTile<T>(sum, pairs, weights[part]);
           }
-          MultiplyTile<T>(sum, pairs, weights);
         }
       }
-      row = next;
-      if constexpr (kAligned) load_values(j + kWarps * kStep, row);
-      next = row_at(j + 2 * kWarps * kStep);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) rows[part] = next[part];
+      if constexpr (kAligned) load_values(j + kWarps * kStep, rows);
+      find_rows(j + 2 * kWarps * kStep, next);
     }
     total += ShuffleXor(total, 1);
     total += ShuffleXor(total, 2);
@@ -493,27 +505,33 @@ OPW_DEVICE void KvTiles(const KvParams& p) {
 }
 #endif
 
-// A block a row.
+// A block a row: groups of threads, each of which has a column, take splits in turn.
 template <typename T>
 OPW_DEVICE void KvJoin(const KvParams& p) {
   using C = ComputeOf<T>;
+  __shared__ C weights[kKvMostSplits], parts[kKvJoinThreads];
   const i64 row = blockIdx.x;
-  const C* const partials = static_cast<const C*>(p.partials) + row * p.splits * 2;
-  const C* const sums = static_cast<const C*>(p.partial_sums) + row * p.splits * p.value_depth;
-  C most = -Infinity<C>();
-  for (i64 s = threadIdx.x; s < p.splits; s += blockDim.x) most = Larger(most, partials[s * 2]);
-  most = BlockReduce(most, Max(), -Infinity<C>());
-  const C base = FiniteOrZero(most);
-  C total = 0;
-  for (i64 s = threadIdx.x; s < p.splits; s += blockDim.x) total = Fma(partials[s * 2 + 1], Exp(partials[s * 2] - base), total);
-  total = BlockReduce(total, Sum(), C(0));
-  for (i64 c = threadIdx.x; c < p.value_depth; c += blockDim.x) {
-    C sum = 0;
-#pragma unroll 4
-    for (i64 s = 0; s < p.splits; ++s) sum = Fma(sums[s * p.value_depth + c], Exp(partials[s * 2] - base), sum);
-    static_cast<T*>(p.output)[row * p.value_depth + c] = Store<T>(total == 0 ? C(0) : sum / total);
+  const int thread = static_cast<int>(threadIdx.x), splits = static_cast<int>(p.splits), depth = static_cast<int>(p.value_depth);
+  const C* const partials = static_cast<const C*>(p.partials) + row * splits * 2;
+  const C* const sums = static_cast<const C*>(p.partial_sums) + row * splits * depth;
+  const C own = thread < splits ? partials[thread * 2] : -Infinity<C>();
+  const C base = FiniteOrZero(BlockReduce(own, Max(), -Infinity<C>()));
+  const C weight = Exp(own - base), total = BlockReduce(thread < splits ? partials[thread * 2 + 1] * weight : C(0), Sum(), C(0));
+  if (thread < splits) weights[thread] = weight;
+  __syncthreads();
+  const int groups = kKvJoinThreads / depth, group = thread / depth, column = thread - group * depth;
+  C sum = 0;
+  if (group < groups) {
+#pragma unroll 8
+    for (int s = group; s < splits; s += groups) sum = Fma(sums[static_cast<i64>(s) * depth + column], weights[s], sum);
   }
-  if (threadIdx.x == 0) static_cast<C*>(p.log_sum_exp)[row] = base + Log(total);
+  parts[thread] = sum;
+  __syncthreads();
+  if (group == 0) {
+    for (int g = 1; g < groups; ++g) sum += parts[g * depth + column];
+    static_cast<T*>(p.output)[row * depth + column] = Store<T>(total == 0 ? C(0) : sum / total);
+  }
+  if (thread == 0) static_cast<C*>(p.log_sum_exp)[row] = base + Log(total);
 }
 
 }  // namespace opw::attention

@@ -7,7 +7,10 @@
 namespace opw::attention {
 
 inline constexpr int kKvPageThreads = 64, kKvSplitThreads = 128;  // a block
-inline constexpr int kKvTileRows = 8, kKvTileStep = 16;         // of KvTiles: rows of a block, and positions of a warp's step
+inline constexpr int kKvTileRows = 8, kKvTileStep = 16;         // of KvTiles: rows of a block, and positions of a part of a warp's step
+// Parts of a step, for heads of up to 64 * blocks elements: as many as registers hold.
+inline constexpr int kKvTileParts[] = {0, 3, 1};
+inline constexpr int kKvMostSplits = 256, kKvJoinThreads = 512;  // of KvJoin: what each thread of it can have one of
 
 // Dense tensors of the sizes that KvAttentionShapes has. A slice is a head of keys of a batch, with `rows` rows of queries.
 struct KvParams {
