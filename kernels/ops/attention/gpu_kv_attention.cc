@@ -84,7 +84,8 @@ Status PlanSplits(const Call& call, Plan& plan) {
   const DType type = ops::TypeOf(s.query);
   const int64_t width = 16 / DTypeBytes(type), vectors = std::max<int64_t>(1, (std::max(s.depth, s.value_depth) + width - 1) / width);
   const int64_t lanes = std::clamp<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(vectors))), 8, 32), each = std::bit_ceil(static_cast<uint64_t>((vectors + lanes - 1) / lanes));
-  const int64_t rows = std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.rows)), each == 1 ? 8 : each == 2 ? 4 : 2), tiles = (s.rows + rows - 1) / rows;
+  const bool amd = call.code.device().info().arch.starts_with("gfx");  // whose compiler keeps more at a time
+  const int64_t rows = std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.rows)), each == 1 && !amd ? 8 : each <= 2 ? 4 : 2), tiles = (s.rows + rows - 1) / rows;
   const int resident = rows == 8 || each > 1 ? 2 : rows == 4 ? 3 : 4;  // blocks of a multiprocessor, by what a thread keeps
   const std::string body = fmt::format("attention::KvSplit<{}, {}, {}, {}>", CodeName(type), rows, lanes, each);
   OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kKvFile, body, std::string(kKvParams), kSplitThreads, resident}));
