@@ -1,5 +1,6 @@
-// kv_attention. A group of lanes takes a few positions at a time, each lane some elements of a head; the positions of a slice are split among blocks, so that
-// few rows of queries occupy a device, and what the splits come to is joined in a fixed order. After Dao et al., "Flash-Decoding" (2023).
+// kv_attention. A warp multiplies tiles of a few positions, or a group of lanes takes them, each lane some elements of a head; the positions of a slice are
+// split among blocks, so that few rows of queries occupy a device, and what the splits come to is joined in a fixed order. After Dao et al.,
+// "Flash-Decoding" (2023).
 #include "kernels/ops/attention/gpu_kv_attention_params.h"
 #include "kernels/ops/gpu/rows.cuh"
 
@@ -357,9 +358,9 @@ OPW_DEVICE Wide<T> LoadVector(const T* row, int at, int n) {
 }
 
 // kKvTileRows rows a block (grid.y) of the slice (z) against a split (x), of which each warp takes kParts times kKvTileStep positions at a time; a page has
-// a multiple of kKvTileStep. What products sum over may come in any order that is one for both sides: so a lane reads 16 bytes of a row, which are its elements of two products.
-// With g = lane / 4 and t = lane % 4 it has scores of row g, with the positions 2t and 2t + 1 of each 8, and there the weights are where the next product
-// wants them. Of values it reads the same four positions, and pairs them; it ends with rows 2t and 2t + 1 of the result.
+// a multiple of kKvTileStep. What products sum over may come in any order that is one for both sides: so a lane reads 16 bytes of a row, which are its
+// elements of two products. With g = lane / 4 and t = lane % 4 it has scores of row g, with the positions 2t and 2t + 1 of each 8, and there the weights are
+// where the next product wants them. Of values it reads the same positions, and pairs them; it ends with rows 2t and 2t + 1 of the result.
 template <typename T, int kBlocks, bool kAligned>
 OPW_DEVICE void KvTilesAs(const KvParams& p, Groups<float, kKvSplitThreads / 32, kKvTileRows, 64 * kBlocks>& groups) {
   constexpr int kWarps = kKvSplitThreads / 32, kParts = kKvTileParts[kBlocks], kStep = kParts * kKvTileStep;
