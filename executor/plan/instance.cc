@@ -56,7 +56,8 @@ uint32_t EstimateNanos(const OpCost& cost, const DeviceInfo& device) {
 
 const std::string& LabelOf(const Step& step, const VariantTable& variants) {
   const size_t i = step.mark >> 32;
-  static const std::string* const copy = new std::string("copy@result");
+  static const std::string *const copy = new std::string("copy@result"), *const control = new std::string("control");
+  if (step.kind != StepKind::kCall) return *control;
   return i < variants.labels().size() ? variants.labels()[i] : *copy;
 }
 
@@ -64,26 +65,34 @@ class Instance::Builder {
  public:
   Builder(const Program& program, uint32_t function, std::vector<int64_t> symbols,
           const InstanceOptions& options)
-      : p_(program), f_(program.module.functions[function]), plan_(program.plans[function]), types_(program.values[function]),
-        typing_(program.typing.functions[function]), dims_(program.module.dims, symbols), variants_(program.kernels->variants), options_(options),
+      : p_(program), dims_(program.module.dims, symbols), variants_(program.kernels->variants), options_(options),
         out_(new Instance(program, function)) {
     out_->symbols_ = std::move(symbols);
   }
 
   StatusOr<std::unique_ptr<Instance>> Build() {
-    const CrashRecord::Running running(options_.crash, f_.name);
+    const uint32_t number = out_->function_;
+    const Function& f = p_.module.functions[number];
+    const CrashRecord::Running running(options_.crash, f.name);
     running_ = &running;
-    OPWIRE_RETURN_IF_ERROR(CheckConstraints());
-    OPWIRE_RETURN_IF_ERROR(SizeValues());
-    SizeSlots();
+    Frame frame(p_, number, p_.plans[number], /*is_called=*/false);
+    OPWIRE_RETURN_IF_ERROR(Size(frame));
+    SizeSlots(frame);
     Reserve();
-    OPWIRE_RETURN_IF_ERROR(ReserveResults());
-    for (uint32_t n = 0; n < f_.nodes.size(); ++n) {
-      node_ = n;
-      Status status = PlaceNode(n);
-      if (!status.ok()) return WithSite(std::move(status), Site(n));
+    for (size_t i = 0; i < f.params.size(); ++i) frame.place[i] = {Place::kParam, static_cast<int64_t>(i)};
+    for (size_t i = 0; i < f.results.size(); ++i) {
+      const int32_t inout = frame.plan.inout_of_result[i];
+      if (inout >= 0) {
+        frame.results.push_back(frame.place[static_cast<size_t>(inout)]);
+        continue;
+      }
+      // A result is written by its producer, in the middle of the run, and read after its end: no other value may share its memory.
+      OPWIRE_ASSIGN_OR_RETURN(out_->result_scratch_[i], TakeScratch(out_->results_[i].bytes));
+      frame.results.push_back({Place::kResult, static_cast<int64_t>(i)});
     }
-    OPWIRE_RETURN_IF_ERROR(PlaceResults());
+    OPWIRE_RETURN_IF_ERROR(PlaceFunction(frame));
+    // Steps no longer move: their workspaces' addresses can be noted.
+    for (const auto& [step, at] : workspaces_) PatchScratch(&out_->steps_[step].call.workspace, at);
     out_->scratch_bytes_ = options_.no_arena ? 0 : scratch_.peak();
     return std::move(out_);
   }
@@ -98,19 +107,38 @@ class Instance::Builder {
   struct Place {
     enum Kind { kNone, kParam, kResult, kScratch } kind = kNone;
     int64_t at = 0;  // parameter, result, or scratch offset
+    bool operator==(const Place&) const = default;
+  };
+  // A function that is being placed: the one that is run, or one that a node of another calls.
+  struct Frame {
+    Frame(const Program& p, uint32_t function, const FunctionPlan& function_plan, bool is_called)
+        : called(is_called ? function : 0), f(p.module.functions[function]), plan(function_plan), types(p.values[function]), typing(p.typing.functions[function]),
+          layout(types.size()), place(types.size()) {}
+
+    const uint32_t called;  // its number; 0: the one that is run
+    const Function& f;
+    const FunctionPlan& plan;
+    const ValueTypes& types;
+    const FunctionTyping& typing;
+    std::vector<Layout> layout;  // by value
+    std::vector<Place> place;    // by root
+    std::vector<Place> results;  // by result: where it goes
+    absl::flat_hash_map<ValueId, int64_t> scratch;         // roots whose memory is this frame's, and their bytes
+    std::vector<std::pair<int64_t, int64_t>> temporaries;  // scratch memory and bytes, until the function's end
+    std::vector<int> late;       // results that must be copied into their parameter after all
   };
 
-  ErrorSite Site(uint32_t n) const { return {f_.name, static_cast<int32_t>(n), f_.nodes[n].op, f_.nodes[n].location}; }
+  static ErrorSite Site(const Frame& frame, uint32_t n) { return {frame.f.name, static_cast<int32_t>(n), frame.f.nodes[n].op, frame.f.nodes[n].location}; }
 
-  Status CheckConstraints() {
-    for (const auto& c : typing_.constraints) {
+  Status CheckConstraints(const Frame& frame) {
+    for (const auto& c : frame.typing.constraints) {
       const auto a = dims_.Get(c.a), b = dims_.Get(c.b);
       Status status = !a.ok() ? a.status() : b.status();
       if (status.ok() && *a != *b) {
-        status = InvalidArgument("{}: {} differ for this binding: {} is {}, {} is {}", f_.nodes[c.node].op, c.what,
+        status = InvalidArgument("{}: {} differ for this binding: {} is {}, {} is {}", frame.f.nodes[c.node].op, c.what,
                                  p_.module.dims.ToString(c.a), *a, p_.module.dims.ToString(c.b), *b);
       }
-      if (!status.ok()) return WithSite(std::move(status), Site(c.node));
+      if (!status.ok()) return WithSite(std::move(status), Site(frame, c.node));
     }
     return absl::OkStatus();
   }
@@ -141,66 +169,86 @@ class Instance::Builder {
     return Layout{it->second, it->second + shape.size(), *elements, *bytes};
   }
 
-  Status SizeValues() {
-    layout_.resize(types_.size());
-    for (size_t v = 0; v < types_.size(); ++v) {
-      if (v < f_.params.size() && f_.params[v].mode == ParamMode::kDim) continue;
+  // Checks the function's sizes and works out those of its values.
+  Status Size(Frame& frame) {
+    OPWIRE_RETURN_IF_ERROR(CheckConstraints(frame));
+    for (size_t v = 0; v < frame.types.size(); ++v) {
+      if (v < frame.f.params.size() && frame.f.params[v].mode == ParamMode::kDim) continue;
       // Chains repeat their types: look at the producer's operand first would save little, the map serves.
-      auto layout = LayoutOf(*types_.types[v]);
+      auto layout = LayoutOf(*frame.types.types[v]);
       if (!layout.ok()) {
-        const int32_t n = plan_.producer[v];
-        return n < 0 ? WithSite(layout.status(), {f_.name, -1, "", ""}) : WithSite(layout.status(), Site(static_cast<uint32_t>(n)));
+        const int32_t n = frame.plan.producer[v];
+        return n < 0 ? WithSite(layout.status(), {frame.f.name, -1, "", ""}) : WithSite(layout.status(), Site(frame, static_cast<uint32_t>(n)));
       }
-      layout_[v] = *layout;
+      frame.layout[v] = *layout;
     }
     return absl::OkStatus();
   }
 
-  Slot SlotOf(ValueId v) const {
-    const TensorType& t = *types_.types[v];
-    return {t.dtype, t.encoding, {layout_[v].shape, layout_[v].shape + t.rank()}, layout_[v].bytes};
+  static Slot SlotOf(const Frame& frame, ValueId v) {
+    const TensorType& t = *frame.types.types[v];
+    return {t.dtype, t.encoding, {frame.layout[v].shape, frame.layout[v].shape + t.rank()}, frame.layout[v].bytes};
   }
 
-  void SizeSlots() {
-    for (size_t i = 0; i < f_.params.size(); ++i) {
-      out_->params_.push_back(f_.params[i].mode == ParamMode::kDim ? Slot{} : SlotOf(static_cast<ValueId>(i)));
+  void SizeSlots(const Frame& frame) {
+    const Function& f = frame.f;
+    for (size_t i = 0; i < f.params.size(); ++i) {
+      out_->params_.push_back(f.params[i].mode == ParamMode::kDim ? Slot{} : SlotOf(frame, static_cast<ValueId>(i)));
     }
-    for (const Result& r : f_.results) out_->results_.push_back(SlotOf(r.value));
-    out_->inout_of_result_.assign(plan_.inout_of_result.begin(), plan_.inout_of_result.end());
-    out_->first_write_.assign(f_.params.size(), UINT32_MAX);
-    out_->param_patches_.resize(f_.params.size());
-    out_->result_patches_.resize(f_.results.size());
-    out_->result_data_.resize(f_.results.size());
-    out_->result_scratch_.assign(f_.results.size(), -1);
+    for (const Result& r : f.results) out_->results_.push_back(SlotOf(frame, r.value));
+    out_->inout_of_result_.assign(frame.plan.inout_of_result.begin(), frame.plan.inout_of_result.end());
+    out_->first_write_.assign(f.params.size(), UINT32_MAX);
+    out_->param_patches_.resize(f.params.size());
+    out_->result_patches_.resize(f.results.size());
+    out_->result_data_.resize(f.results.size());
+    out_->result_scratch_.assign(f.results.size(), -1);
   }
 
   // Addresses into these vectors are kept, so they must not grow.
-  void Reserve() {
-    size_t tensors = 2 * f_.results.size(), starts = 2, steps = f_.results.size();
-    for (const Node& n : f_.nodes) {
-      tensors += n.operands.size() + n.results.size();
-      starts += typing_.nodes[static_cast<size_t>(&n - f_.nodes.data())].row->operands.size() + 1;
-      ++steps;
+  struct Counts {
+    size_t tensors = 0, starts = 0, steps = 0;
+  };
+  void Count(uint32_t function, Counts& counts) const {
+    const Function& f = p_.module.functions[function];
+    // A result may be copied through scratch memory.
+    counts.tensors += 4 * f.results.size();
+    counts.steps += 2 * f.results.size();
+    for (size_t n = 0; n < f.nodes.size(); ++n) {
+      const Node& node = f.nodes[n];
+      const OpRow& row = *p_.typing.functions[function].nodes[n].row;
+      counts.tensors += node.operands.size() + node.results.size();
+      counts.starts += row.operands.size() + 1;
+      ++counts.steps;
+      if (row.control == Control::kNone) continue;
+      // What is carried is copied before the first trip; times, trips and conditions.
+      counts.tensors += 2 * node.results.size() + 3;
+      counts.steps += node.results.size() + 4;
+      for (const uint32_t callee : node.calls) Count(callee, counts);
     }
-    out_->tensors_.reserve(tensors);
-    out_->starts_.reserve(starts);
-    out_->steps_.reserve(steps);
-    place_.resize(types_.size());
-    for (size_t i = 0; i < f_.params.size(); ++i) place_[i] = {Place::kParam, static_cast<int64_t>(i)};
+  }
+  void Reserve() {
+    Counts counts;
+    Count(out_->function_, counts);
+    out_->tensors_.reserve(counts.tensors);
+    out_->starts_.reserve(counts.starts);
+    out_->steps_.reserve(counts.steps);
   }
 
-  // A result is written by its producer, in the middle of the run, and read after its end: no other value may share its memory.
-  Status ReserveResults() {
-    for (size_t i = 0; i < f_.results.size(); ++i) {
-      if (plan_.inout_of_result[i] >= 0) continue;
-      OPWIRE_ASSIGN_OR_RETURN(out_->result_scratch_[i], TakeScratch(out_->results_[i].bytes));
+  // Places the nodes of a function whose parameters have places, and whose results have somewhere to go.
+  Status PlaceFunction(Frame& frame) {
+    for (uint32_t n = 0; n < frame.f.nodes.size(); ++n) {
+      Status status = frame.typing.nodes[n].row->control == Control::kNone ? PlaceNode(frame, n) : PlaceControl(frame, n);
+      if (!status.ok()) return WithSite(std::move(status), Site(frame, n));
     }
+    OPWIRE_RETURN_IF_ERROR(PlaceResults(frame));
+    for (const auto& [root, bytes] : frame.scratch) GiveScratch(frame.place[root].at, bytes);
+    for (const auto& [at, bytes] : frame.temporaries) GiveScratch(at, bytes);
     return absl::OkStatus();
   }
 
-  opw_tensor Describe(ValueId v) const {
-    const TensorType& t = *types_.types[v];
-    const Layout& l = layout_[v];
+  static opw_tensor Describe(const Frame& frame, ValueId v) {
+    const TensorType& t = *frame.types.types[v];
+    const Layout& l = frame.layout[v];
     return {nullptr, l.shape, l.strides, l.elements, static_cast<uint8_t>(t.dtype), static_cast<uint8_t>(t.encoding),
             static_cast<uint8_t>(t.rank()), 1};
   }
@@ -241,8 +289,7 @@ class Instance::Builder {
   }
 
   // Attributes in the row's order as the kernel reads them.
-  const opw_attr* LowerAttrs(uint32_t n) {
-    const std::vector<AttrValue>& values = typing_.nodes[n].attrs;
+  const opw_attr* LowerAttrs(const std::vector<AttrValue>& values) {
     std::vector<opw_attr>& lowered = out_->attrs_.emplace_back();
     for (const AttrValue& v : values) {
       opw_attr a{};
@@ -303,40 +350,42 @@ class Instance::Builder {
     return lowered.data();
   }
 
-  OpCost CostOf(const OpRow& row, const Node& node, uint32_t first_result) const {
+  static OpCost CostOf(const Frame& frame, uint32_t n) {
+    const Node& node = frame.f.nodes[n];
     std::vector<Shape> operands, results;
     const auto shape = [&](ValueId v) {
-      return v == kAbsent ? Shape{} : Shape(layout_[v].shape, layout_[v].shape + types_.types[v]->rank());
+      return v == kAbsent ? Shape{} : Shape(frame.layout[v].shape, frame.layout[v].shape + frame.types.types[v]->rank());
     };
     for (ValueId v : node.operands) operands.push_back(shape(v));
-    for (size_t r = 0; r < node.results.size(); ++r) results.push_back(shape(static_cast<ValueId>(first_result + r)));
-    return row.cost({operands, results, node.results.empty() ? 0 : DTypeBytes(node.results[0].dtype)});
+    for (size_t r = 0; r < node.results.size(); ++r) results.push_back(shape(static_cast<ValueId>(frame.types.first_result[n] + r)));
+    return frame.typing.nodes[n].row->cost({operands, results, node.results.empty() ? 0 : DTypeBytes(node.results[0].dtype)});
   }
 
-  StatusOr<const Variant*> Choose(const OpRow& row, const Node& node, const opw_call& call, double expected_ns) const {
-    const DType dtype = KeyDType(row, node, types_.types);
-    const VariantTable::Asks asks = [&](const Variant& v) { running_->Step(CrashRecord::Mark(node_, v.label)); };
+  StatusOr<const Variant*> Choose(const Frame& frame, uint32_t n, const opw_call& call, double expected_ns) const {
+    const Node& node = frame.f.nodes[n];
+    const DType dtype = KeyDType(*frame.typing.nodes[n].row, node, frame.types.types);
+    const VariantTable::Asks asks = [&](const Variant& v) { running_->Step(CrashRecord::Mark(n, v.label, frame.called)); };
     Choices* const choices = p_.kernels->choices.get();
     // Some sizes are no work, and take no measuring; and what is measured is the calling thread's.
     if (!choices || options_.device || call.results[0].elements == 0) return variants_.Choose(node.op, dtype, call, node.pin, asks);
     return variants_.Choose(node.op, dtype, call, node.pin, *choices, expected_ns, asks);
   }
 
-  Status PlaceNode(uint32_t n) {
-    const Node& node = f_.nodes[n];
-    const OpRow& row = *typing_.nodes[n].row;
-    const ValueId first = static_cast<ValueId>(types_.first_result[n]);
-    if (plan_.root[first] != first) {  // a view
-      place_[first] = place_[plan_.root[first]];
+  Status PlaceNode(Frame& frame, uint32_t n) {
+    const Node& node = frame.f.nodes[n];
+    const OpRow& row = *frame.typing.nodes[n].row;
+    const ValueId first = static_cast<ValueId>(frame.types.first_result[n]);
+    if (frame.plan.root[first] != first) {  // a view
+      frame.place[first] = frame.place[frame.plan.root[first]];
       return absl::OkStatus();
     }
     Step step{};
     opw_call& call = step.call;
     // Operands.
     opw_tensor* operands = out_->tensors_.data() + out_->tensors_.size();
-    for (ValueId v : node.operands) out_->tensors_.push_back(v == kAbsent ? opw_tensor{} : Describe(v));
+    for (ValueId v : node.operands) out_->tensors_.push_back(v == kAbsent ? opw_tensor{} : Describe(frame, v));
     opw_tensor* results = out_->tensors_.data() + out_->tensors_.size();
-    for (size_t r = 0; r < node.results.size(); ++r) out_->tensors_.push_back(Describe(first + static_cast<ValueId>(r)));
+    for (size_t r = 0; r < node.results.size(); ++r) out_->tensors_.push_back(Describe(frame, first + static_cast<ValueId>(r)));
     call.operands = operands;
     call.results = results;
     call.starts = out_->starts_.data() + out_->starts_.size();
@@ -346,16 +395,17 @@ class Instance::Builder {
       start += node.segments.empty() ? 1 : node.segments[i];
     }
     out_->starts_.push_back(start);
-    call.attrs = LowerAttrs(n);
+    call.attrs = LowerAttrs(frame.typing.nodes[n].attrs);
 
-    step.cost_ns = EstimateNanos(CostOf(row, node, static_cast<uint32_t>(first)), MachineOf(options_.device));
+    step.cost_ns = EstimateNanos(CostOf(frame, n), MachineOf(options_.device));
     call.runtime = options_.runtime;  // its number of threads is part of what is prepared
-    OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, Choose(row, node, call, step.cost_ns));
+    OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, Choose(frame, n, call, step.cost_ns));
     const opw_kernel& kernel = variant->kernel;
     step.run = kernel.run;
     step.captures = (kernel.flags & OPW_NO_GRAPH) == 0;
-    step.mark = CrashRecord::Mark(n, variant->label);
+    step.mark = CrashRecord::Mark(n, variant->label, frame.called);
     for (const OperandSpec& o : row.operands) step.checks_values |= o.domain != Domain::kAny;
+    if (step.checks_values) step.number = checking_++;
 
     int64_t workspace = 0;
     call.context = kernel.context;
@@ -372,11 +422,13 @@ class Instance::Builder {
     // Results, then operands that end here give their memory back: a kernel's results never overlap what it reads.
     for (size_t r = 0; r < node.results.size(); ++r) {
       const ValueId v = first + static_cast<ValueId>(r);
-      OPWIRE_ASSIGN_OR_RETURN(place_[v], PlaceResult(n, static_cast<uint32_t>(r), (kernel.flags & OPW_INPLACE) && row.aliasing == Aliasing::kElementwise));
-      Patch(&results[r], place_[v]);
+      const bool in_place = (kernel.flags & OPW_INPLACE) && row.aliasing == Aliasing::kElementwise;
+      OPWIRE_ASSIGN_OR_RETURN(frame.place[v], PlaceResult(frame, n, static_cast<uint32_t>(r), in_place));
+      NoteWrite(frame.place[v]);
+      Patch(&results[r], frame.place[v]);
     }
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      if (node.operands[i] != kAbsent) Patch(&operands[i], place_[plan_.root[node.operands[i]]]);
+      if (node.operands[i] != kAbsent) Patch(&operands[i], frame.place[frame.plan.root[node.operands[i]]]);
     }
     if (workspace > 0) {
       OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(workspace));
@@ -384,64 +436,223 @@ class Instance::Builder {
       workspaces_.push_back({out_->steps_.size(), at});
       GiveScratch(at, workspace);
     }
-    for (ValueId v : node.operands) {
-      if (v != kAbsent) Release(plan_.root[v], n);
-    }
-    for (size_t r = 0; r < node.results.size(); ++r) Release(first + static_cast<ValueId>(r), n);  // one that nobody reads
+    ReleaseAround(frame, n);
     out_->steps_.push_back(step);
     return absl::OkStatus();
   }
 
-  void Release(ValueId root, uint32_t n) {
-    Place& place = place_[root];
-    if (place.kind != Place::kScratch || plan_.last_use[root] > n || released_.contains(root)) return;
-    released_.insert({root, true});
-    GiveScratch(place.at, layout_[root].bytes);
+  // Gives back what the node read last, and results that nobody reads.
+  void ReleaseAround(Frame& frame, uint32_t n) {
+    const Node& node = frame.f.nodes[n];
+    for (ValueId v : node.operands) {
+      if (v != kAbsent) Release(frame, frame.plan.root[v], n);
+    }
+    for (size_t r = 0; r < node.results.size(); ++r) Release(frame, static_cast<ValueId>(frame.types.first_result[n] + r), n);
+  }
+  void Release(Frame& frame, ValueId root, uint32_t n) {
+    if (frame.plan.last_use[root] > n) return;
+    const auto held = frame.scratch.find(root);
+    if (held == frame.scratch.end()) return;
+    GiveScratch(frame.place[root].at, held->second);
+    frame.scratch.erase(held);
+  }
+
+  // The step that is about to be added writes there.
+  void NoteWrite(const Place& place) {
+    if (place.kind != Place::kParam) return;
+    uint32_t& first = out_->first_write_[static_cast<size_t>(place.at)];
+    first = std::min(first, static_cast<uint32_t>(out_->steps_.size()));
   }
 
   // Whether a kernel that works element by element is done with operand `i` of a node once it writes the same elements of its result `r`. Lists
-  // are worked through place by place, in any order, so that what is read for several places is never done with.
-  bool DoneWith(uint32_t n, size_t i, uint32_t r) const {
-    const Node& node = f_.nodes[n];
-    const OpRow& row = *typing_.nodes[n].row;
+  // are worked through place by place, in any order, so that what is read for several places is never done with. A loop is done with what it carries there.
+  static bool DoneWith(const Frame& frame, uint32_t n, size_t i, uint32_t r) {
+    const Node& node = frame.f.nodes[n];
+    const OpRow& row = *frame.typing.nodes[n].row;
+    if (row.control != Control::kNone) return CarriedOperand(row, node, r) == i;
     const std::vector<uint32_t> operands = row.OperandStarts(node.segments), results = row.ResultStarts(operands);
     if (std::ranges::none_of(row.results, &ResultSpec::variadic)) return true;
     const size_t operand = static_cast<size_t>(std::ranges::upper_bound(operands, i) - operands.begin()) - 1;
     const size_t result = static_cast<size_t>(std::ranges::upper_bound(results, r) - results.begin()) - 1;
     return row.operands[operand].variadic && row.results[result].variadic && i - operands[operand] == r - results[result];
   }
+  // Which operand a loop's result begins as. REQUIRES: the row is a loop's.
+  static size_t CarriedOperand(const OpRow& row, const Node& node, size_t result) { return row.OperandStarts(node.segments)[row.LengthOf(0)] + result; }
 
-  StatusOr<Place> PlaceResult(uint32_t n, uint32_t r, bool in_place) {
-    const ValueId v = static_cast<ValueId>(types_.first_result[n] + r);
-    const int32_t result = plan_.result_of[v];
-    if (result < 0) {
-      OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(layout_[v].bytes));
-      return Place{Place::kScratch, at};
+  StatusOr<Place> PlaceResult(Frame& frame, uint32_t n, uint32_t r, bool in_place) {
+    const ValueId v = static_cast<ValueId>(frame.types.first_result[n] + r);
+    const int32_t result = frame.plan.result_of[v];
+    if (result >= 0) {
+      const int32_t inout = frame.plan.inout_of_result[result];
+      if (inout < 0) return frame.results[result];
+      // The node may read the old value only where it can replace it element by element.
+      bool reads = false, safe = in_place;
+      for (size_t i = 0; i < frame.f.nodes[n].operands.size(); ++i) {
+        const ValueId o = frame.f.nodes[n].operands[i];
+        if (o == kAbsent || frame.plan.root[o] != inout) continue;
+        reads = true;
+        safe = safe && DoneWith(frame, n, i, r) && frame.types.types[o]->dtype == frame.types.types[v]->dtype && frame.layout[o].shape == frame.layout[v].shape;
+      }
+      if (!reads || safe) return frame.results[result];
+      frame.late.push_back(result);
     }
-    const int32_t inout = plan_.inout_of_result[result];
-    if (inout < 0) return Place{Place::kResult, result};
-    // The node may read the old value only where it can replace it element by element.
-    bool reads = false, safe = in_place;
-    for (size_t i = 0; i < f_.nodes[n].operands.size(); ++i) {
-      const ValueId o = f_.nodes[n].operands[i];
-      if (o == kAbsent || plan_.root[o] != inout) continue;
-      reads = true;
-      safe = safe && DoneWith(n, i, r) && types_.types[o]->dtype == types_.types[v]->dtype && layout_[o].shape == layout_[v].shape;
-    }
-    if (!reads || safe) {
-      out_->first_write_[inout] = static_cast<uint32_t>(out_->steps_.size());
-      return Place{Place::kParam, inout};
-    }
-    late_.push_back(result);
-    OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(layout_[v].bytes));
+    OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(frame.layout[v].bytes));
+    frame.scratch[v] = frame.layout[v].bytes;
     return Place{Place::kScratch, at};
   }
 
-  Status AddCopy(const Place& from, const Place& to, int64_t bytes) {
+  // ---- Control
+
+  // A tensor that a control step reads or writes.
+  opw_tensor* AddTensor(DType dtype, const Place& place) {
+    opw_tensor t{};
+    t.elements = 1;
+    t.dtype = static_cast<uint8_t>(dtype);
+    t.contiguous = 1;
+    out_->tensors_.push_back(t);
+    Patch(&out_->tensors_.back(), place);
+    return &out_->tensors_.back();
+  }
+  // Adds a control step, whose target may become known later.
+  ControlStep& AddControl(const Frame& frame, uint32_t n, StepKind kind, const opw_tensor* reads = nullptr, const opw_tensor* writes = nullptr) {
+    constexpr uint32_t kNanos = 20;
+    ControlStep& control = out_->controls_.emplace_back();
+    Step step{};
+    step.kind = kind;
+    step.call.operands = reads;
+    step.call.results = writes;
+    step.call.context = &control;
+    step.mark = CrashRecord::Mark(n, UINT32_MAX, frame.called);
+    step.cost_ns = kNanos;
+    out_->steps_.push_back(step);
+    return control;
+  }
+  uint32_t Here() const { return static_cast<uint32_t>(out_->steps_.size()); }
+
+  Status PlaceControl(Frame& frame, uint32_t n) {
+    switch (frame.typing.nodes[n].row->control) {
+      case Control::kIf: OPWIRE_RETURN_IF_ERROR(PlaceIf(frame, n)); break;
+      case Control::kWhile:
+      case Control::kRepeat: OPWIRE_RETURN_IF_ERROR(PlaceLoop(frame, n)); break;
+      case Control::kEmit: {
+        const ValueId v = frame.f.nodes[n].operands[0];
+        if (const int64_t bytes = frame.layout[v].bytes; bytes > static_cast<int64_t>(kInlineBytes)) {
+          return InvalidArgument("emit: a value has {} bytes, more than the {} that a message carries", bytes, kInlineBytes);
+        }
+        out_->tensors_.push_back(Describe(frame, v));
+        opw_tensor* const value = &out_->tensors_.back();
+        Patch(value, PlaceOf(frame, v));
+        AddControl(frame, n, StepKind::kEmit, value).name = std::get<std::string>(frame.typing.nodes[n].attrs[0]);
+        break;
+      }
+      case Control::kNone: break;
+    }
+    ReleaseAround(frame, n);
+    return absl::OkStatus();
+  }
+  static const Place& PlaceOf(const Frame& frame, ValueId v) { return frame.place[frame.plan.root[v]]; }
+
+  // Places what a node calls, with parameters and results where the caller has them. `becomes`: by result, the parameter in whose storage it goes on.
+  Status PlaceCall(uint32_t function, const std::vector<Place>& params, const std::vector<Place>& results, std::vector<int32_t> becomes) {
+    const FunctionPlan plan = PlanFunction(p_.module.functions[function], p_.values[function], p_.typing.functions[function], std::move(becomes));
+    Frame frame(p_, function, plan, /*is_called=*/true);
+    OPWIRE_RETURN_IF_ERROR(Size(frame));
+    std::ranges::copy(params, frame.place.begin());
+    frame.results = results;
+    return PlaceFunction(frame);
+  }
+
+  Status PlaceIf(Frame& frame, uint32_t n) {
+    const Node& node = frame.f.nodes[n];
+    std::vector<Place> params, results;
+    for (size_t i = 1; i < node.operands.size(); ++i) params.push_back(PlaceOf(frame, node.operands[i]));
+    for (size_t r = 0; r < node.results.size(); ++r) {
+      const size_t v = frame.types.first_result[n] + r;
+      OPWIRE_ASSIGN_OR_RETURN(frame.place[v], PlaceResult(frame, n, static_cast<uint32_t>(r), /*in_place=*/false));
+      results.push_back(frame.place[v]);
+    }
+    const std::vector<int32_t> becomes(results.size(), -1);
+    ControlStep& otherwise = AddControl(frame, n, StepKind::kBranch, AddTensor(DType::kBool, PlaceOf(frame, node.operands[0])));
+    OPWIRE_RETURN_IF_ERROR(PlaceCall(node.calls[0], params, results, becomes));
+    ControlStep& end = AddControl(frame, n, StepKind::kJump);
+    otherwise.target = Here();
+    OPWIRE_RETURN_IF_ERROR(PlaceCall(node.calls[1], params, results, becomes));
+    end.target = Here();
+    return absl::OkStatus();
+  }
+
+  // Where a carried value lies from before the first trip until behind the last: where its result does, and where nothing speaks for another place, where
+  // the operand that it begins as lies.
+  StatusOr<Place> PlaceCarried(Frame& frame, uint32_t n, uint32_t r) {
+    const Node& node = frame.f.nodes[n];
+    const ValueId v = static_cast<ValueId>(frame.types.first_result[n] + r);
+    const size_t own = CarriedOperand(*frame.typing.nodes[n].row, node, r);
+    const ValueId begins = frame.plan.root[node.operands[own]];
+    const auto held = frame.scratch.find(begins);
+    bool alone = held != frame.scratch.end() && frame.plan.last_use[begins] == n && frame.plan.result_of[v] < 0;
+    for (size_t i = 0; i < node.operands.size(); ++i) alone = alone && (i == own || frame.plan.root[node.operands[i]] != begins);
+    if (!alone) return PlaceResult(frame, n, r, /*in_place=*/true);
+    const int64_t bytes = held->second;
+    frame.scratch.erase(held);
+    frame.scratch[v] = bytes;
+    return frame.place[begins];
+  }
+
+  Status PlaceLoop(Frame& frame, uint32_t n) {
+    const Node& node = frame.f.nodes[n];
+    const OpRow& row = *frame.typing.nodes[n].row;
+    const bool repeat = row.control == Control::kRepeat;
+    const size_t first_carried = CarriedOperand(row, node, 0);
+    std::vector<Place> carried;
+    for (uint32_t r = 0; r < node.results.size(); ++r) {
+      const size_t v = frame.types.first_result[n] + r;
+      OPWIRE_ASSIGN_OR_RETURN(frame.place[v], PlaceCarried(frame, n, r));
+      carried.push_back(frame.place[v]);
+    }
+    for (size_t r = 0; r < carried.size(); ++r) {
+      const ValueId v = node.operands[first_carried + r];
+      if (PlaceOf(frame, v) != carried[r]) AddCopy(frame, PlaceOf(frame, v), carried[r], frame.layout[v].bytes);
+    }
+    std::vector<Place> params = carried;
+    for (size_t i = first_carried + carried.size(); i < node.operands.size(); ++i) params.push_back(PlaceOf(frame, node.operands[i]));
+
+    const uint32_t body = node.calls.back(), loop = out_->loops_++;
+    const int64_t max_trips = repeat ? -1 : std::get<int64_t>(frame.typing.nodes[n].attrs[0]);
+    ControlStep& enter = AddControl(frame, n, StepKind::kEnter, repeat ? AddTensor(DType::kI64, PlaceOf(frame, node.operands[0])) : nullptr);
+    const uint32_t head = Here();
+    ControlStep* leave = nullptr;
+    Place aside;  // the number of the trip, or the condition
+    constexpr int64_t kAsideBytes = 8;
+    OPWIRE_ASSIGN_OR_RETURN(aside.at, TakeScratch(kAsideBytes));
+    aside.kind = Place::kScratch;
+    if (!repeat) {
+      OPWIRE_RETURN_IF_ERROR(PlaceCall(node.calls[0], params, {aside}, {-1}));
+      leave = &AddControl(frame, n, StepKind::kBranch, AddTensor(DType::kBool, aside));
+    }
+    ControlStep& trip = AddControl(frame, n, StepKind::kTrip, nullptr, repeat ? AddTensor(DType::kI64, aside) : nullptr);
+    if (repeat) leave = &trip;
+    std::vector<int32_t> becomes;
+    for (size_t r = 0; r < carried.size(); ++r) becomes.push_back(static_cast<int32_t>(repeat + r));
+    if (repeat) params.insert(params.begin(), aside);
+    OPWIRE_RETURN_IF_ERROR(PlaceCall(body, params, carried, std::move(becomes)));
+    ControlStep& next = AddControl(frame, n, StepKind::kNext);
+    next.target = head;
+    leave->target = Here();
+    for (ControlStep* c : {&enter, &trip, &next}) {
+      c->loop = loop;
+      c->max_trips = max_trips;
+    }
+    GiveScratch(aside.at, kAsideBytes);
+    return absl::OkStatus();
+  }
+
+  // ---- Results
+
+  void AddCopy(const Frame& frame, const Place& from, const Place& to, int64_t bytes) {
     Step step{};
     step.captures = true;
     step.run = options_.device ? &CopyOnDevice : &CopyBytes;
-    step.mark = CrashRecord::Mark(static_cast<uint32_t>(f_.nodes.size()), UINT32_MAX);
+    step.mark = CrashRecord::Mark(CrashRecord::kNoNode, UINT32_MAX, frame.called);
     step.cost_ns = EstimateNanos({0, static_cast<double>(2 * bytes)}, MachineOf(options_.device));
     for (const Place* place : {&from, &to}) {
       opw_tensor t{};
@@ -453,62 +664,57 @@ class Instance::Builder {
     step.call.results = &out_->tensors_.back();
     step.call.runtime = options_.runtime;
     step.call.context = options_.device;
+    NoteWrite(to);
     out_->steps_.push_back(step);
-    return absl::OkStatus();
   }
 
   // Results whose value lives elsewhere are copied at the end: those with storage of their own before any that overwrites a parameter,
   // and what would be overwritten by another's copy goes through scratch memory.
-  Status PlaceResults() {
-    std::vector<std::pair<int, Place>> into_params;
-    for (size_t i = 0; i < f_.results.size(); ++i) {
-      const ValueId root = plan_.root[f_.results[i].value];
-      const int32_t inout = plan_.inout_of_result[i];
-      const bool late = std::find(late_.begin(), late_.end(), static_cast<int>(i)) != late_.end();
-      if (inout >= 0) {
-        if (!plan_.copied[i] && !late) continue;
-        if (root == inout) continue;  // handed back unchanged
-        Place from = place_[root];
-        if (from.kind == Place::kParam) {
-          OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(layout_[root].bytes));
-          const Place temporary{Place::kScratch, at};
-          OPWIRE_RETURN_IF_ERROR(AddCopy(from, temporary, layout_[root].bytes));
-          from = temporary;
-        }
-        into_params.push_back({static_cast<int>(i), from});
+  Status PlaceResults(Frame& frame) {
+    const FunctionPlan& plan = frame.plan;
+    const auto is_replaced = [&](const Place& place) {
+      for (size_t i = 0; i < frame.results.size(); ++i) {
+        if (plan.inout_of_result[i] >= 0 && frame.results[i] == place) return true;
+      }
+      return false;
+    };
+    std::vector<std::pair<size_t, Place>> into_params;
+    for (size_t i = 0; i < frame.f.results.size(); ++i) {
+      const ValueId root = plan.root[frame.f.results[i].value];
+      const int64_t bytes = frame.layout[root].bytes;
+      const int32_t inout = plan.inout_of_result[i];
+      const bool late = std::find(frame.late.begin(), frame.late.end(), static_cast<int>(i)) != frame.late.end();
+      if (!plan.copied[i] && !late) continue;
+      if (inout < 0) {
+        AddCopy(frame, frame.place[root], frame.results[i], bytes);
         continue;
       }
-      if (plan_.copied[i]) OPWIRE_RETURN_IF_ERROR(AddCopy(place_[root], {Place::kResult, static_cast<int64_t>(i)}, layout_[root].bytes));
+      Place from = frame.place[root];
+      if (from == frame.results[i]) continue;  // handed back unchanged
+      if (is_replaced(from)) {
+        OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(bytes));
+        frame.temporaries.push_back({at, bytes});
+        const Place temporary{Place::kScratch, at};
+        AddCopy(frame, from, temporary, bytes);
+        from = temporary;
+      }
+      into_params.push_back({i, from});
     }
-    for (const auto& [i, from] : into_params) {
-      const int32_t inout = plan_.inout_of_result[i];
-      out_->first_write_[inout] = std::min(out_->first_write_[inout], static_cast<uint32_t>(out_->steps_.size()));
-      OPWIRE_RETURN_IF_ERROR(AddCopy(from, {Place::kParam, inout}, out_->results_[i].bytes));
-    }
-    // Steps no longer move: their workspaces' addresses can be noted.
-    for (const auto& [step, at] : workspaces_) PatchScratch(&out_->steps_[step].call.workspace, at);
+    for (const auto& [i, from] : into_params) AddCopy(frame, from, frame.results[i], frame.layout[plan.root[frame.f.results[i].value]].bytes);
     return absl::OkStatus();
   }
 
   const Program& p_;
-  const Function& f_;
-  const FunctionPlan& plan_;
-  const ValueTypes& types_;
-  const FunctionTyping& typing_;
   DimValues dims_;
   const VariantTable& variants_;
   const InstanceOptions options_;
   std::unique_ptr<Instance> out_;
   absl::flat_hash_map<std::vector<int64_t>, const int64_t*> layouts_;
-  std::vector<Layout> layout_;  // by value
-  std::vector<Place> place_;    // by root
-  absl::flat_hash_map<ValueId, bool> released_;
-  std::vector<int> late_;       // results that must be copied into their parameter after all
-  std::vector<std::pair<size_t, int64_t>> workspaces_;
+  std::vector<std::pair<size_t, int64_t>> workspaces_;  // of steps
   ScratchPlanner scratch_;
   int64_t owned_bytes_ = 0;     // no_arena
+  uint16_t checking_ = 0;       // steps that check values, so far
   const CrashRecord::Running* running_ = nullptr;  // Build's
-  uint32_t node_ = 0;           // that is being placed
 };
 
 StatusOr<std::unique_ptr<Instance>> Instance::Build(const Program& program, uint32_t function, std::vector<int64_t> symbols,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executor/plan/program.h"
+#include "executor/run/crash_record.h"
 #include "ir/wire/clock.h"
 #include "kernels/abi.h"
 #include "kernels/device/device.h"
@@ -18,17 +19,39 @@ namespace opwire {
 
 class Graphs;
 
-// One kernel call. Kept small: a long program is read from memory step by step.
+// What a step does. All but kCall are done by whoever runs the steps (cursor.h), and have no kernel.
+enum class StepKind : uint8_t {
+  kCall,    // calls a kernel
+  kEnter,   // a loop begins: it goes round max_trips times at the most, or as often as the i64 of operand 0 says
+  kTrip,    // a trip begins, whose number goes into result 0 where there is one; behind the last a repeat goes on at `target`
+  kNext,    // a trip has ended: on at `target`
+  kBranch,  // on at `target` where the bool of operand 0 is false
+  kJump,    // on at `target`
+  kEmit,    // sends operand 0 to the client
+};
+struct ControlStep {
+  uint32_t target = 0;     // a step
+  uint32_t loop = 0;       // of the instance
+  int64_t max_trips = -1;  // of a while; -1: of others
+  std::string_view name;   // of what is sent
+};
+
+// One kernel call, or what is done between them. Kept small: a long program is read from memory step by step.
 struct Step {
   int (*run)(const opw_call*);
-  opw_call call;
-  uint64_t mark;             // the node and, in the upper half, the variant's number in the table; UINT32_MAX: a copy of ours
+  opw_call call;             // of a control step: what it reads and writes, and its ControlStep as the context
+  uint64_t mark;             // what CrashRecord::Mark made of function, node and variant
   uint32_t cost_ns;          // an estimate; decides how often the clock is read
-  bool checks_values;        // the kernel may meet values outside their domain
-  bool captures;             // its work may be part of a graph
-  uint32_t node() const { return static_cast<uint32_t>(mark); }
+  uint16_t number;           // among the steps that check values
+  StepKind kind;
+  bool checks_values : 1;    // the kernel may meet values outside their domain
+  bool captures : 1;         // its work may be part of a graph
+  uint32_t node() const { return CrashRecord::NodeOf(mark); }
+  // The function that the node is of: 0 where it is the one that is run, else its number in the module.
+  uint32_t called_function() const { return CrashRecord::FunctionOf(mark); }
+  const ControlStep& control() const { return *static_cast<const ControlStep*>(call.context); }
 };
-// "matmul@onednn".
+// "matmul@onednn"; "copy@result" and "control" for what has no variant.
 const std::string& LabelOf(const Step& step, const VariantTable& variants);
 
 struct InstanceOptions {
@@ -72,6 +95,9 @@ class Instance {
   const void* ResultData(int result) const { return result_data_[result]; }
 
   std::span<const Step> steps() const { return steps_; }
+  // How many loops are among them.
+  size_t loops() const { return loops_; }
+  bool has_control() const { return !controls_.empty(); }
   const Program& program() const { return program_; }
   uint32_t function() const { return function_; }
 
@@ -117,6 +143,8 @@ class Instance {
   std::vector<int> inout_of_result_;
   std::vector<uint32_t> first_write_;
   std::vector<Step> steps_;
+  std::deque<ControlStep> controls_;
+  uint32_t loops_ = 0;
   std::vector<opw_tensor> tensors_;
   std::vector<uint32_t> starts_;
   std::deque<std::vector<int64_t>> extents_;  // shapes and strides; addresses stay

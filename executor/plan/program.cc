@@ -7,25 +7,28 @@
 #include "ir/wire/message.h"
 
 namespace opwire {
-namespace {
 
-FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const FunctionTyping& typing) {
+FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const FunctionTyping& typing, std::vector<int32_t> inout_of_result) {
   FunctionPlan plan;
   const size_t count = values.size(), nodes = f.nodes.size();
+  plan.inout_of_result = std::move(inout_of_result);
   plan.root.resize(count);
   plan.last_use.assign(count, 0);
   plan.producer.assign(count, -1);
   plan.result_of.assign(count, -1);
   for (size_t v = 0; v < count; ++v) plan.root[v] = static_cast<ValueId>(v);
+  std::vector<bool> replaced(f.params.size());
+  for (const int32_t p : plan.inout_of_result) {
+    if (p >= 0) replaced[static_cast<size_t>(p)] = true;
+  }
 
   for (size_t n = 0; n < nodes; ++n) {
     const Node& node = f.nodes[n];
     for (size_t r = 0; r < node.results.size(); ++r) plan.producer[values.first_result[n] + r] = static_cast<int32_t>(n);
     if (typing.nodes[n].row->aliasing == Aliasing::kReshape) {
-      // An inout parameter's storage changes under a view of it, so such a view is a copy.
-      const ValueId source = plan.root[node.operands[0]];
-      const bool inout = source < static_cast<ValueId>(f.params.size()) && f.params[source].mode == ParamMode::kInout;
-      if (!inout) plan.root[values.first_result[n]] = source;
+      // The storage of a parameter that is replaced changes under a view of it, so such a view is a copy.
+      const auto source = static_cast<size_t>(plan.root[node.operands[0]]);
+      if (source >= replaced.size() || !replaced[source]) plan.root[values.first_result[n]] = static_cast<ValueId>(source);
     }
     for (ValueId v : node.operands) {
       if (v != kAbsent) plan.last_use[plan.root[v]] = static_cast<uint32_t>(n);
@@ -34,13 +37,8 @@ FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const Fun
   for (const Result& r : f.results) plan.last_use[plan.root[r.value]] = static_cast<uint32_t>(nodes);
 
   for (size_t i = 0; i < f.results.size(); ++i) {
-    const Result& r = f.results[i];
-    int32_t inout = -1;
-    for (size_t p = 0; p < f.params.size(); ++p) {
-      if (typing.replaced_by[p] == static_cast<int32_t>(i)) inout = static_cast<int32_t>(p);
-    }
-    plan.inout_of_result.push_back(inout);
-    const ValueId root = plan.root[r.value];
+    const ValueId root = plan.root[f.results[i].value];
+    const int32_t inout = plan.inout_of_result[i];
     bool direct = plan.producer[root] >= 0 && plan.result_of[root] < 0;
     if (inout >= 0) {
       // Written in place only once nobody reads the old value; whether its own node may is for the kernel to say.
@@ -51,8 +49,6 @@ FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const Fun
   }
   return plan;
 }
-
-}  // namespace
 
 Program::Program() = default;
 Program::~Program() = default;
@@ -107,11 +103,20 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, std::shared
     for (size_t n = 0; n < f.nodes.size(); ++n) {
       const Node& node = f.nodes[n];
       const OpRow& row = *program->typing.functions[i].nodes[n].row;
+      if (row.control != Control::kNone) {
+        if (node.pin.empty()) continue;
+        return WithSite(InvalidArgument("{}: it has no variants, got the pin {}", row.name, node.pin), {f.name, static_cast<int32_t>(n), node.op, node.location});
+      }
       const DType dtype = KeyDType(row, node, values.types);
       Status status = variants.CheckRunnable(node.op, dtype, node.pin);
       if (!status.ok()) return WithSite(std::move(status), {f.name, static_cast<int32_t>(n), node.op, node.location});
     }
-    program->plans.push_back(PlanFunction(f, values, program->typing.functions[i]));
+    const FunctionTyping& typing = program->typing.functions[i];
+    std::vector<int32_t> inout_of_result(f.results.size(), -1);
+    for (size_t p = 0; p < f.params.size(); ++p) {
+      if (typing.replaced_by[p] >= 0) inout_of_result[static_cast<size_t>(typing.replaced_by[p])] = static_cast<int32_t>(p);
+    }
+    program->plans.push_back(PlanFunction(f, values, typing, std::move(inout_of_result)));
   }
   program->instances.resize(program->module.functions.size());
   return program;

@@ -28,7 +28,7 @@ struct FunctionPlan {
   std::vector<int32_t> producer;
   // The result that a root's storage is; -1: scratch.
   std::vector<int32_t> result_of;
-  // By result: the inout parameter that it becomes, or -1.
+  // By result: the parameter that it becomes, or -1.
   std::vector<int32_t> inout_of_result;
   // By result: copied at the end, because its value lives elsewhere.
   std::vector<uint8_t> copied;
@@ -57,6 +57,9 @@ struct Program {
   int64_t MemoryBytes() const;
   const std::string& name() const { return module.functions[0].name; }
 };
+
+// `inout_of_result`: by result, the parameter whose storage it is to become, or -1; the value of a parameter that a result becomes is gone where that is written.
+FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const FunctionTyping& typing, std::vector<int32_t> inout_of_result);
 
 // Checks the bytes twice (as bytes, as a program), that every node has a variant here that takes its element types, and works out the
 // plans. Errors carry their site. Runs on a worker.

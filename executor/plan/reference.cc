@@ -125,6 +125,10 @@ Status ReferenceProgram::Plan(Form& form) const {
 
 StatusOr<std::shared_ptr<Program>> ReferenceProgram::Parsed(const Form& form) const {
   OPWIRE_ASSIGN_OR_RETURN(const Module module, Parse(text_, filename_, {.types = form.types}));
+  for (const Node& node : module.functions[0].nodes) {
+    const OpRow* const row = Catalogue().Find(node.op);
+    if (row != nullptr && row->control != Control::kNone) return InvalidArgument("{}: {}: a reference program has no loops and branches and emits nothing", filename_, node.op);
+  }
   const auto in_file = [&](const Status& s) { return Status(s.code(), fmt::format("{}: {}", filename_, MessageOf(s))); };
   auto program = PrepareProgram(Serialise(module), builtin_, ExecutorLimits());
   if (!program.ok()) return in_file(program.status());

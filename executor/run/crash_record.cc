@@ -44,7 +44,9 @@ Death CrashRecord::DeathIn(int fd) {
   Contents& c = *reinterpret_cast<Contents*>(copy.data());
   if (c.magic != kMagic || !c.running) return {};
   c.program[sizeof(c.program) - 1] = 0;
-  return {LabelAt(c, c.mark), fmt::format("node %{} of @{}", static_cast<uint32_t>(c.mark), c.program), static_cast<int>(c.fault)};
+  const uint32_t called = FunctionOf(c.mark);
+  const std::string of = called == 0 ? fmt::format("@{}", c.program) : fmt::format("function {} of @{}", called, c.program);
+  return {LabelAt(c, c.mark), fmt::format("node %{} of {}", NodeOf(c.mark), of), static_cast<int>(c.fault)};
 }
 
 std::string Death::ToString() const {

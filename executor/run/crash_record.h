@@ -51,7 +51,11 @@ class CrashRecord {
   // What steps refer to, "op@variant"; labels are only ever added. Beyond 8192 a step is noted without one.
   void SetLabels(const std::vector<std::string>& labels);
 
-  static uint64_t Mark(uint32_t node, uint32_t label) { return uint64_t{label} << 32 | node; }
+  // `node`: below kNoNode, of the function that is run (called 0) or of the one of the module that it calls, below 2048.
+  static constexpr uint32_t kNodeBits = 21, kNoNode = (1u << kNodeBits) - 1;
+  static uint64_t Mark(uint32_t node, uint32_t label, uint32_t called = 0) { return uint64_t{label} << 32 | called << kNodeBits | node; }
+  static uint32_t NodeOf(uint64_t mark) { return static_cast<uint32_t>(mark) & kNoNode; }
+  static uint32_t FunctionOf(uint64_t mark) { return static_cast<uint32_t>(mark) >> kNodeBits; }
 
   // As long as it lives kernels of the program run; `record` may be null. One at a time.
   class Running {

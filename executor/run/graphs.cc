@@ -8,13 +8,13 @@ constexpr uint64_t kMostNanos = 2'000'000;  // of a segment, by what steps are e
 
 }  // namespace
 
-Graphs::Graphs(Device& device, const Instance& instance) : device_(device), instance_(instance) {
+Graphs::Graphs(Device& device, const Instance& instance, bool ran) : device_(device), instance_(instance) {
   uint64_t takes = 0;
   for (uint32_t i = 0; i < instance.steps().size(); ++i) {
     const Step& step = instance.steps()[i];
     const uint32_t cost = step.cost_ns;
     if (segments_.empty() || takes + cost > kMostNanos || !step.captures || !segments_.back().captures) {
-      segments_.push_back({i, i, step.captures, std::nullopt});
+      segments_.push_back({i, i, step.captures, ran, std::nullopt});
       takes = 0;
     }
     takes += cost;

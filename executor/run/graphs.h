@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "executor/plan/instance.h"
@@ -16,20 +17,25 @@ namespace opwire {
 
 class Graphs {
  public:
-  // Of a device that has graphs, which outlives this, as the instance does.
-  Graphs(Device& device, const Instance& instance);
+  // Of a device that has graphs, which outlives this, as the instance does. `ran`: all steps have run before; else a segment is captured when it comes round
+  // again.
+  Graphs(Device& device, const Instance& instance, bool ran);
   ~Graphs();
   Graphs(const Graphs&) = delete;
 
   // The step after the segment that `step` is of.
   uint32_t EndOf(uint32_t step) const { return segments_[SegmentAt(step)].end; }
+  // Whether a segment begins there that is to be run as a whole.
+  bool BeginsAt(uint32_t step) {
+    Segment& s = segments_[SegmentAt(step)];
+    return usable_ && s.captures && s.begin == step && std::exchange(s.ran, true);
+  }
   // Puts that segment on the stream. `call` calls a step's kernel. Not OK: nothing was put there, and the step is to be called; all further ones too,
   // but where only this one cannot be captured.
-  // REQUIRES: a segment begins there, unless it was not OK before.
+  // REQUIRES: BeginsAt(step).
   template <typename Call>
   Status Run(uint32_t step, const Call& call) {
     Segment& s = segments_[SegmentAt(step)];
-    if (!usable_ || !s.captures) return Unavailable("the steps are called one by one");
     if (s.graph && s.bindings == instance_.bindings()) return device_.Replay(*s.graph, 0);
     Status status = s.graph ? Update(s, call) : Capture(s, call);
     if (status.ok()) status = device_.Replay(*s.graph, 0);
@@ -41,6 +47,7 @@ class Graphs {
   struct Segment {
     uint32_t begin, end;
     bool captures;
+    bool ran;
     std::optional<GraphId> graph;
     uint64_t bindings = 0;  // of the instance, that the graph has
   };

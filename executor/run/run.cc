@@ -35,11 +35,10 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment, 
   program_ = std::move(program);
   instance_ = nullptr;
   lane_ = nullptr;
-  pc_ = 0;
   ran_ = 0;
   flags_ = 0;
   failure_ = absl::OkStatus();
-  aborted_ = false;
+  aborted_ = waits_to_emit_ = false;
   step_ns_.clear();
   const auto prepare = [&]() -> Status {
     if (message.function() >= program_->module.functions.size()) {
@@ -61,6 +60,7 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment, 
     OPWIRE_RETURN_IF_ERROR(TakeInouts(store, f));
     if (on_device) OPWIRE_RETURN_IF_ERROR(Upload(env));
     Bind(f);
+    cursor_.Reset(*instance_);
     return absl::OkStatus();
   };
   Status status = prepare();
@@ -180,6 +180,10 @@ Status Run::BindSymbols(const Function& f) {
       continue;
     }
     for (size_t a = 0; a < p.type.shape.size(); ++a) OPWIRE_RETURN_IF_ERROR(bind(p, p.type.shape[a], inputs_[i].shape[a], inputs_[i].shape));
+  }
+  for (const uint32_t s : program_->typing.functions[message_->function()].uses) {
+    if (symbols_[s] >= 0) continue;
+    return InvalidArgument("run of @{}: no parameter binds ?{}; expected a run of a function that calls it", f.name, dims.symbols()[s].name);
   }
   // A symbol of another function of the module has no value here and needs none.
   for (int64_t& s : symbols_) s = std::max<int64_t>(s, 0);
@@ -301,13 +305,29 @@ Status Run::Settle(const RunEnvironment& env) {
   inline_results_ = env.inline_results;
   if (!inline_results_) return ResourceExhausted("no host memory for the results of runs");
   uint8_t* at = inline_results_;
-  for (size_t r = 0; r < instance_->results().size() && pc_ == instance_->steps().size() && failure_.ok(); ++r) {
+  for (size_t r = 0; r < instance_->results().size() && cursor_.at() == instance_->steps().size() && failure_.ok(); ++r) {
     if (message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() != kInlineResult) continue;
     const int64_t bytes = instance_->results()[r].bytes;
     OPWIRE_RETURN_IF_ERROR(env.device->Copy(at, ResultData(r), bytes, 0));
     at += (bytes + 15) / 16 * 16;
   }
   return env.device->Synchronize();
+}
+
+StatusOr<bool> Run::Emit(const RunEnvironment& env, const Step& step) {
+  if (!env.emit) return true;
+  const opw_tensor& t = *step.call.operands;
+  Emission e{step.control().name, static_cast<DType>(t.dtype), static_cast<Encoding>(t.encoding), {t.shape, t.rank}, {}};
+  const auto bytes = static_cast<size_t>(TensorBytes(e.dtype, e.encoding, e.shape).value_or(0));
+  const void* data = t.data;
+  if (!env.device->info().host_memory) {
+    if (!env.inline_results) return ResourceExhausted("no host memory for what runs emit");
+    OPWIRE_RETURN_IF_ERROR(env.device->Copy(env.inline_results, t.data, static_cast<int64_t>(bytes), 0));
+    OPWIRE_RETURN_IF_ERROR(env.device->Synchronize());
+    data = env.inline_results;
+  }
+  e.bytes = {static_cast<const uint8_t*>(data), bytes};
+  return env.emit(e);
 }
 
 const void* Run::ResultData(size_t r) const {
@@ -319,13 +339,16 @@ void Run::ReadFlags(const RunEnvironment& env) {
   const RunFlags flags = env.device->TakeFlags();
   flags_ |= flags.raised;
   if (flags.out_of_range_operand < 0 || !failure_.ok()) return;
-  const OpRow& row = *program_->typing.functions[message_->function()].nodes[flags.out_of_range_step].row;
+  const auto step = std::ranges::find_if(instance_->steps(), [&](const Step& s) { return s.checks_values && s.number == flags.out_of_range_step; });
+  if (step == instance_->steps().end()) return;
+  const uint32_t function = step->called_function() > 0 ? step->called_function() : message_->function();
+  const OpRow& row = *program_->typing.functions[function].nodes[step->node()].row;
   // The reference program of a user's op reports as the ops in it do, whose operands are others.
   auto operand = row.operands.begin() + std::min<ptrdiff_t>(flags.out_of_range_operand, std::ssize(row.operands) - 1);
   if (operand->domain == Domain::kAny) operand = std::ranges::find_if(row.operands, [](const OperandSpec& o) { return o.domain != Domain::kAny; });
   failure_ = WithSite(OutOfRange("{}: operand {} has a value outside its domain at position {}", row.name,
                                  operand == row.operands.end() ? "unknown" : operand->name, flags.out_of_range_position),
-                      SiteOfStep(flags.out_of_range_step));
+                      SiteOf(*step));
 }
 
 void Run::Bind(const Function& f) {
@@ -339,10 +362,19 @@ void Run::Bind(const Function& f) {
   }
 }
 
-ErrorSite Run::SiteOfStep(uint32_t node) const {
-  const Function& f = program_->module.functions[message_->function()];
+ErrorSite Run::SiteOf(const Step& step) const {
+  const Function& f = program_->module.functions[step.called_function() > 0 ? step.called_function() : message_->function()];
+  const uint32_t node = step.node();
   if (node >= f.nodes.size()) return {f.name, -1, "copy", ""};
   return {f.name, static_cast<int32_t>(node), f.nodes[node].op, f.nodes[node].location};
+}
+
+Status Run::WhyStopped(uint32_t reason) const {
+  switch (static_cast<StopReason>(reason)) {
+    case StopReason::kDeadline: return DeadlineExceeded("the deadline passed while @{} ran", program_->name());
+    case StopReason::kDraining: return Unavailable("the executor is shutting down");
+    default: return Cancelled("@{} was cancelled", program_->name());
+  }
 }
 
 Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
@@ -354,48 +386,76 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
   uint32_t unfinished = 0;  // steps whose end is not known
   const Nanos begun = env.clock();
   const bool profile = message_->profile();
+  if (profile) step_ns_.resize(steps.size());
   uint64_t since_clock = 0;
   Outcome outcome = Outcome::kDone;
   const auto call = [&](uint32_t i) {
     // A run that meets a value outside its domain goes on to its end; its status is that of the first such value.
-    if (steps[i].checks_values) env.device->NoteStep(steps[i].node());
+    if (steps[i].checks_values) env.device->NoteStep(steps[i].number);
     return steps[i].run(&steps[i].call);
   };
-  // From the second run on: the first has compiled what it needs, and may be the only one.
-  if (!on_host && pc_ == 0 && !instance_->graphs && instance_->took != kNever) instance_->graphs = std::make_unique<Graphs>(*env.device, *instance_);
+  // From the second run on, or a loop's second trip: the first has compiled what it needs, and may be the only one.
+  const bool again = instance_->took != kNever;
+  if (!on_host && cursor_.at() == 0 && !instance_->graphs && (again || instance_->loops() > 0)) {
+    instance_->graphs = std::make_unique<Graphs>(*env.device, *instance_, again && !instance_->has_control());
+  }
   Graphs* const graphs = profile ? nullptr : instance_->graphs.get();
-  while (pc_ < steps.size() && !aborted_) {
-    const Step& s = steps[pc_];
+  const auto lost = [&](Status why, const Step& at) {
+    Lost(env, running, unfinished, why);
+    failure_ = WithSite(std::move(why), SiteOf(at));
+  };
+  while (cursor_.at() < steps.size() && !aborted_) {
+    const uint32_t at = cursor_.at();
+    const Step& s = steps[at];
     running.Step(s.mark);
-    const Nanos step_begun = profile ? env.clock() : 0;
-    const bool replayed = graphs && graphs->Run(pc_, call).ok();
-    int rc = replayed ? OPW_OK : call(pc_);
-    if (profile) {
-      if (!on_host && rc == OPW_OK && !env.device->Synchronize().ok()) rc = OPW_FAILED;
-      step_ns_.push_back(static_cast<uint64_t>(env.clock() - step_begun));
+    if (s.kind == StepKind::kEmit) {
+      const auto sent = Emit(env, s);
+      if (!sent.ok()) {
+        lost(sent.status(), s);
+        break;
+      }
+      waits_to_emit_ = !*sent;
+      if (waits_to_emit_) {
+        outcome = Outcome::kMore;
+        break;
+      }
     }
-    if (rc != OPW_OK) {
-      const Status why = TakeFailure();
-      const std::string what = fmt::format("{} failed{}{}", LabelOf(s, program_->kernels->variants), why.ok() ? "" : ": ", why.ok() ? "" : MessageOf(why));
-      failure_ = WithSite(why.ok() ? Internal("{}", what) : Status(why.code(), what), SiteOfStep(s.node()));
-      break;
+    if (s.kind != StepKind::kCall) {
+      if (Status status = cursor_.Follow(s, on_host ? nullptr : env.device); !status.ok()) {
+        lost(std::move(status), s);
+        break;
+      }
+      since_clock += s.cost_ns;
+    } else {
+      const Nanos step_begun = profile ? env.clock() : 0;
+      const bool replayed = graphs && graphs->BeginsAt(at) && graphs->Run(at, call).ok();
+      int rc = replayed ? OPW_OK : call(at);
+      if (profile) {
+        if (!on_host && rc == OPW_OK && !env.device->Synchronize().ok()) rc = OPW_FAILED;
+        step_ns_[at] += static_cast<uint64_t>(env.clock() - step_begun);
+      }
+      if (rc != OPW_OK) {
+        const Status why = TakeFailure();
+        const std::string what = fmt::format("{} failed{}{}", LabelOf(s, program_->kernels->variants), why.ok() ? "" : ": ", why.ok() ? "" : MessageOf(why));
+        failure_ = WithSite(why.ok() ? Internal("{}", what) : Status(why.code(), what), SiteOf(s));
+        cursor_.MoveTo(at + 1);
+        break;
+      }
+      const uint32_t end = replayed ? graphs->EndOf(at) : at + 1;
+      for (uint32_t i = at; i < end; ++i, ++unfinished) since_clock += steps[i].cost_ns;
+      cursor_.MoveTo(end);
     }
     if (const uint32_t reason = stop.load(std::memory_order_relaxed)) {
-      const Status why = reason == static_cast<uint32_t>(StopReason::kDeadline) ? DeadlineExceeded("the deadline passed while @{} ran", program_->name())
-                         : reason == static_cast<uint32_t>(StopReason::kDraining) ? Unavailable("the executor is shutting down")
-                                                                                  : Cancelled("@{} was cancelled", program_->name());
-      failure_ = WithSite(why, SiteOfStep(s.node()));
+      failure_ = WithSite(WhyStopped(reason), SiteOf(s));
       break;
     }
-    for (const uint32_t end = replayed ? graphs->EndOf(pc_) : pc_ + 1; pc_ < end; ++pc_, ++unfinished) since_clock += steps[pc_].cost_ns;
     if (since_clock >= look_every) {
       since_clock = 0;
-      if (pc_ == steps.size()) break;
+      if (cursor_.at() == steps.size()) break;
       // So much of the device's work waits at the most, that a stop is near at any time.
       if (!on_host) {
         if (Status status = env.device->Synchronize(); !status.ok()) {
-          Lost(env, running, unfinished, status);
-          failure_ = WithSite(std::move(status), SiteOfStep(s.node()));
+          lost(std::move(status), s);
           break;
         }
         unfinished = 0;
@@ -424,8 +484,7 @@ Status Run::Finish(Store& store) {
     Tensor* t = store.FindAny(m.key);
     if (!t) continue;
     t->pinned_by_run = false;
-    // A run that was put aside and aborted has not begun the step at pc_.
-    if (failure_.ok() || instance_->FirstWrite(m.param) >= pc_ + (aborted_ ? 0 : 1)) continue;
+    if (failure_.ok() || instance_->FirstWrite(m.param) >= cursor_.begun()) continue;
     t->state = TensorState::kPoisoned;
     t->error = DataLoss("tensor {} was being written by a run of @{} that failed: {}; overwrite it before use", ToString(m.key), f.name,
                         MessageOf(failure_).substr(0, 512));
@@ -505,9 +564,10 @@ flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b, 
   flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<fb::StepCost>>> profile_at;
   if (message_->profile()) {
     std::vector<flatbuffers::Offset<fb::StepCost>> costs;
-    for (size_t i = 0; i < std::min(step_ns_.size(), kProfiledSteps); ++i) {
+    for (size_t i = 0; i < step_ns_.size() && costs.size() < kProfiledSteps; ++i) {
       const Step& s = instance_->steps()[i];
-      costs.push_back(fb::CreateStepCost(b, s.node(), b.CreateSharedString(LabelOf(s, program_->kernels->variants)), step_ns_[i]));
+      if (s.kind != StepKind::kCall) continue;
+      costs.push_back(fb::CreateStepCost(b, s.node(), b.CreateSharedString(LabelOf(s, program_->kernels->variants)), step_ns_[i], s.called_function()));
     }
     profile_at = b.CreateVector(costs);
   }

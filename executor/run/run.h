@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "executor/plan/cursor.h"
 #include "executor/plan/instance.h"
 #include "executor/run/crash_record.h"
 #include "executor/run/lane.h"
@@ -21,6 +22,15 @@ namespace opwire {
 // Why the stop word of the device is set.
 enum class StopReason : uint32_t { kNone = 0, kCancelled = 1, kDeadline = 2, kDraining = 3 };
 
+// A value on its way to the client.
+struct Emission {
+  std::string_view name;
+  DType dtype;
+  Encoding encoding;
+  std::span<const int64_t> shape;
+  Bytes bytes;
+};
+
 // What runs use; the device thread's.
 struct RunEnvironment {
   Device* device = nullptr;
@@ -31,6 +41,8 @@ struct RunEnvironment {
   Nanos (*clock)() = &MonotonicNow;
   // Results on their way into a message, where the device's memory is not the host's: kInlineBytes of the host's, and alignment.
   uint8_t* inline_results = nullptr;
+  // Takes a value that the program emits; false where there is no room for it now. Without it they go nowhere.
+  std::function<bool(const Emission&)> emit;
   // Is told that the device does nothing more; need not return. May be empty.
   std::function<void(const Status&)> on_fault;
 };
@@ -47,6 +59,8 @@ class Run {
                bool& wait);
   // Runs steps for about `slice`; kDone when the last has ended or the run failed.
   Outcome Continue(const RunEnvironment& env, Nanos slice);
+  // It emits a value for which there was no room: there is nothing to do until there is.
+  bool waits_to_emit() const { return waits_to_emit_ && !aborted_; }
   // Ends the run before its next step, with this error.
   void Abort(Status why) { failure_ = std::move(why); aborted_ = true; }
   // Stores results, poisons what a failed run had begun to write, and gives back what it held. The status of the run; on success the
@@ -86,13 +100,16 @@ class Run {
   Status TakeResults(Store& store);
   // Puts inline operands where the device reaches them: behind the lane's scratch memory.
   Status Upload(const RunEnvironment& env);
+  // Hands a value over that the program emits; false where there is no room.
+  StatusOr<bool> Emit(const RunEnvironment& env, const Step& step);
   // Waits for the device's work, with the inline results fetched; reads what it met.
   Status Settle(const RunEnvironment& env);
   static void Lost(const RunEnvironment& env, const CrashRecord::Running& running, uint32_t unfinished, const Status& why);
   void ReadFlags(const RunEnvironment& env);
   const void* ResultData(size_t result) const;
   void Bind(const Function& f);
-  ErrorSite SiteOfStep(uint32_t node) const;
+  ErrorSite SiteOf(const Step& step) const;
+  Status WhyStopped(uint32_t reason) const;
 
   std::shared_ptr<const Program> program_;
   const fb::Run* message_ = nullptr;
@@ -100,12 +117,13 @@ class Run {
   Instance* instance_ = nullptr;
   Lane* lane_ = nullptr;
   uint8_t* inline_results_ = nullptr;  // null: results are read where they are
-  uint32_t pc_ = 0;
+  Cursor cursor_;
   Nanos ran_ = 0;
   uint32_t flags_ = 0;
   Status failure_;
   bool aborted_ = false;
-  std::vector<uint64_t> step_ns_;    // by step, where the run is profiled
+  bool waits_to_emit_ = false;
+  std::vector<uint64_t> step_ns_;    // by step, of all its calls, where the run is profiled
   // These keep their capacity from run to run.
   std::vector<Input> inputs_;
   std::vector<int64_t> symbols_;

@@ -35,6 +35,7 @@ Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet>
   environment_ = {&device_, &lanes_, crash_, options_.limits[LimitId::kInstances], options_.no_arena,
                   options_.clock};
   environment_.on_fault = options_.on_device_fault;
+  environment_.emit = [this](const Emission& e) { return Emit(e); };
   load_.free_memory = budget_.limit;
   if (!device.info().host_memory) {
     // Where there is so little left, the first run says so.
@@ -301,6 +302,7 @@ void Core::Release(Session& s, const fb::Request& request) {
 void Core::Pop(Session& s) {
   auto q = std::move(s.queue.front());
   s.queue.pop_front();
+  s.parts = 0;
   load_.queued.fetch_sub(1, std::memory_order_relaxed);
   if (Attachment* a = s.FindAttachment(q->attachment)) {
     --a->in_flight;
@@ -322,6 +324,30 @@ void Core::Reply(Session& s, const QueuedRequest& q, const Status& status, fb::R
     Deliver(s, *a, head, bulk);
   }
   builder.Clear();
+}
+
+// A client that is away misses it: only last parts are kept for a retry.
+bool Core::Emit(const Emission& e) {
+  Session& s = *emitting_;
+  const QueuedRequest& q = *s.queue.front();
+  Attachment* const a = s.FindAttachment(q.attachment);
+  if (!a || a->peer == kNoPeer) return true;
+  if (!a->TakesEmitted()) return false;
+  fb::EmittedT emitted;
+  emitted.name = e.name;
+  emitted.type = std::make_unique<fb::TensorTypeT>();
+  emitted.type->dtype = static_cast<uint8_t>(e.dtype);
+  emitted.type->encoding = static_cast<uint8_t>(e.encoding);
+  emitted.type->shape.assign(e.shape.begin(), e.shape.end());
+  emitted.payload.assign(e.bytes.begin(), e.bytes.end());
+  fb::ReplyT reply;
+  reply.seq = q.request->seq();
+  reply.part = s.parts++;
+  reply.last = false;
+  reply.body.Set(std::move(emitted));
+  const std::string head = EncodeReply(reply);
+  Deliver(s, *a, AsBytes(head), {});
+  return true;
 }
 
 void Core::Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk) {
@@ -359,7 +385,9 @@ void Core::Flush(Nanos now) {
     }
     host_budget_.in_use += o.bytes();
     if (!sent.ok() && !absl::IsResourceExhausted(sent)) Lose(now, *a);
-    Settle(*it->second);
+    Session& s = *it->second;
+    if (s.Blocked() && now >= s.queue.front()->deadline) s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
+    Settle(s);
     return o.empty();
   });
 }

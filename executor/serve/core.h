@@ -143,6 +143,7 @@ class Core {
   void ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run);
   Status BeginRun(Nanos now, Session& s, const QueuedRequest& q, std::shared_ptr<const Program> program, const fb::Run& run, bool& wait);
   // A slice of the run that has begun.
+  bool Emit(const Emission& e);
   Run::Outcome RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos deadline);
   void ContinueRun(Nanos now, Session& s);
   void ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch);
@@ -205,6 +206,7 @@ class Core {
   MemoryBudget& host_budget_;         // what messages, programs and transfers count in
   Lanes lanes_;
   RunEnvironment environment_;
+  Session* emitting_ = nullptr;  // whose run goes on
   RunGate gate_;
   Transfers transfers_;
   CoreLoad load_;

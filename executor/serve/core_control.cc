@@ -250,6 +250,7 @@ Status Core::CancelQueued(const fb::Cancel& cancel) {
     if (q.attachment != speaker.attachment || q.request->seq() != cancel.seq()) continue;
     if (it == s.queue.begin() && s.run.active()) {
       s.run.Abort(Cancelled("@{} was cancelled", s.run.program()->name()));
+      Settle(s);
       return absl::OkStatus();
     }
     if (it == s.queue.begin() && s.waiting) return absl::OkStatus();  // a worker has it; it ends by itself

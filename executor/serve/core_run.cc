@@ -74,8 +74,11 @@ Run::Outcome Core::RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos
   if (now >= deadline) s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
   gate_.Enter({s.id, q.attachment, q.request->seq()}, now, deadline);
   const Nanos before = s.run.ran();
+  emitting_ = &s;
   const Run::Outcome outcome = s.run.Continue(environment_, options_.slice);
+  emitting_ = nullptr;
   gate_.Leave();
+  if (s.run.waits_to_emit()) Settle(s);
   s.device_time += s.run.ran() - before;
   return outcome;
 }

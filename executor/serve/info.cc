@@ -78,7 +78,8 @@ std::vector<std::unique_ptr<fb::OpEntryT>> OpEntries(const KernelSet& kernels) {
     for (const OpDeclaration& d : kernels.declarations) {
       if (d.name == row.name) entry->declaration = ToJson({&d, 1});
     }
-    if (!entry->variants.empty()) out.push_back(std::move(entry));
+    if (row.control != Control::kNone) entry->dtypes = Mask(kAll);
+    if (!entry->variants.empty() || row.control != Control::kNone) out.push_back(std::move(entry));
   }
   return out;
 }
@@ -119,6 +120,7 @@ std::string InfoWriter::Report() const {
   j["epoch"] = core_.kernels_->epoch;
   json ops = json::array();
   for (const OpRow& row : core_.kernels_->catalogue().rows()) {
+    if (row.control != Control::kNone) continue;
     json variants = json::array();
     for (const Variant& v : core_.kernels_->variants.Of(row.name)) {
       const std::string reason = v.unavailable.empty() && v.library ? v.library(/*open=*/false) : v.unavailable;
@@ -153,6 +155,7 @@ std::string InfoWriter::Ops() const {
       dtypes = dtypes | v.dtypes;
       names.push_back(v.name);
     }
+    if (row.control != Control::kNone) names.push_back("control"), dtypes = kAll;
     if (names.empty()) continue;
     json attrs = json::array();
     for (const AttrSpec& a : row.attrs) attrs.push_back({{"name", a.name}, {"kind", AttrKindName(a.kind)}, {"required", !a.fallback}, {"doc", a.doc}});

@@ -41,6 +41,10 @@ struct Attachment {
   Outbox outbox;
   int64_t in_flight = 0;
   int64_t bytes_in_flight = 0;
+
+  // What a run emits goes to a client that is there and reads.
+  bool TakesEmitted() const { return peer == kNoPeer || (outbox.size() < kMostEmitted && !outbox.full()); }
+  static constexpr size_t kMostEmitted = 64;
 };
 
 // How far a batch is. Between its runs other sessions have their slices.
@@ -88,6 +92,7 @@ struct Session {
   Nanos virtual_time = 0;
   uint64_t runs = 0;
   Run run;                    // the one that has begun, if any
+  uint32_t parts = 0;         // of its head's reply that were sent
   BatchProgress batch;        // its head's, where that is one
   std::optional<Staged> staged;  // what its head copies between the device and the segment; between steps other sessions have their slices
   Nanos last_used = 0;
@@ -110,7 +115,12 @@ struct Session {
     });
   }
   bool Begun() const { return run.active() || batch.active || staged; }  // the head
-  bool HasWork() const { return !waiting && (Begun() || Next() != queue.end()); }
+  // The run that has begun waits until its client reads what it emitted.
+  bool Blocked() const {
+    const Attachment* a = run.waits_to_emit() ? FindAttachment((*queue.begin())->attachment) : nullptr;
+    return a && !a->TakesEmitted();
+  }
+  bool HasWork() const { return !waiting && (Begun() ? !Blocked() : Next() != queue.end()); }
 };
 
 }  // namespace opwire

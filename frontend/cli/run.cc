@@ -233,12 +233,14 @@ Status CheckKept(Session& session, const std::string& name, const Pairs& out, co
   return absl::OkStatus();
 }
 
-void PrintProfile(const Common& common, const Function& f, const std::vector<StepCost>& profile) {
+void PrintProfile(const Common& common, const Module& module, const Function& run, const std::vector<StepCost>& profile) {
   if (common.json || profile.empty()) return;
   Table table({"NODE", "OP@VARIANT", "TIME"});
   for (const StepCost& c : profile) {
+    const bool called = c.function > 0 && c.function < static_cast<int>(module.functions.size());
+    const Function& f = called ? module.functions[static_cast<size_t>(c.function)] : run;
     const bool node = c.node >= 0 && c.node < static_cast<int>(f.nodes.size());
-    table.Add({node ? std::to_string(c.node) : "result", c.label, HumanNanos(c.ns)});
+    table.Add({(called ? "@" + f.name + " " : "") + (node ? std::to_string(c.node) : "result"), c.label, HumanNanos(c.ns)});
   }
   fmt::print("{}", table.ToString());
 }
@@ -346,6 +348,11 @@ Status Run(const Common& common, const RunArgs& args) {
   RunOptions options;
   options.deadline_us = static_cast<int64_t>(std::ceil(args.deadline_ms * 1000));
   options.profile = args.profile;
+  options.on_emit = [&](std::string_view name, const Array& value) {
+    if (common.json) fmt::print("{{\"emitted\":{},\"dtype\":\"{}\",\"shape\":[{}],\"summary\":{}}}\n", Quote(name), DTypeName(value.dtype()), fmt::join(value.shape(), ","), Quote(Summary(value)));
+    else fmt::print("{}: {}\n", name, Summary(value));
+    std::fflush(stdout);
+  };
   RunResult result;
   int64_t best = INT64_MAX;
   for (int i = 0; i < args.repeat; ++i) {
@@ -375,11 +382,11 @@ Status Run(const Common& common, const RunArgs& args) {
       fmt::print("{}: {}\n", name, Summary(array));
     }
   }
-  PrintProfile(common, f, result.profile);
+  PrintProfile(common, module, f, result.profile);
   if (common.json) {
     std::vector<std::string> steps;
     for (const StepCost& c : result.profile)
-      steps.push_back(fmt::format("{{\"node\":{},\"label\":{},\"ns\":{}}}", c.node, Quote(c.label), c.ns));
+      steps.push_back(fmt::format("{{\"function\":{},\"node\":{},\"label\":{},\"ns\":{}}}", c.function, c.node, Quote(c.label), c.ns));
     fmt::print("{{\"executor\":{},\"run_ns\":{},\"divided_by_zero\":{},\"results\":[{}],\"profile\":[{}]}}\n",
                Quote(session.executor()), best, result.divided_by_zero, fmt::join(lines, ","), fmt::join(steps, ","));
   } else {

@@ -100,11 +100,15 @@ struct RunOptions {
   uint64_t trace_id = 0;
   std::string_view function;  // empty: the first
   bool profile = false;       // measure every step
+  // Gets what the program emits, while somebody waits for this session's runs, in the order of the program. It must not use the session. What is emitted while
+  // the connection is lost is lost.
+  std::function<void(std::string_view name, const Array& value)> on_emit;
 };
 
-// What one step of a profiled run took.
+// What one step of a profiled run took, all its calls together.
 struct StepCost {
-  int node = -1;      // of the function; its number of nodes for a copy of a result
+  int function = 0;   // the function of the module that the node is of; 0: the one that was run
+  int node = -1;      // beyond the function's nodes for a copy of a result
   std::string label;  // "op@variant"
   int64_t ns = 0;
 };

@@ -44,6 +44,7 @@ std::unique_ptr<Flight::Reply> Flight::NewReply() {
 }
 
 StatusOr<bool> Flight::OnMessage(const ClientChannel::Message& message, Status& stray) {
+  part_ = {};
   auto r = NewReply();
   OPWIRE_ASSIGN_OR_RETURN(r->reply, DecodeReply(AsBytes(message.head), r->head));
   const uint64_t ticket = r->reply->seq() + base_;
@@ -54,6 +55,12 @@ StatusOr<bool> Flight::OnMessage(const ClientChannel::Message& message, Status& 
     return false;
   }
   const bool abandoned = it->second.abandoned;
+  if (!r->reply->last()) {
+    if (partial_) spare_replies_.push_back(std::move(partial_));
+    partial_ = std::move(r);
+    if (!abandoned) part_ = {ticket, partial_->reply};
+    return true;
+  }
   End(ticket);
   if (abandoned) {
     spare_replies_.push_back(std::move(r));

@@ -38,6 +38,13 @@ class Flight {
   // that are no reply are INVALID_ARGUMENT.
   StatusOr<bool> OnMessage(const ClientChannel::Message& message, Status& stray);
 
+  // A part of a reply that came with the last message, before the reply's end: nullptr where it was none. Valid until the next message.
+  struct Part {
+    uint64_t ticket = 0;
+    const fb::Reply* reply = nullptr;
+  };
+  const Part& part() const { return part_; }
+
   // Whether the request has ended, well or not.
   bool Ended(uint64_t ticket) const { return !waiting_.contains(ticket); }
   bool idle() const { return in_flight_ == 0; }
@@ -87,6 +94,8 @@ class Flight {
   std::vector<std::string> spare_;
   std::vector<std::unique_ptr<Reply>> spare_replies_;
   std::unique_ptr<Reply> taken_;
+  std::unique_ptr<Reply> partial_;
+  Part part_;  // in partial_
 };
 
 }  // namespace opwire

@@ -192,7 +192,7 @@ Status SessionState::SendAgain() {
       if (!absl::IsResourceExhausted(sent)) return sent;
       OPWIRE_ASSIGN_OR_RETURN(const bool came, connection->Receive(incoming, kMillisecond));
       Status stray;
-      if (came) OPWIRE_RETURN_IF_ERROR(flight.OnMessage(incoming, stray).status());
+      if (came) OPWIRE_RETURN_IF_ERROR(Dispatch(stray).status());
     }
   }
   return absl::OkStatus();

@@ -174,7 +174,7 @@ StatusOr<RunResult> SessionState::ReadRun(const fb::RunReply& reply, std::vector
   out.run_ns = static_cast<int64_t>(reply.run_ns());
   for (size_t i = 0; reply.profile() && i < reply.profile()->size(); ++i) {
     const fb::StepCost& c = *reply.profile()->Get(static_cast<flatbuffers::uoffset_t>(i));
-    out.profile.push_back({static_cast<int>(c.node()), c.label() ? c.label()->str() : "", static_cast<int64_t>(c.ns())});
+    out.profile.push_back({static_cast<int>(c.function()), static_cast<int>(c.node()), c.label() ? c.label()->str() : "", static_cast<int64_t>(c.ns())});
   }
   const size_t count = reply.results() ? reply.results()->size() : 0;
   const size_t shapes = reply.shapes() ? reply.shapes()->size() : 0;
@@ -219,7 +219,9 @@ PendingRun::PendingRun(std::unique_ptr<State> s) : state_(std::move(s)) {}
 PendingRun::PendingRun(PendingRun&&) noexcept = default;
 PendingRun& PendingRun::operator=(PendingRun&&) noexcept = default;
 PendingRun::~PendingRun() {
-  if (state_ && !state_->taken) state_->session->flight.Abandon(state_->ticket);
+  if (!state_) return;
+  state_->session->on_emit.erase(state_->ticket);
+  if (!state_->taken) state_->session->flight.Abandon(state_->ticket);
 }
 
 bool PendingRun::Ready(int64_t timeout_us) {
@@ -259,6 +261,7 @@ StatusOr<PendingRun> Program::Start(const std::vector<Arg>& args, const RunOptio
   pending->session = state_->session;
   pending->seq = s.flight.next_seq();
   OPWIRE_ASSIGN_OR_RETURN(pending->ticket, s.SendBuilt(fb::Body::Run, run.Union(), {}));
+  if (options.on_emit) s.on_emit[pending->ticket] = options.on_emit;
   return PendingRun(std::move(pending));
 }
 

@@ -42,13 +42,32 @@ StatusOr<bool> SessionState::Pump(uint64_t ticket, Nanos timeout) {
     }
     if (!*came) return false;
     Status stray;
-    const auto known = flight.OnMessage(incoming, stray);
+    const auto known = Dispatch(stray);
     // "Attach first" comes so, when the executor dropped a client that did not read.
     if (!known.ok()) OnLost(known.status());
     else if (!*known && absl::IsAborted(stray)) OnLost(stray);
     if (ticket == 0) return true;
   }
   return true;
+}
+
+StatusOr<bool> SessionState::Dispatch(Status& stray) {
+  OPWIRE_ASSIGN_OR_RETURN(const bool known, flight.OnMessage(incoming, stray));
+  const auto& [ticket, reply] = flight.part();
+  const auto handler = reply ? on_emit.find(ticket) : on_emit.end();
+  const fb::Emitted* const emitted = handler != on_emit.end() ? reply->body_as_Emitted() : nullptr;
+  if (!emitted) return known;
+  const fb::TensorType* const type = emitted->type();
+  const auto dtype = static_cast<DType>(type ? type->dtype() : 0);
+  std::vector<int64_t> shape;
+  if (type && type->shape()) shape.assign(type->shape()->begin(), type->shape()->end());
+  const auto bytes = IsValid(dtype) ? TensorBytes(dtype, Encoding::kDense, shape) : std::nullopt;
+  const size_t got = emitted->payload() ? emitted->payload()->size() : 0;
+  if (!bytes || static_cast<uint64_t>(*bytes) != got) return Internal("executor {}: an emitted value of {} bytes is no {}{}", executor_id, got, DTypeName(dtype), ShapeToString(shape));
+  Array value = Array::Uninitialised(dtype, std::move(shape));
+  if (got > 0) std::memcpy(value.bytes().data(), emitted->payload()->data(), got);
+  handler->second(emitted->name() ? emitted->name()->string_view() : std::string_view(), value);
+  return known;
 }
 
 StatusOr<const fb::Reply*> SessionState::Wait(uint64_t ticket, std::string* bulk) {

@@ -70,6 +70,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   std::string control_endpoint;
   std::unique_ptr<Connection> connection;
   Flight flight;
+  absl::flat_hash_map<uint64_t, std::function<void(std::string_view, const Array&)>> on_emit;  // by ticket
   uint64_t generation = 0;            // counts sessions: tensors of an earlier one are gone
   uint32_t attachment = 0;
   uint64_t next_counter = 1;
@@ -117,6 +118,8 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   }
   // Receives until the request ended or the deadline passed; true when it ended.
   StatusOr<bool> Pump(uint64_t ticket, Nanos timeout);
+  // What `incoming` is: Flight::OnMessage, and what a run emitted goes to who asked for it.
+  StatusOr<bool> Dispatch(Status& stray);
   // The reply, valid until the next Wait; errors of the executor as status. Waits without end: losses are noticed.
   StatusOr<const fb::Reply*> Wait(uint64_t ticket, std::string* bulk = nullptr);
   template <typename BodyT>

@@ -36,6 +36,7 @@ void CheckRow(const OpRow& row) {
     check(!a.doc.empty(), "documented attributes");
   }
   for (const OperandSpec& o : row.operands) check(!row.TypesOf(o.type).Empty(), "operands of known types");
+  check(row.calls.empty() || row.control != Control::kNone, "called functions for control");
   for (const ResultSpec& r : row.results) {
     check(!row.TypesOf(r.type).Empty(), "results of known types");
     check(!r.variadic || row.HasLists(), "a list among the operands for a list of results");
@@ -115,6 +116,7 @@ const DTypeSet* OpRow::Variable(std::string_view variable) const {
 }
 
 DTypeSet OpRow::TypesOf(std::string_view type) const {
+  if (type == kAnyType) return kAll;
   if (const DTypeSet* set = Variable(type)) return *set;
   if (const auto dtype = ParseDType(type)) return {*dtype};
   return {};
@@ -176,7 +178,7 @@ const OpCatalogue& Catalogue() {
     std::vector<OpRow> all;
     for (auto* family :
          {rows::ElementwiseRows, rows::ShapeRows, rows::IndexingRows, rows::CreateRows, rows::ReduceRows, rows::SortRows, rows::NormRows, rows::NnRows,
-          rows::OptimRows, rows::QuantRows, rows::SamplingRows, rows::ConvolutionRows}) {
+          rows::OptimRows, rows::QuantRows, rows::SamplingRows, rows::ConvolutionRows, rows::ControlRows}) {
       for (OpRow& row : family()) all.push_back(std::move(row));
     }
     return new OpCatalogue(std::move(all), rows::Aliases());

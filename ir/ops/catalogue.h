@@ -10,6 +10,7 @@
 //   "xs...: T -> ys...: T"          a list of results, as long as the list operand of its name, else as the first list operand
 //   "i: I -> y: f32"                a result of a fixed type
 //   "x: T -> y: U"                  U is set by the shape rule (from an attribute)
+//   "xs...: any -> ys...: any"      each of a type of its own, encoded ones too
 #ifndef OPWIRE_IR_OPS_CATALOGUE_H_
 #define OPWIRE_IR_OPS_CATALOGUE_H_
 
@@ -40,9 +41,12 @@ enum class Domain : uint8_t {
   kIndexOrIgnore, // the same, or equal to the attribute ignore_index
 };
 
+// The type of operands and results that may have any, each its own.
+inline constexpr std::string_view kAnyType = "any";
+
 struct OperandSpec {
   std::string name;
-  std::string type;  // a type variable ("T") or an element type's name
+  std::string type;  // a type variable ("T"), an element type's name, or kAnyType
   bool optional = false;
   bool variadic = false;  // a list: one segment
   Domain domain = Domain::kAny;
@@ -88,6 +92,16 @@ enum class Aliasing : uint8_t {
   kReshape,      // the result is the first operand's bytes under another shape
 };
 
+// What an executor does itself, step by step: there are no kernels of it. A function that a node calls takes tensors only, of the types of what it is given
+// in this order, and captures nothing; the dimension symbols that it uses are those of its callers.
+enum class Control : uint8_t {
+  kNone,
+  kIf,      // then, otherwise: take `inputs`, give the results
+  kWhile,   // condition: takes `carried` and `inputs`, gives a bool[]; body: takes the same, gives the next `carried`
+  kRepeat,  // body: takes the number of the trip (i64[], from 0), `carried` and `inputs`, gives the next `carried`
+  kEmit,    // a value for the client, while the run goes on
+};
+
 struct OpRow {
   std::string name;
   uint16_t version = 1;
@@ -101,9 +115,14 @@ struct OpRow {
   Effects effects = Effects::kPure;
   Aliasing aliasing = Aliasing::kNone;
   std::function<OpCost(const CostArgs&)> cost;
+  Control control = Control::kNone;
+  // What the functions that a node of it calls are for ("body"), in the node's order.
+  std::vector<std::string> calls;
   std::string family;  // the folder of kernels/ops that holds it
   std::string doc;     // one line
 
+  // Its results are as many, and of such types, as a called function gives: they stand with the node and are not inferred.
+  bool DeclaresResults() const { return control == Control::kIf; }
   int FindOperand(std::string_view operand) const;  // -1: none
   int FindAttr(std::string_view attr) const;        // -1: none
   bool HasLists() const;                            // among its operands
@@ -111,7 +130,7 @@ struct OpRow {
   int LengthOf(int result) const;
   // Where each operand begins among a node's values, and one past the last, as opw_call::starts. REQUIRES: a segment an operand, or none.
   std::vector<uint32_t> OperandStarts(std::span<const uint32_t> segments) const;
-  // The same for its results, from the starts of its operands.
+  // The same for its results, from the starts of its operands. REQUIRES: !DeclaresResults().
   std::vector<uint32_t> ResultStarts(std::span<const uint32_t> starts) const;
   // How many results a call has.
   size_t CountResults(const uint32_t* starts) const { return ResultStarts({starts, operands.size() + 1}).back(); }
@@ -216,8 +235,9 @@ struct Inferred {
   std::vector<TensorType> results;
   std::vector<InferContext::Constraint> constraints;
 };
+// `declared`: the results that stand with a node whose row declares them, which are taken as they are.
 StatusOr<Inferred> InferTypes(const OpRow& row, DimTable& dims, std::span<const TensorType* const> operands,
-                              std::span<const uint32_t> segments, std::span<const AttrValue> attrs);
+                              std::span<const uint32_t> segments, std::span<const AttrValue> attrs, std::span<const TensorType> declared = {});
 
 struct NamedAttr {
   std::string name;

@@ -43,6 +43,7 @@ class Bindings {
 
   Status Bind(const OperandSpec& spec, const TensorType& type) {
     if (!IsValid(type.dtype)) return InvalidArgument("{}: operand {} has no element type", row_.name, spec.name);
+    if (spec.type == kAnyType) return absl::OkStatus();
     if (type.encoding != Encoding::kDense) {
       return InvalidArgument("{}: operand {}: expected a dense tensor, got {}", row_.name, spec.name, ToString(type, dims_));
     }
@@ -98,8 +99,11 @@ Status CheckResult(const OpRow& row, const ResultSpec& spec, const TensorType& t
 
 InferContext::InferContext(const OpRow& row, DimTable& dims, std::span<const TensorType* const> operands,
                            std::span<const uint32_t> segments, std::span<const AttrValue> attrs)
-    : row_(row), dims_(dims), operands_(operands), attrs_(attrs), starts_(row.OperandStarts(segments)), result_starts_(row.ResultStarts(starts_)),
-      results_(result_starts_.back()) {}
+    : row_(row), dims_(dims), operands_(operands), attrs_(attrs), starts_(row.OperandStarts(segments)) {
+  if (row.DeclaresResults()) return;
+  result_starts_ = row.ResultStarts(starts_);
+  results_.resize(result_starts_.back());
+}
 
 const TensorType* InferContext::Operand(int i) const { return operands_[starts_[i]]; }
 
@@ -193,7 +197,7 @@ StatusOr<std::vector<Dim>> InferContext::Broadcast(std::span<const TensorType* c
 }
 
 StatusOr<Inferred> InferTypes(const OpRow& row, DimTable& dims, std::span<const TensorType* const> operands,
-                              std::span<const uint32_t> segments, std::span<const AttrValue> attrs) {
+                              std::span<const uint32_t> segments, std::span<const AttrValue> attrs, std::span<const TensorType> declared) {
   OPWIRE_RETURN_IF_ERROR(CheckArity(row, operands.size(), segments));
   if (attrs.size() != row.attrs.size()) {
     return InvalidArgument("{}: expected {} resolved attributes, got {}", row.name, row.attrs.size(), attrs.size());
@@ -205,8 +209,8 @@ StatusOr<Inferred> InferTypes(const OpRow& row, DimTable& dims, std::span<const 
     }
   }
   Bindings bindings(row, dims);
-  const std::vector<uint32_t> starts = row.OperandStarts(segments), result_starts = row.ResultStarts(starts);
-  if (result_starts.back() == 0 && !row.results.empty()) {
+  const std::vector<uint32_t> starts = row.OperandStarts(segments);
+  if (!row.DeclaresResults() && !row.results.empty() && row.ResultStarts(starts).back() == 0) {
     return InvalidArgument("{}: operand {}: expected a value at least, for there is a result for each; it is {}", row.name,
                            row.operands[row.LengthOf(0)].name, row.Signature());
   }
@@ -221,6 +225,10 @@ StatusOr<Inferred> InferTypes(const OpRow& row, DimTable& dims, std::span<const 
     }
   }
   InferContext context(row, dims, operands, segments, attrs);
+  if (row.DeclaresResults()) {
+    OPWIRE_RETURN_IF_ERROR(row.infer(context));
+    return Inferred{{declared.begin(), declared.end()}, context.constraints()};
+  }
   for (size_t i = 0; i < row.results.size(); ++i) {
     for (TensorType& t : context.ResultList(static_cast<int>(i))) t.dtype = bindings.Of(row.results[i].type);
   }

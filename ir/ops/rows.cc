@@ -43,7 +43,7 @@ std::vector<std::string_view> Split(std::string_view s) {
 
 // Adds the variable that `type` names, when it is one and new.
 void NoteType(const Spec& spec, std::string_view type, OpRow* row) {
-  if (ParseDType(type)) return;
+  if (ParseDType(type) || type == kAnyType) return;
   if (row->Variable(type) != nullptr) return;
   for (const Letter& l : kLetters) {
     if (type == std::string_view(&l.name, 1)) {
@@ -61,8 +61,11 @@ OpRow Make(const Spec& spec) {
             .attrs = spec.attrs,
             .infer = spec.infer,
             .body = spec.body,
+            .effects = spec.effects,
             .aliasing = spec.aliasing,
             .cost = spec.cost,
+            .control = spec.control,
+            .calls = spec.calls,
             .family = std::string(spec.family),
             .doc = std::string(spec.doc)};
   const size_t arrow = spec.signature.find("->");
@@ -169,7 +172,6 @@ std::vector<OpAlias> Aliases() {
       {"concat", "cat"},
       {"broadcastTo", "expand"},
       {"indexselect", "index_select"},
-      {"repeat", "tile"},
       {"transpose", "permute"},
       {"reducemax", "amax"},
       {"reducemin", "amin"},

@@ -24,6 +24,7 @@ std::vector<OpRow> OptimRows();
 std::vector<OpRow> QuantRows();
 std::vector<OpRow> SamplingRows();
 std::vector<OpRow> ConvolutionRows();
+std::vector<OpRow> ControlRows();
 std::vector<OpAlias> Aliases();
 
 using InferRule = std::function<Status(InferContext&)>;
@@ -37,8 +38,11 @@ struct Spec {
   std::vector<std::pair<std::string_view, Domain>> domains = {};  // by operand
   InferRule infer;
   Expr body = {};
+  Effects effects = Effects::kPure;
   Aliasing aliasing = Aliasing::kNone;
   CostRule cost;
+  Control control = Control::kNone;
+  std::vector<std::string> calls = {};
   std::string_view family;
   std::string_view doc;
 };

@@ -1,6 +1,7 @@
 // What a run of a program takes, at given sizes.
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "ir/passes/pipeline.h"
 
@@ -37,52 +38,78 @@ int64_t BytesOf(const TensorType& type, const DimValues& sizes) {
   return TensorBytes(type.dtype, type.encoding, shape).value_or(0);
 }
 
+// Costs of functions, each worked out once.
+class Costs {
+ public:
+  struct Cost {
+    __int128 nodes = 0, moved = 0, peak = 0;
+  };
+  Costs(const Module& module, const Typing& typing, const DimValues& sizes) : module_(module), typing_(typing), sizes_(sizes), known_(module.functions.size()) {}
+
+  const Cost& Of(uint32_t function) {
+    if (known_[function]) return *known_[function];
+    const Function& f = module_.functions[function];
+    const ValueTypes values(f);
+    std::vector<int64_t> bytes(values.size());
+    std::vector<ValueId> root(values.size());     // whose storage a value has
+    std::vector<size_t> last(values.size(), 0);   // node that reads a root's storage
+    std::vector<__int128> inside(f.nodes.size()); // the peak of what a node calls
+    for (size_t v = 0; v < values.size(); ++v) {
+      root[v] = static_cast<ValueId>(v);
+      if (values.types[v] != nullptr) bytes[v] = BytesOf(*values.types[v], sizes_);
+    }
+    Cost cost{.nodes = static_cast<__int128>(f.nodes.size())};
+    for (size_t n = 0; n < f.nodes.size(); ++n) {
+      const Node& node = f.nodes[n];
+      const size_t first = values.first_result[n];
+      const OpRow& row = *typing_.functions[function].nodes[n].row;
+      const bool view = row.aliasing == Aliasing::kReshape, moves = !view && row.control == Control::kNone;
+      if (view) root[first] = root[static_cast<size_t>(node.operands[0])];
+      if (!node.results.empty()) last[static_cast<size_t>(root[first])] = n;
+      for (size_t r = 0; r < node.results.size(); ++r) cost.moved += moves ? bytes[first + r] : 0;
+      for (ValueId v : node.operands) {
+        if (v == kAbsent) continue;
+        cost.moved += moves ? bytes[static_cast<size_t>(v)] : 0;
+        last[static_cast<size_t>(root[static_cast<size_t>(v)])] = n;
+      }
+      for (const uint32_t callee : node.calls) {
+        const Cost& called = Of(callee);
+        cost.nodes += called.nodes;
+        cost.moved += called.moved;
+        inside[n] = std::max(inside[n], called.peak);
+      }
+    }
+    std::vector<bool> counts(values.size(), true);
+    std::fill_n(counts.begin(), f.params.size(), false);
+    for (const Result& r : f.results) counts[static_cast<size_t>(root[static_cast<size_t>(r.value)])] = false;
+    std::vector<__int128> change(f.nodes.size() + 1);
+    for (size_t n = 0; n < f.nodes.size(); ++n) {
+      for (size_t r = 0; r < f.nodes[n].results.size(); ++r) {
+        const size_t v = values.first_result[n] + r;
+        if (!counts[v] || root[v] != static_cast<ValueId>(v)) continue;
+        change[n] += bytes[v];
+        change[std::max(last[v], n) + 1] -= bytes[v];
+      }
+    }
+    __int128 live = 0;
+    for (size_t n = 0; n < f.nodes.size(); ++n) cost.peak = std::max(cost.peak, (live += change[n]) + inside[n]);
+    return known_[function].emplace(cost);
+  }
+
+ private:
+  const Module& module_;
+  const Typing& typing_;
+  const DimValues& sizes_;
+  std::vector<std::optional<Cost>> known_;
+};
+
 }  // namespace
 
 StatusOr<ProgramCost> CostOf(const Module& module, const Typing& typing, const PipelineOptions& options) {
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<int64_t> symbols, SizesOf(module.dims, options));
   const DimValues sizes(module.dims, symbols);
-  const Function& f = module.functions[0];
-  const ValueTypes values(f);
-  std::vector<int64_t> bytes(values.size());
-  std::vector<ValueId> root(values.size());     // whose storage a value has
-  std::vector<size_t> last(values.size(), 0);   // node that reads a root's storage
-  for (size_t v = 0; v < values.size(); ++v) {
-    root[v] = static_cast<ValueId>(v);
-    if (values.types[v] != nullptr) bytes[v] = BytesOf(*values.types[v], sizes);
-  }
-  ProgramCost cost{.nodes = static_cast<int64_t>(f.nodes.size())};
-  __int128 moved = 0;
-  for (size_t n = 0; n < f.nodes.size(); ++n) {
-    const Node& node = f.nodes[n];
-    const size_t first = values.first_result[n];
-    const bool view = typing.functions[0].nodes[n].row->aliasing == Aliasing::kReshape;
-    if (view) root[first] = root[static_cast<size_t>(node.operands[0])];
-    last[static_cast<size_t>(root[first])] = n;
-    for (size_t r = 0; r < node.results.size(); ++r) moved += view ? 0 : bytes[first + r];
-    for (ValueId v : node.operands) {
-      if (v == kAbsent) continue;
-      moved += view ? 0 : bytes[static_cast<size_t>(v)];
-      last[static_cast<size_t>(root[static_cast<size_t>(v)])] = n;
-    }
-  }
-  std::vector<bool> counts(values.size(), true);
-  std::fill_n(counts.begin(), f.params.size(), false);
-  for (const Result& r : f.results) counts[static_cast<size_t>(root[static_cast<size_t>(r.value)])] = false;
-  cost.bytes_moved = Saturated(moved);
-  std::vector<__int128> change(f.nodes.size() + 1);
-  for (size_t n = 0; n < f.nodes.size(); ++n) {
-    for (size_t r = 0; r < f.nodes[n].results.size(); ++r) {
-      const size_t v = values.first_result[n] + r;
-      if (!counts[v] || root[v] != static_cast<ValueId>(v)) continue;
-      change[n] += bytes[v];
-      change[std::max(last[v], n) + 1] -= bytes[v];
-    }
-  }
-  __int128 live = 0, peak = 0;
-  for (__int128 c : change) peak = std::max(peak, live += c);
-  cost.peak_bytes = Saturated(peak);
-  return cost;
+  const Costs::Cost cost = Costs(module, typing, sizes).Of(0);
+  return ProgramCost{.nodes = Saturated(cost.nodes), .bytes_moved = Saturated(cost.moved), .peak_bytes = Saturated(cost.peak)};
 }
 
 }  // namespace opwire

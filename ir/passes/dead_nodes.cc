@@ -1,4 +1,5 @@
-// What nobody reads goes, and the bytes that it held.
+// What nobody reads goes, the functions that only it called, and the bytes that it held.
+#include <algorithm>
 #include <vector>
 
 #include "ir/passes/rewriter.h"
@@ -6,14 +7,32 @@
 namespace opwire {
 namespace {
 
-std::vector<bool> Needed(const PassContext& context, uint32_t function) {
+// By function, whether it or what it calls has an effect.
+std::vector<bool> Acting(const PassContext& context) {
+  const std::vector<Function>& functions = context.module.functions;
+  std::vector<bool> acts(functions.size());
+  // Calls nest to a limit and form no cycle.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t f = 0; f < functions.size(); ++f) {
+      for (size_t n = 0; n < functions[f].nodes.size() && !acts[f]; ++n) {
+        acts[f] = context.typing.functions[f].nodes[n].row->effects != Effects::kPure ||
+                  std::ranges::any_of(functions[f].nodes[n].calls, [&](uint32_t callee) { return acts[callee]; });
+        changed |= acts[f];
+      }
+    }
+  }
+  return acts;
+}
+
+std::vector<bool> Needed(const PassContext& context, const std::vector<bool>& acts, uint32_t function) {
   const Function& f = context.module.functions[function];
   const ValueTypes values(f);
   std::vector<bool> read(values.size()), needed(f.nodes.size());
   for (const Result& r : f.results) read[r.value] = true;
   for (size_t n = f.nodes.size(); n-- > 0;) {
     const Node& node = f.nodes[n];
-    bool stays = context.typing.functions[function].nodes[n].row->effects != Effects::kPure || !node.calls.empty();
+    bool stays = context.typing.functions[function].nodes[n].row->effects != Effects::kPure || std::ranges::any_of(node.calls, [&](uint32_t callee) { return acts[callee]; });
     for (size_t r = 0; !stays && r < node.results.size(); ++r) stays = read[values.first_result[n] + r];
     if (!stays) continue;
     needed[n] = true;
@@ -46,11 +65,49 @@ void RemoveDeadBlobs(PassContext& context) {
   m.blobs = std::move(kept);
 }
 
+std::vector<bool> Called(const Module& m) {
+  std::vector<bool> called(m.functions.size());
+  for (const Function& f : m.functions) {
+    for (const Node& node : f.nodes) {
+      for (const uint32_t callee : node.calls) called[callee] = true;
+    }
+  }
+  return called;
+}
+
+// Those that lost their last caller; others may be run by name.
+void RemoveDeadFunctions(PassContext& context, std::vector<bool> called_before) {
+  Module& m = context.module;
+  while (true) {
+    const std::vector<bool> called = Called(m);
+    std::vector<uint32_t> place(m.functions.size());
+    std::vector<Function> kept;
+    std::vector<bool> kept_called;
+    for (size_t f = 0; f < m.functions.size(); ++f) {
+      place[f] = static_cast<uint32_t>(kept.size());
+      if (called_before[f] && !called[f]) continue;
+      kept.push_back(std::move(m.functions[f]));
+      kept_called.push_back(called_before[f]);
+    }
+    const size_t gone = m.functions.size() - kept.size();
+    m.functions = std::move(kept);
+    called_before = std::move(kept_called);
+    if (gone == 0) return;
+    context.changes += static_cast<int64_t>(gone);
+    for (Function& f : m.functions) {
+      for (Node& node : f.nodes) {
+        for (uint32_t& callee : node.calls) callee = place[callee];
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void RemoveDeadNodes(PassContext& context) {
+  const std::vector<bool> acts = Acting(context), called = Called(context.module);
   for (uint32_t f = 0; f < context.module.functions.size(); ++f) {
-    const std::vector<bool> needed = Needed(context, f);
+    const std::vector<bool> needed = Needed(context, acts, f);
     Rewriter r(context, f);
     for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
       r.Begin(n);
@@ -59,6 +116,7 @@ void RemoveDeadNodes(PassContext& context) {
     }
     r.Finish();
   }
+  RemoveDeadFunctions(context, called);
   RemoveDeadBlobs(context);
 }
 

@@ -35,7 +35,7 @@ struct PipelineOptions {
 
 // What a run of the entry function takes.
 struct ProgramCost {
-  int64_t nodes = 0;
+  int64_t nodes = 0;        // those of called functions at each call; loops are taken to go round once
   int64_t bytes_moved = 0;  // that nodes read and write: each operand and result once, views none
   int64_t peak_bytes = 0;   // of values between nodes, by the order they stand in; parameters and results apart
   bool operator==(const ProgramCost&) const = default;

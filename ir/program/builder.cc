@@ -14,6 +14,7 @@ struct FunctionBuilder::State {
   Module* module;
   const OpCatalogue* ops;
   Status* status;  // the module's first error
+  uint32_t number;  // in the module
   Function f;
   std::vector<TensorType> types;  // by ValueId: parameters, then results
 
@@ -44,7 +45,7 @@ ModuleBuilder::~ModuleBuilder() = default;
 ModuleBuilder::ModuleBuilder(ModuleBuilder&&) noexcept = default;
 
 FunctionBuilder ModuleBuilder::Function(std::string_view name) {
-  s_->functions.push_back({&s_->module, &s_->ops, &s_->status, {.name = std::string(name)}, {}});
+  s_->functions.push_back({&s_->module, &s_->ops, &s_->status, static_cast<uint32_t>(s_->functions.size()), {.name = std::string(name)}, {}});
   return FunctionBuilder(&s_->functions.back());
 }
 
@@ -92,18 +93,20 @@ Dim FunctionBuilder::DimParam(std::string_view name, Dim symbol) {
 }
 
 std::vector<Value> FunctionBuilder::Append(std::string_view op, std::vector<ValueId> operands, std::vector<uint32_t> segments,
-                                           const std::vector<AttrArg>& attrs) {
+                                           const std::vector<AttrArg>& attrs, std::vector<uint32_t> calls, std::vector<TensorType> declared) {
   const OpRow* row = s_->ops->Find(op);
   if (row == nullptr) {
     s_->Fail(Unimplemented("unknown op {}{}", Clip(op), DidYouMean(s_->ops->Nearest(op))));
     return {};
   }
   // On an error the op still has as many results, which carry it.
-  const std::vector<Value> failed(segments.size() == row->operands.size() ? row->CountResults(row->OperandStarts(segments).data()) : row->results.size());
+  const std::vector<Value> failed(row->DeclaresResults()                      ? declared.size()
+                                  : segments.size() == row->operands.size() ? row->CountResults(row->OperandStarts(segments).data())
+                                                                            : row->results.size());
   if (!s_->status->ok()) return failed;
   const size_t first = s_->types.size();
   const auto append = [&]() -> Status {
-    Node node{.op = row->name, .version = row->version, .operands = std::move(operands), .segments = std::move(segments)};
+    Node node{.op = row->name, .version = row->version, .operands = std::move(operands), .segments = std::move(segments), .calls = std::move(calls)};
     std::vector<const TensorType*> types;
     for (ValueId v : node.operands) {
       if (v != kAbsent && (v < 0 || static_cast<size_t>(v) >= first)) {
@@ -115,7 +118,7 @@ std::vector<Value> FunctionBuilder::Append(std::string_view op, std::vector<Valu
     for (const AttrArg& a : attrs) given.push_back({a.name, a.value});
     OPWIRE_ASSIGN_OR_RETURN(node.attrs, CanonicalAttrs(*row, given, dims()));
     OPWIRE_ASSIGN_OR_RETURN(const std::vector<AttrValue> resolved, ResolveAttrs(*row, node.attrs, dims()));
-    OPWIRE_ASSIGN_OR_RETURN(Inferred inferred, InferTypes(*row, dims(), types, node.segments, resolved));
+    OPWIRE_ASSIGN_OR_RETURN(Inferred inferred, InferTypes(*row, dims(), types, node.segments, resolved, declared));
     s_->types.insert(s_->types.end(), inferred.results.begin(), inferred.results.end());
     node.results = std::move(inferred.results);
     s_->f.nodes.push_back(std::move(node));
@@ -151,6 +154,36 @@ Value FunctionBuilder::One(std::string_view op, const std::vector<Value>& result
   s_->Fail(InvalidArgument("{}: expected an op of one result, it has {}", Clip(op), results.size()));
   return {};
 }
+
+std::vector<Value> FunctionBuilder::Call(std::string_view op, const std::vector<std::vector<Value>>& operands,
+                                         std::vector<const FunctionBuilder*> functions, const std::vector<AttrArg>& attrs,
+                                         std::vector<TensorType> declared) {
+  std::vector<ValueId> ids;
+  std::vector<uint32_t> segments, calls;
+  for (const std::vector<Value>& list : operands) {
+    segments.push_back(static_cast<uint32_t>(list.size()));
+    for (Value v : list) ids.push_back(v.id);
+  }
+  for (const FunctionBuilder* f : functions) calls.push_back(f->s_->number);
+  return Append(op, std::move(ids), std::move(segments), attrs, std::move(calls), std::move(declared));
+}
+
+std::vector<Value> FunctionBuilder::If(Value condition, const std::vector<Value>& inputs, const FunctionBuilder& then, const FunctionBuilder& otherwise) {
+  std::vector<TensorType> declared;
+  for (const Result& r : then.s_->f.results) declared.push_back(then.TypeOf({r.value}));
+  return Call("if", {{condition}, inputs}, {&then, &otherwise}, {}, std::move(declared));
+}
+
+std::vector<Value> FunctionBuilder::While(const std::vector<Value>& carried, const std::vector<Value>& inputs, const FunctionBuilder& condition,
+                                          const FunctionBuilder& body, int64_t max_trips) {
+  return Call("while", {carried, inputs}, {&condition, &body}, {{"max_trips", max_trips}});
+}
+
+std::vector<Value> FunctionBuilder::Repeat(Value times, const std::vector<Value>& carried, const std::vector<Value>& inputs, const FunctionBuilder& body) {
+  return Call("repeat", {{times}, carried, inputs}, {&body});
+}
+
+void FunctionBuilder::Emit(std::string_view name, Value v) { Append("emit", {v.id}, {}, {{"name", AttrValue(std::string(name))}}); }
 
 std::vector<Value> FunctionBuilder::OpsWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands,
                                                  const std::vector<AttrArg>& attrs) {

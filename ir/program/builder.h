@@ -66,6 +66,20 @@ class FunctionBuilder {
   // For rows with list operands: the values of each operand of the row; those of one value are lists of one.
   std::vector<Value> OpsWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands, const std::vector<AttrArg>& attrs = {});
   Value OpWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands, const std::vector<AttrArg>& attrs = {});
+
+  // Control flow (Control in ir/ops/catalogue.h). The functions that are called are built whole before.
+  //
+  //   FunctionBuilder f = m.Function("train"), step = m.Function("step");
+  //   Value trip = step.In("trip", DType::kI64, {}), w = step.Inout("w", DType::kF32, {64});
+  //   step.Return("w", step.Op("mul", {w, step.Scalar(DType::kF32, 0.5)}));
+  //   Value w0 = f.Inout("w", DType::kF32, {64}), n = f.In("n", DType::kI64, {});
+  //   f.Return("w", f.Repeat(n, {w0}, {}, step)[0]);
+  std::vector<Value> If(Value condition, const std::vector<Value>& inputs, const FunctionBuilder& then, const FunctionBuilder& otherwise);
+  std::vector<Value> While(const std::vector<Value>& carried, const std::vector<Value>& inputs, const FunctionBuilder& condition,
+                           const FunctionBuilder& body, int64_t max_trips);
+  std::vector<Value> Repeat(Value times, const std::vector<Value>& carried, const std::vector<Value>& inputs, const FunctionBuilder& body);
+  void Emit(std::string_view name, Value v);
+
   // A 0-d constant.
   Value Scalar(DType dtype, double value);
 
@@ -85,7 +99,9 @@ class FunctionBuilder {
   explicit FunctionBuilder(State* s) : s_(s) {}
   Value Param(std::string_view name, ParamMode mode, DType dtype, const std::vector<Extent>& shape);
   std::vector<Value> Append(std::string_view op, std::vector<ValueId> operands, std::vector<uint32_t> segments,
-                            const std::vector<AttrArg>& attrs);
+                            const std::vector<AttrArg>& attrs, std::vector<uint32_t> calls = {}, std::vector<TensorType> declared = {});
+  std::vector<Value> Call(std::string_view op, const std::vector<std::vector<Value>>& operands, std::vector<const FunctionBuilder*> functions,
+                          const std::vector<AttrArg>& attrs = {}, std::vector<TensorType> declared = {});
   Value One(std::string_view op, const std::vector<Value>& results);
   State* s_;  // owned by the ModuleBuilder
 };

@@ -189,7 +189,7 @@ StatusOr<ValueId> Parser::ParseValue() {
   return it->second;
 }
 
-// %0, %1 = op@variant(operands) calls(@f) {attrs} loc("where")
+// %0, %1 = op@variant(operands) calls(@f) -> (types) {attrs} loc("where")
 Status Parser::ParseNode() {
   std::vector<Token> names;
   while (names.empty() ? Peek().Is("%") : TakeIf(",")) {
@@ -215,6 +215,15 @@ Status Parser::ParseNode() {
   node.operands = std::move(operands.ids);
   node.segments = std::move(operands.segments);
   OPWIRE_RETURN_IF_ERROR(ParseCalls());
+  if (row->DeclaresResults()) {
+    OPWIRE_RETURN_IF_ERROR(Expect("->"));
+    OPWIRE_RETURN_IF_ERROR(Expect("("));
+    while (!TakeIf(")")) {
+      if (!node.results.empty()) OPWIRE_RETURN_IF_ERROR(Expect(","));
+      OPWIRE_ASSIGN_OR_RETURN(TensorType type, ParseType());
+      node.results.push_back(std::move(type));
+    }
+  }
   OPWIRE_ASSIGN_OR_RETURN(node.attrs, ParseAttrs(*row));
   if (TakeIf("loc")) {
     OPWIRE_RETURN_IF_ERROR(Expect("("));
@@ -314,7 +323,7 @@ Status Parser::Append(const OpRow& row, Node node, size_t offset, const std::vec
   for (ValueId v : node.operands) types.push_back(v == kAbsent ? nullptr : &scope_.types[v]);
   const StatusOr<std::vector<AttrValue>> attrs = ResolveAttrs(row, node.attrs, module_.dims);
   if (!attrs.ok()) return ErrorAt(offset, attrs.status());
-  StatusOr<Inferred> inferred = InferTypes(row, module_.dims, types, node.segments, *attrs);
+  StatusOr<Inferred> inferred = InferTypes(row, module_.dims, types, node.segments, *attrs, node.results);
   if (!inferred.ok()) return ErrorAt(offset, inferred.status());
   if (names.size() != inferred->results.size()) {
     return ErrorAt(offset,

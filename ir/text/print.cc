@@ -114,6 +114,11 @@ class Printer {
       }
       out += ")";
     }
+    if (row != nullptr && row->DeclaresResults()) {
+      out += " -> (";
+      for (size_t i = 0; i < n.results.size(); ++i) out += (i ? ", " : "") + TypeText(n.results[i]);
+      out += ")";
+    }
     if (!n.attrs.empty()) {
       out += " {";
       for (const NamedAttr& a : n.attrs) out += (&a == &n.attrs.front() ? "" : ", ") + a.name + " = " + AttrText(a.value);

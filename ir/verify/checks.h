@@ -2,6 +2,8 @@
 #ifndef OPWIRE_IR_VERIFY_CHECKS_H_
 #define OPWIRE_IR_VERIFY_CHECKS_H_
 
+#include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -15,6 +17,17 @@ namespace opwire::verify {
 Status CheckName(std::string_view name, const Limits& limits, std::string_view what);
 // RESOURCE_EXHAUSTED when count > limit.
 Status CheckLimit(int64_t count, int64_t limit, std::string_view what);
+
+// The module's functions, each before those that it calls. Calls form no cycle and nest at most to the limit, nor does a function have more nodes than its
+// limit where those of each function that it calls are counted at each call.
+StatusOr<std::vector<uint32_t>> OrderByCalls(const Module& module, const Limits& limits);
+// What calls of functions ask for: types, modes, symbols. Completes FunctionTyping::uses.
+Status CheckCalledFunctions(const Module& module, Typing& typing, std::span<const uint32_t> callers_first);
+
+// The same error with what `where` adds, cut to a size that a log line and a reply can bear.
+Status Annotate(const Status& s, const std::string& where);
+// " (node %0 add of "f" at where)".
+std::string PlaceOfNode(const Function& f, const ValueTypes& values, uint32_t node);
 
 // The checks of one function. `stamps` has an entry for each dimension that some function's walk has seen, the number of the
 // function that saw it last: so that all walks together are linear.
@@ -33,7 +46,6 @@ class FunctionVerifier {
   Status CheckInouts();
   // The result of the parameter's name, null where there is none, is fit to replace it.
   Status CheckReplacement(size_t param, const Result* result, const std::unordered_map<ValueId, int>& times_returned) const;
-  Status CheckSymbols();
 
   Status CheckType(const TensorType& type);
   // An extent that the function names: it exists, is small, and its symbols are noted as used.
@@ -51,7 +63,6 @@ class FunctionVerifier {
   std::vector<uint32_t>& stamps_;
   const ValueTypes values_;
   std::vector<int64_t> last_read_;    // by parameter: the last node that reads it, -1 for none
-  std::vector<uint32_t> used_symbols_;
   std::unordered_set<uint64_t> constrained_;  // the pairs in out_.constraints
   FunctionTyping out_;
 };

@@ -1,5 +1,6 @@
-// What holds of one function: definitions, types, attributes, symbols, inout parameters.
+// What holds of one function: definitions, types, attributes, inout parameters.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -9,17 +10,18 @@
 #include "ir/verify/checks.h"
 
 namespace opwire::verify {
-namespace {
 
-constexpr size_t kMaxMessage = 1024;
-
-// The same error with what `where` adds, cut to a size that a log line and a reply can bear.
 Status Annotate(const Status& s, const std::string& where) {
+  constexpr size_t kMaxMessage = 1024;
   if (s.ok()) return s;
   return Status(s.code(), Clip(MessageOf(s), kMaxMessage) + where);
 }
 
-}  // namespace
+std::string PlaceOfNode(const Function& f, const ValueTypes& values, uint32_t node) {
+  const Node& n = f.nodes[node];
+  const std::string at = n.location.empty() ? "" : " at " + Clip(n.location, 128);
+  return fmt::format(" (node {} {} of \"{}\"{})", ValueName(f, static_cast<ValueId>(values.first_result[node])), Clip(n.op), Clip(f.name), at);
+}
 
 FunctionVerifier::FunctionVerifier(Module& module, uint32_t function, const Limits& limits, const OpCatalogue& ops,
                                    std::vector<uint32_t>& stamps)
@@ -34,13 +36,7 @@ FunctionVerifier::FunctionVerifier(Module& module, uint32_t function, const Limi
 
 Status FunctionVerifier::AtFunction(const Status& s) const { return Annotate(s, fmt::format(" (\"{}\")", Clip(f_.name))); }
 
-Status FunctionVerifier::AtNode(const Status& s, uint32_t index) const {
-  if (s.ok()) return s;
-  const Node& n = f_.nodes[index];
-  const auto id = static_cast<ValueId>(values_.first_result[index]);
-  const std::string at = n.location.empty() ? "" : " at " + Clip(n.location, 128);
-  return Annotate(s, fmt::format(" (node {} {} of \"{}\"{})", ValueName(f_, id), Clip(n.op), Clip(f_.name), at));
-}
+Status FunctionVerifier::AtNode(const Status& s, uint32_t index) const { return s.ok() ? s : Annotate(s, PlaceOfNode(f_, values_, index)); }
 
 StatusOr<FunctionTyping> FunctionVerifier::Verify() {
   OPWIRE_RETURN_IF_ERROR(AtFunction(CheckParams()));
@@ -48,7 +44,6 @@ StatusOr<FunctionTyping> FunctionVerifier::Verify() {
   for (uint32_t i = 0; i < f_.nodes.size(); ++i) OPWIRE_RETURN_IF_ERROR(AtNode(CheckNode(i), i));
   OPWIRE_RETURN_IF_ERROR(AtFunction(CheckFunctionResults()));
   OPWIRE_RETURN_IF_ERROR(CheckInouts());
-  OPWIRE_RETURN_IF_ERROR(AtFunction(CheckSymbols()));
   return std::move(out_);
 }
 
@@ -95,7 +90,10 @@ Status FunctionVerifier::CheckNode(uint32_t index) {
   if (n.version != row->version) {
     return Unimplemented("{}: expected version {}, got {}", n.op, row->version, n.version);
   }
-  if (!n.calls.empty()) return InvalidArgument("{}: expected no called functions, got {}", n.op, n.calls.size());
+  if (n.calls.size() != row->calls.size()) {
+    return InvalidArgument("{}: expected {} called functions, got {}", n.op, row->calls.empty() ? "no" : fmt::format("{} ({})", row->calls.size(), fmt::join(row->calls, ", ")),
+                           n.calls.size());
+  }
   if (!n.pin.empty()) OPWIRE_RETURN_IF_ERROR(CheckName(n.pin, limits_, "pinned variant"));
   OPWIRE_RETURN_IF_ERROR(CheckLimit(static_cast<int64_t>(n.location.size()), limits_.location_bytes, "bytes of a location"));
   OPWIRE_RETURN_IF_ERROR(CheckOperands(n, static_cast<ValueId>(values_.first_result[index])));
@@ -122,7 +120,7 @@ Status FunctionVerifier::CheckNode(uint32_t index) {
   }
 
   const std::vector<const TensorType*> operands = OperandTypes(n, values_.types);
-  OPWIRE_ASSIGN_OR_RETURN(Inferred inferred, InferTypes(*row, module_.dims, operands, n.segments, attrs));
+  OPWIRE_ASSIGN_OR_RETURN(Inferred inferred, InferTypes(*row, module_.dims, operands, n.segments, attrs, n.results));
   OPWIRE_RETURN_IF_ERROR(CheckResults(n, inferred.results));
   for (InferContext::Constraint& c : inferred.constraints) {
     if (!constrained_.insert(uint64_t{c.a.index} << 32 | c.b.index).second) continue;
@@ -242,15 +240,6 @@ Status FunctionVerifier::CheckReplacement(size_t p, const Result* result,
   return absl::OkStatus();
 }
 
-Status FunctionVerifier::CheckSymbols() {
-  for (uint32_t s : used_symbols_) {
-    if (out_.symbols[s].param >= 0) continue;
-    return InvalidArgument("dimension ?{} cannot be bound: no parameter has it as an extent, and it is no parameter",
-                           Clip(module_.dims.symbols()[s].name));
-  }
-  return absl::OkStatus();
-}
-
 Status FunctionVerifier::CheckType(const TensorType& type) {
   if (!IsValid(type.dtype)) return InvalidArgument("element type {} does not exist", static_cast<int>(type.dtype));
   if (static_cast<int>(type.encoding) >= kEncodingCount) {
@@ -307,7 +296,7 @@ Status FunctionVerifier::NoteSymbols(Dim d) {
     if (n.kind == DimKind::kFromValue) {
       return Unimplemented("dimension {}: no op of this catalogue makes extents from values", dims.ToString(d));
     }
-    if (n.kind == DimKind::kSymbol) used_symbols_.push_back(static_cast<uint32_t>(n.value));
+    if (n.kind == DimKind::kSymbol) out_.uses.push_back(static_cast<uint32_t>(n.value));
     if (n.kind >= DimKind::kAdd) pending.insert(pending.end(), {n.a, n.b});
   }
   return absl::OkStatus();

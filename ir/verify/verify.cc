@@ -1,4 +1,4 @@
-// What holds of a module as a whole: features, names, limits, blobs, calls.
+// What holds of a module as a whole: features, names, limits, blobs.
 #include "ir/verify/verify.h"
 
 #include <algorithm>
@@ -72,41 +72,6 @@ Status CheckCounts(const Module& m, const Limits& limits) {
   return CheckLimit(static_cast<int64_t>(m.dims.nodes().size()), limits.dims, "dimension expressions");
 }
 
-// Calls form no cycle and nest at most to the limit. Peels off functions that no function left calls, so each call is seen once.
-Status CheckCalls(const Module& m, const Limits& limits) {
-  const size_t count = m.functions.size();
-  std::vector<size_t> callers(count, 0);
-  for (const Function& f : m.functions) {
-    for (const Node& n : f.nodes) {
-      for (uint32_t callee : n.calls) {
-        if (callee >= count) {
-          return InvalidArgument("{}: calls function {}, but \"{}\" stands in a program of {}", Clip(n.op), callee, f.name, count);
-        }
-        ++callers[callee];
-      }
-    }
-  }
-  std::vector<int64_t> depth(count, 0);
-  std::vector<size_t> ready;
-  for (size_t i = 0; i < count; ++i) {
-    if (callers[i] == 0) ready.push_back(i);
-  }
-  size_t peeled = 0;
-  for (; peeled < ready.size(); ++peeled) {
-    const size_t caller = ready[peeled];
-    for (const Node& n : m.functions[caller].nodes) {
-      for (uint32_t callee : n.calls) {
-        depth[callee] = std::max(depth[callee], depth[caller] + 1);
-        if (--callers[callee] == 0) ready.push_back(callee);
-      }
-    }
-    OPWIRE_RETURN_IF_ERROR(CheckLimit(depth[caller], limits.call_depth, "nested calls"));
-  }
-  if (peeled == count) return absl::OkStatus();
-  const auto in_cycle = std::find_if(callers.begin(), callers.end(), [](size_t n) { return n > 0; }) - callers.begin();
-  return InvalidArgument("function \"{}\" is in or behind a cycle of calls", m.functions[in_cycle].name);
-}
-
 Status CheckNames(const Module& m, const Limits& limits) {
   if (m.functions.empty()) return InvalidArgument("a program has at least one function, got none");
   std::unordered_set<std::string_view> names;
@@ -127,13 +92,14 @@ StatusOr<Typing> VerifyModule(Module& module, const Limits& limits, const OpCata
   }
   OPWIRE_RETURN_IF_ERROR(verify::CheckCounts(module, limits));
   OPWIRE_RETURN_IF_ERROR(verify::CheckNames(module, limits));
-  OPWIRE_RETURN_IF_ERROR(verify::CheckCalls(module, limits));
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<uint32_t> callers_first, verify::OrderByCalls(module, limits));
   Typing typing;
   std::vector<uint32_t> stamps;
   for (uint32_t i = 0; i < module.functions.size(); ++i) {
     OPWIRE_ASSIGN_OR_RETURN(FunctionTyping function, verify::FunctionVerifier(module, i, limits, ops, stamps).Verify());
     typing.functions.push_back(std::move(function));
   }
+  OPWIRE_RETURN_IF_ERROR(verify::CheckCalledFunctions(module, typing, callers_first));
   return typing;
 }
 

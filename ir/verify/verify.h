@@ -5,7 +5,10 @@
 //
 // Rules beside the catalogue's own:
 // - A value is used only after it is defined; a dimension parameter is no value.
-// - Every symbol that a function uses is bound by it: some tensor parameter has it as an extent, or it is a dimension parameter.
+// - Every symbol that a function uses is bound by it: some tensor parameter has it as an extent, or it is a dimension parameter. Functions that are called
+//   need not bind theirs, which are their callers'.
+// - A called function takes tensors of exactly the types that the node gives it, and gives those that the node's row states (Control in ir/ops/catalogue.h).
+//   Its parameters are not inout, but what a loop's body carries may be: the result of its name is then the one of its place.
 // - Attributes stand in the row's order and are of the row's kinds (CanonicalAttrs gives that form).
 // - A blob that a node refers to is exactly as long as the node's first result.
 // - An inout parameter %w is *replaced*: exactly one result of the function has its name. The value of that result comes from a
@@ -29,7 +32,7 @@ namespace opwire {
 // Each holds at the limit and fails one over.
 struct Limits {
   int64_t functions = 1024;
-  int64_t nodes = 65536;
+  int64_t nodes = 65536;       // of all functions; and of each with those of the functions that it calls, at each call
   int64_t operands = int64_t{1} << 20;
   int64_t params = 65536;
   int64_t results = 65536;
@@ -78,6 +81,7 @@ struct FunctionTyping {
   std::vector<DimConstraint> constraints;
   std::vector<int32_t> replaced_by;    // by parameter: the function's result that replaces an inout one; -1 for others
   std::vector<SymbolSource> symbols;   // by symbol of the module
+  std::vector<uint32_t> uses;          // the symbols that it and what it calls use
 };
 
 struct Typing {

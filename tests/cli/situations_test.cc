@@ -208,5 +208,27 @@ TEST(Situations, LostSession) {
   t.Compare(kDocument, "Lost session");
 }
 
+TEST(Situations, ValuesOnTheWay) {
+  House house;
+  Transcript t(house);
+  house.StartRegistry();
+  house.StartExecutor();
+  house.Write("halve.opw",
+              "program @halve(%n: i64[], %x: f32[4]) -> (y: f32[4]) {\n"
+              "  %0 = repeat(%n, [%x], []) calls(@step)\n"
+              "  return %0\n"
+              "}\n"
+              "function @step(%trip: i64[], inout %x: f32[4]) -> (x: f32[4]) {\n"
+              "  %0 = full() {value = 0.5}\n"
+              "  %1 = mul(%x, %0)\n"
+              "  %2 = sum(%1)\n"
+              "  emit(%2) {name = \"sum\"}\n"
+              "  return %1\n"
+              "}\n");
+  t.Type("opwire run halve.opw --in n=3 --in x=random:7");
+  t.Type("opwire run halve.opw --in n=1000000000 --in x=random:7 --deadline-ms 50 2>&1 >/dev/null");
+  t.Compare(kDocument, "Values on the way");
+}
+
 }  // namespace
 }  // namespace opwire

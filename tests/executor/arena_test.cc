@@ -27,7 +27,7 @@ TEST_F(ArenaTest, RandomProgramsGiveEqualResults) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 rng(seed);
-    RandomOptions options{.nodes = 15};
+    RandomOptions options{.nodes = 15, .control = true};
     options.decorations = false;  // pins
     const Module m = RandomModule(rng, options);
     Start(false);

@@ -167,7 +167,7 @@ Answer CoreTest::Take(PeerId peer, uint64_t seq) {
       ADD_FAILURE() << reply.status();
       return {};
     }
-    if ((*reply)->seq() != seq) continue;
+    if ((*reply)->seq() != seq || !(*reply)->last()) continue;
     Answer a;
     a.came = true;
     a.status = StatusOf(**reply);

@@ -264,7 +264,7 @@ std::vector<fb::RequestT> Requests(int) {
   return all;
 }
 
-std::vector<fb::ReplyT> Replies(int) {
+std::vector<fb::ReplyT> Replies(int minor) {
   std::vector<fb::ReplyT> all;
   fb::ReplyT failed;
   failed.seq = 1, failed.part = 81, failed.last = false, failed.code = 8, failed.message = "out of memory";
@@ -307,6 +307,13 @@ std::vector<fb::ReplyT> Replies(int) {
   fb::ChangeT change;
   change.epoch = 100, change.sequence = 101, change.joined = Box(Executor("cpu-3")), change.left = "cpu-4", change.reason = "silent";
   Add(all, std::move(change));
+  if (minor >= 1) {
+    fb::EmittedT emitted;
+    emitted.name = "loss", emitted.payload = {1, 2, 3, 4};
+    emitted.type = std::make_unique<fb::TensorTypeT>();
+    emitted.type->dtype = 2, emitted.type->encoding = 0, emitted.type->shape = {1};
+    Add(all, std::move(emitted));
+  }
   return all;
 }
 

@@ -3,6 +3,7 @@
 //   ops_reference docs/ops.md            exits 1 and names the first line that differs
 //   ops_reference --update docs/ops.md   rewrites it
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <fstream>
@@ -31,7 +32,8 @@ constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {{"element
                                                                        {"loss", "Losses"},
                                                                        {"optim", "Optimisers"},
                                                                        {"quant", "Quantisation"},
-                                                                       {"sampling", "Sampling"}};
+                                                                       {"sampling", "Sampling"},
+                                                                       {"control", "Control"}};
 
 std::string Default(const AttrValue& v) {
   if (const auto* i = std::get_if<int64_t>(&v)) return fmt::to_string(*i);
@@ -65,6 +67,7 @@ std::string RowText(const OpRow& row) {
   std::vector<std::string> operands, attrs;
   for (const OperandSpec& o : row.operands) operands.push_back(o.name);
   for (const AttrSpec& a : row.attrs) attrs.push_back(a.name);
+  if (!row.calls.empty()) out += fmt::format("\n[Calls](text-form.md#calls): {}.\n", fmt::join(row.calls, ", "));
   if (!row.body.Empty()) out += fmt::format("\nBody: `{}`\n", row.body.ToString(operands, attrs));
   for (const OperandSpec& o : row.operands) {
     if (o.domain != Domain::kAny)
@@ -84,7 +87,7 @@ std::string Reference() {
       "# Ops\n\n"
       "Written by `ops_reference --update docs/ops.md` from the catalogue (`ir/ops`); a test compares the two. In signatures `?` "
       "marks an\n"
-      "operand that may be absent, `...` a list. All ops here are version 1 and pure.\n\n"
+      "operand that may be absent, `...` a list, `any` whatever type the value has. All ops here are version 1 and, but for emit, pure.\n\n"
       "| letter | element types |\n|---|---|\n";
   std::map<std::string, std::string> letters;
   for (const OpRow& row : Catalogue().rows()) {
@@ -111,7 +114,7 @@ bool CheckAssumptions() {
     bool known = false;
     for (const auto& [family, title] : kFamilies) known |= row.family == family;
     if (!known) return fmt::print(stderr, "{}: family {} has no title here\n", row.name, row.family), false;
-    if (row.version != 1 || row.effects != Effects::kPure)
+    if (row.version != 1 || row.effects != (row.control == Control::kEmit ? Effects::kEmit : Effects::kPure))
       return fmt::print(stderr, "{}: say its version or effects here\n", row.name), false;
     for (const AttrSpec& a : row.attrs) {
       if (a.fallback && a.fallback->index() > static_cast<size_t>(AttrKind::kDType) && !IsEmptyList(*a.fallback)) {

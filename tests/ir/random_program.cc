@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include "ir/verify/verify.h"
 
@@ -22,6 +23,7 @@ class Generator {
       symbols_.push_back(*m_.dims.Symbol("s.len", 2, kRandomSymbolUpper, 2));
     }
     for (const OpRow& row : Catalogue().rows()) {
+      if (row.control != Control::kNone) continue;
       if (o_.ops.empty() || std::find(o_.ops.begin(), o_.ops.end(), row.name) != o_.ops.end()) rows_.push_back(&row);
     }
   }
@@ -31,10 +33,11 @@ class Generator {
       f_ = Function{.name = i == 0 ? "main" : fmt::format("helper.{}", i)};
       types_.clear();
       MakeParams();
-      for (int n = 0, tries = 0; n < o_.nodes && tries < o_.nodes * 50; ++tries) n += TryNode(*Pick(rows_));
+      MakeNodes(o_.nodes);
       MakeResults();
       m_.functions.push_back(std::move(f_));
     }
+    for (Function& body : called_) m_.functions.push_back(std::move(body));
     return std::move(m_);
   }
 
@@ -58,6 +61,13 @@ class Generator {
       }
     }
     return m_.dims.Constant(Chance(5) ? 0 : 1 + static_cast<int64_t>(Below(o_.max_extent)));
+  }
+
+  void MakeNodes(int count) {
+    for (int n = 0, tries = 0; n < count && tries < count * 50; ++tries) {
+      if (o_.control && depth_ < 2 && Chance(4)) n += MakeControl();
+      else n += TryNode(*Pick(rows_));
+    }
   }
 
   std::vector<Dim> RandomShape() {
@@ -287,13 +297,121 @@ class Generator {
     return true;
   }
 
+  // ---- Control
+
+  ValueId Append(Node node, TensorType type) {
+    node.results = {type};
+    f_.nodes.push_back(std::move(node));
+    types_.push_back(std::move(type));
+    return static_cast<ValueId>(types_.size() - 1);
+  }
+  ValueId AppendScalar(DType dtype, double value) {
+    return Append({.op = "full", .attrs = {{"value", AttrValue(value)}, {"dtype", AttrValue(dtype)}}}, {.dtype = dtype});
+  }
+  ValueId AppendCopy(ValueId from) { return Append({.op = "copy", .operands = {from}}, types_[from]); }
+  bool IsInout(ValueId v) const { return static_cast<size_t>(v) < f_.params.size() && f_.params[v].mode == ParamMode::kInout; }
+  // Values of a type, parameters that are replaced apart.
+  std::vector<ValueId> ValuesOf(const TensorType& type) const {
+    std::vector<ValueId> fit;
+    for (size_t v = 0; v < types_.size(); ++v) {
+      if (types_[v] == type && !IsInout(static_cast<ValueId>(v))) fit.push_back(static_cast<ValueId>(v));
+    }
+    return fit;
+  }
+
+  // Another function of a few nodes, that takes values of these types and gives some of its own of those; its number. From parameter `inouts_from` on, as
+  // many as there are results may be replaced; -1: none.
+  uint32_t MakeCalled(const std::vector<TensorType>& given, const std::vector<TensorType>& wanted, int inouts_from) {
+    Function caller = std::exchange(f_, {});
+    std::vector<TensorType> callers_types = std::exchange(types_, {});
+    ++depth_;
+    for (size_t i = 0; i < given.size(); ++i) {
+      const int result = inouts_from < 0 ? -1 : static_cast<int>(i) - inouts_from;
+      AddParam(given[i], result >= 0 && result < static_cast<int>(wanted.size()) && Chance(40) ? ParamMode::kInout : ParamMode::kIn);
+    }
+    MakeNodes(1 + static_cast<int>(Below(5)));
+    std::vector<ValueId> sources;
+    for (const TensorType& type : wanted) {
+      const std::vector<ValueId> fit = ValuesOf(type);
+      sources.push_back(fit.empty() ? kAbsent : Pick(fit));
+    }
+    for (size_t r = 0; r < wanted.size(); ++r) {
+      const ValueId param = inouts_from < 0 ? kAbsent : inouts_from + static_cast<ValueId>(r);
+      if (param != kAbsent && IsInout(param)) {
+        f_.results.push_back({f_.params[param].name, AppendCopy(sources[r] == kAbsent ? param : sources[r])});
+      } else {
+        if (sources[r] == kAbsent) sources[r] = wanted[r].shape.empty() ? AppendScalar(wanted[r].dtype, static_cast<double>(Chance(30))) : AppendCopy(param);
+        f_.results.push_back({fmt::format("r{}", r), sources[r]});
+      }
+    }
+    --depth_;
+    const auto number = static_cast<uint32_t>(o_.functions) + static_cast<uint32_t>(called_.size());
+    f_.name = fmt::format("called.{}", number);
+    called_.push_back(std::exchange(f_, std::move(caller)));
+    types_ = std::move(callers_types);
+    return number;
+  }
+
+  bool MakeControl() {
+    const auto some = [&](uint64_t least, uint64_t most) {
+      std::vector<ValueId> out;
+      for (uint64_t n = least + Below(most - least + 1); out.size() < n;) {
+        const auto v = static_cast<ValueId>(Below(types_.size()));
+        if (IsValid(types_[v].dtype)) out.push_back(v);
+      }
+      return out;
+    };
+    const std::vector<ValueId> carried = some(1, 3), inputs = some(0, 2);
+    std::vector<TensorType> carried_types, given;
+    for (ValueId v : carried) carried_types.push_back(types_[v]);
+    given = carried_types;
+    for (ValueId v : inputs) given.push_back(types_[v]);
+    Node node;
+    const auto take = [&](const std::vector<ValueId>& list) {
+      node.operands.insert(node.operands.end(), list.begin(), list.end());
+      node.segments.push_back(static_cast<uint32_t>(list.size()));
+    };
+    const TensorType condition{.dtype = DType::kBool}, index{.dtype = DType::kI64};
+    switch (Below(3)) {
+      case 0: {
+        const std::vector<ValueId> fit = ValuesOf(condition);
+        const ValueId holds = fit.empty() || Chance(20) ? AppendScalar(DType::kBool, static_cast<double>(Chance(50))) : Pick(fit);
+        node.op = "if";
+        take({holds});
+        std::vector<ValueId> all = carried;
+        all.insert(all.end(), inputs.begin(), inputs.end());
+        take(all);
+        for (int k = 0; k < 2; ++k) node.calls.push_back(MakeCalled(given, carried_types, /*inouts_from=*/-1));
+        break;
+      }
+      case 1:
+        node.op = "while";
+        node.attrs = {{"max_trips", AttrValue(static_cast<int64_t>(Below(4)))}};
+        take(carried);
+        take(inputs);
+        node.calls = {MakeCalled(given, {condition}, /*inouts_from=*/-1)};
+        node.calls.push_back(MakeCalled(given, carried_types, /*inouts_from=*/0));
+        break;
+      default: {
+        node.op = "repeat";
+        const ValueId most = AppendScalar(DType::kI64, static_cast<double>(Below(4)));
+        const std::vector<ValueId> fit = ValuesOf(index);
+        take({Append({.op = "minimum", .operands = {Pick(fit), most}}, index)});
+        take(carried);
+        take(inputs);
+        given.insert(given.begin(), index);
+        node.calls = {MakeCalled(given, carried_types, /*inouts_from=*/1)};
+        break;
+      }
+    }
+    node.results = carried_types;
+    types_.insert(types_.end(), carried_types.begin(), carried_types.end());
+    f_.nodes.push_back(std::move(node));
+    return true;
+  }
+
   // Replaces each inout parameter by a copy of a value of its type, and returns some others.
   void MakeResults() {
-    const auto append_copy = [&](ValueId from) {
-      f_.nodes.push_back({.op = "copy", .operands = {from}, .results = {types_[from]}});
-      types_.push_back(types_[from]);
-      return static_cast<ValueId>(types_.size() - 1);
-    };
     const size_t made = types_.size();
     std::vector<ValueId> sources(f_.params.size(), kAbsent);
     for (size_t p = 0; p < f_.params.size(); ++p) {
@@ -306,7 +424,7 @@ class Generator {
       sources[p] = Pick(fit);
     }
     for (size_t p = 0; p < f_.params.size(); ++p) {
-      if (sources[p] != kAbsent) f_.results.push_back({f_.params[p].name, append_copy(sources[p])});
+      if (sources[p] != kAbsent) f_.results.push_back({f_.params[p].name, AppendCopy(sources[p])});
     }
     for (size_t v = f_.params.size(); v < made; ++v) {
       if (Chance(30) || (v + 1 == made && f_.results.empty()))
@@ -322,6 +440,8 @@ class Generator {
   Module m_;
   Function f_;
   std::vector<TensorType> types_;  // by ValueId
+  std::vector<Function> called_;
+  int depth_ = 0;                  // of calls
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ struct RandomOptions {
   bool symbols = true;            // extents may be symbols
   bool inouts = true;
   bool decorations = true;        // pins, locations
+  bool control = false;           // loops and branches, whose functions come behind the others; loops go round three times at the most
   int64_t max_extent = 5;         // of a constant
   int64_t max_elements = 4096;    // of a value, with symbols at most kRandomSymbolUpper
   std::vector<DType> dtypes = {}; // of parameters; empty: all

@@ -266,7 +266,47 @@ TEST(Verify, CallDepthAndCycles) {
   for (Function& f : wide.functions) {
     for (Node& n : f.nodes) n.calls.resize(1000, n.calls[0]);
   }
-  EXPECT_NE(Verify(wide).find("expected no called functions"), std::string::npos);
+  EXPECT_EQ(Verify(wide), "nodes, with those of called functions at each call: expected at most 65536, got 66067 (\"f29\")");
+}
+
+TEST(Verify, WhatCallsTakeAndGive) {
+  const auto verify = [](const std::string& nodes, const std::string& functions) {
+    auto m = Parse("program @f(%n: i64[], %p: bool[], %x: f32[?b], inout %w: f32[2]) -> (w: f32[2]) { " + nodes + " %copy = copy(%w) return %copy }\n" + functions, "t");
+    return m.ok() ? Verify(*m) : MessageOf(m.status());
+  };
+  const std::string step = "function @step(%i: i64[], %x: f32[?b]) -> (x: f32[?b]) { %0 = neg(%x) return %0 }";
+  EXPECT_EQ(verify("%0 = repeat(%n, [%x], []) calls(@step)", step), "");
+  const struct {
+    std::string nodes, functions, message;
+  } wrong[] = {
+      {"%0 = repeat(%n, [%x], [])", "", "repeat: expected 1 (body) called functions, got 0"},
+      {"%0 = neg(%x) calls(@step)", step, "neg: expected no called functions, got 1"},
+      {"%0 = repeat(%n, [%w], []) calls(@step)", step, "repeat: body @step: parameter %x: expected f32[2] as carried has, got f32[?b]"},
+      {"%0 = repeat(%n, [%x], [%x]) calls(@step)", step, "repeat: body @step: expected 3 parameters, got 2"},
+      {"%0, %1 = repeat(%n, [%x, %x], []) calls(@step)", "function @step(%i: i64[], %x: f32[?b], %y: f32[?b]) -> (x: f32[?b]) { return %x }",
+       "repeat: body @step: expected 2 results, got 1"},
+      {"%0 = repeat(%n, [%x], []) calls(@step)", "function @step(%i: i32[], %x: f32[?b]) -> (x: f32[?b]) { return %x }",
+       "repeat: body @step: parameter %i: expected i64[] as the trip has, got i32[]"},
+      {"%0 = repeat(%n, [%x], []) calls(@step)", "function @step(%i: i64[], %x: f32[?b]) -> (x: bool[?b]) { %0 = isnan(%x) return %0 }",
+       "repeat: body @step: result x: expected f32[?b], got bool[?b]"},
+      {"%0 = repeat(%n, [%x], [%x]) calls(@step)", "function @step(%i: i64[], %x: f32[?b], inout %y: f32[?b]) -> (x: f32[?b], y: f32[?b]) { %0 = neg(%y) return %x, %0 }",
+       "repeat: body @step: parameter %y is inout; only what a loop's body carries may be"},
+      {"%0, %1 = repeat(%n, [%x, %x], []) calls(@step)",
+       "function @step(%i: i64[], inout %x: f32[?b], %y: f32[?b]) -> (y: f32[?b], x: f32[?b]) { %0 = neg(%x) return %y, %0 }",
+       "repeat: body @step: inout %x: expected result 0, of its place, to replace it, got result 1"},
+      {"%0 = repeat(%n, [%x], []) calls(@step)", "function @step(%i: i64[], dim %b: ?b) -> () { return }",
+       "repeat: body @step: parameter %b is a dimension; a called function has its callers' symbols"},
+      {"%0 = while([%x], []) calls(@c, @c) {max_trips = 3}", "function @c(%x: f32[?b]) -> (c: f32[?b]) { return %x }",
+       "while: condition @c: result c: expected bool[], got f32[?b]"},
+      {"%0 = while([%x], []) calls(@c, @c) {max_trips = -1}", "function @c(%x: f32[?b]) -> (c: f32[?b]) { return %x }", "while: max_trips: expected 0 or more, got -1"},
+      {"%0 = if(%p, [%x]) calls(@a, @b) -> (f32[?b])", "function @a(%x: f32[?b]) -> (x: f32[?b]) { return %x } function @b(%x: f32[?b]) -> () { return }",
+       "if: otherwise @b: expected 1 results, got 0"},
+      {"%0 = if(%x, [%x]) calls(@a, @a) -> (f32[?b])", "function @a(%x: f32[?b]) -> (x: f32[?b]) { return %x }", "if: operand condition: expected bool, got f32[?b]"},
+      {"%0 = repeat(%n, [%x], []) calls(@step)", "function @step(%i: i64[], %x: f32[?b]) -> (x: f32[?b]) { %0 = zeros() {shape = [?c], dtype = f32} return %x }",
+       "dimension ?c cannot be bound"},
+      {"emit(%x) {name = \"\"}", "", "emit: name: expected a name"},
+  };
+  for (const auto& [nodes, functions, message] : wrong) EXPECT_NE(verify(nodes, functions).find(message), std::string::npos) << nodes << "\n" << functions << "\n" << verify(nodes, functions);
 }
 
 TEST(Verify, SizesThatOverflow) {

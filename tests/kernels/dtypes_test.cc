@@ -31,6 +31,7 @@ std::string Table() {
   const VariantTable variants = BuildVariantTable(**OpenDevice("cpu", {}));
   std::map<std::pair<std::string, std::string>, std::string> classes;
   for (const OpRow& row : Catalogue().rows()) {
+    if (row.control != Control::kNone) continue;
     std::string& ops = classes[{row.family, Cells(variants, row)}];
     ops += (ops.empty() ? "" : ", ") + row.name;
   }

@@ -83,6 +83,7 @@ TEST(BuildVariantTable, ExplainsThatAVariantTakesSmallProductsOnly) {
 TEST(BuildVariantTable, EveryRowHasAReferenceForAllItsTypes) {
   const VariantTable t = BuildVariantTable(**OpenDevice("cpu", {}));
   for (const OpRow& row : Catalogue().rows()) {
+    if (row.control != Control::kNone) continue;
     const auto variants = t.Of(row.name);
     const auto reference = std::find_if(variants.begin(), variants.end(), [](const Variant& v) { return v.name == "reference"; });
     ASSERT_NE(reference, variants.end()) << row.name;

@@ -62,7 +62,7 @@ TEST_F(RandomPrograms, MeanTheSameAfterThePasses) {
   for (int i = 0; i < programs; ++i) {
     const uint64_t seed = random();
     std::mt19937_64 rng(seed);
-    RandomOptions options{.nodes = static_cast<int>(2 + rng() % (i % 20 == 0 ? 198 : 30)), .decorations = false};
+    RandomOptions options{.nodes = static_cast<int>(2 + rng() % (i % 20 == 0 ? 198 : 30)), .decorations = false, .control = true};
     if (i % 2 == 1) options.ops = kRewritten;
     const Module m = RandomModule(rng, options);
     const std::string wrong = Wrong(m, seed);

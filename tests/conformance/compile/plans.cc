@@ -200,6 +200,7 @@ StatusOr<std::vector<gpu::KernelText>> KernelsOf(std::string_view arch, DTypeSet
   gpu::AddAll(table, std::make_shared<gpu::Code>(*device, record));
   Random random(1);
   for (const OpRow& row : Catalogue().rows()) {
+    if (row.control != Control::kNone) continue;
     const DTypeSet all = row.variables.empty() ? row.TypesOf(row.operands[0].type) : row.variables[0].types;
     for (int t = 1; t < kDTypeCount; ++t) {
       const auto type = static_cast<DType>(t);

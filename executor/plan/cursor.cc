@@ -1,0 +1,66 @@
+// Control steps, done by the host.
+#include "executor/plan/cursor.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace opwire {
+namespace {
+
+template <typename T>
+StatusOr<T> Read(const opw_tensor& from, Device* device) {
+  T value;
+  if (device == nullptr) {
+    std::memcpy(&value, from.data, sizeof value);
+    return value;
+  }
+  OPWIRE_RETURN_IF_ERROR(device->Copy(&value, from.data, sizeof value, 0));
+  OPWIRE_RETURN_IF_ERROR(device->Synchronize());
+  return value;
+}
+
+}  // namespace
+
+Status Cursor::Follow(const Step& s, Device* device) {
+  const ControlStep& c = s.control();
+  begun_ = std::max(begun_, at_ + 1);
+  uint32_t next = at_ + 1;
+  switch (s.kind) {
+    case StepKind::kEnter: {
+      Trips& trips = trips_[c.loop];
+      trips = {0, c.max_trips};
+      if (c.max_trips < 0) {
+        OPWIRE_ASSIGN_OR_RETURN(trips.most, Read<int64_t>(*s.call.operands, device));
+      }
+      break;
+    }
+    case StepKind::kTrip: {
+      const Trips& trips = trips_[c.loop];
+      if (trips.done >= trips.most) {
+        if (c.max_trips >= 0) return OutOfRange("while: max_trips: the condition still holds after {} trips", c.max_trips);
+        next = c.target;
+      } else if (s.call.results != nullptr) {
+        void* const to = s.call.results->data;
+        if (device == nullptr) std::memcpy(to, &trips.done, sizeof trips.done);
+        else OPWIRE_RETURN_IF_ERROR(device->Copy(to, &trips.done, sizeof trips.done, 0));
+      }
+      break;
+    }
+    case StepKind::kNext:
+      ++trips_[c.loop].done;
+      next = c.target;
+      break;
+    case StepKind::kBranch: {
+      OPWIRE_ASSIGN_OR_RETURN(const uint8_t holds, Read<uint8_t>(*s.call.operands, device));
+      if (holds == 0) next = c.target;
+      break;
+    }
+    case StepKind::kJump: next = c.target; break;
+    case StepKind::kCall:
+    case StepKind::kEmit: break;
+  }
+  at_ = next;
+  return absl::OkStatus();
+}
+
+}  // namespace opwire
