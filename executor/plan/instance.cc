@@ -112,10 +112,10 @@ class Instance::Builder {
   // A function that is being placed: the one that is run, or one that a node of another calls.
   struct Frame {
     Frame(const Program& p, uint32_t function, const FunctionPlan& function_plan, bool is_called)
-        : called(is_called ? function : 0), f(p.module.functions[function]), plan(function_plan), types(p.values[function]), typing(p.typing.functions[function]),
+        : called(is_called ? static_cast<int32_t>(function) : -1), f(p.module.functions[function]), plan(function_plan), types(p.values[function]), typing(p.typing.functions[function]),
           layout(types.size()), place(types.size()) {}
 
-    const uint32_t called;  // its number; 0: the one that is run
+    const int32_t called;  // its number; -1: the one that is run
     const Function& f;
     const FunctionPlan& plan;
     const ValueTypes& types;
@@ -238,7 +238,7 @@ class Instance::Builder {
   Status PlaceFunction(Frame& frame) {
     for (uint32_t n = 0; n < frame.f.nodes.size(); ++n) {
       Status status = frame.typing.nodes[n].row->control == Control::kNone ? PlaceNode(frame, n) : PlaceControl(frame, n);
-      if (!status.ok()) return WithSite(std::move(status), Site(frame, n));
+      if (!status.ok()) return SiteOf(status).op.empty() ? WithSite(std::move(status), Site(frame, n)) : status;  // or where in a called function
     }
     OPWIRE_RETURN_IF_ERROR(PlaceResults(frame));
     for (const auto& [root, bytes] : frame.scratch) GiveScratch(frame.place[root].at, bytes);

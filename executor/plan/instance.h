@@ -47,8 +47,8 @@ struct Step {
   bool checks_values : 1;    // the kernel may meet values outside their domain
   bool captures : 1;         // its work may be part of a graph
   uint32_t node() const { return CrashRecord::NodeOf(mark); }
-  // The function that the node is of: 0 where it is the one that is run, else its number in the module.
-  uint32_t called_function() const { return CrashRecord::FunctionOf(mark); }
+  // The function that the node is of: its number in the module, or -1 where it is the one that is run.
+  int32_t called_function() const { return CrashRecord::CalledOf(mark); }
   const ControlStep& control() const { return *static_cast<const ControlStep*>(call.context); }
 };
 // "matmul@onednn"; "copy@result" and "control" for what has no variant.

@@ -44,8 +44,8 @@ Death CrashRecord::DeathIn(int fd) {
   Contents& c = *reinterpret_cast<Contents*>(copy.data());
   if (c.magic != kMagic || !c.running) return {};
   c.program[sizeof(c.program) - 1] = 0;
-  const uint32_t called = FunctionOf(c.mark);
-  const std::string of = called == 0 ? fmt::format("@{}", c.program) : fmt::format("function {} of @{}", called, c.program);
+  const int32_t called = CalledOf(c.mark);
+  const std::string of = called < 0 ? fmt::format("@{}", c.program) : fmt::format("function {} of @{}", called, c.program);
   return {LabelAt(c, c.mark), fmt::format("node %{} of {}", NodeOf(c.mark), of), static_cast<int>(c.fault)};
 }
 

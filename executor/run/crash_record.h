@@ -51,11 +51,13 @@ class CrashRecord {
   // What steps refer to, "op@variant"; labels are only ever added. Beyond 8192 a step is noted without one.
   void SetLabels(const std::vector<std::string>& labels);
 
-  // `node`: below kNoNode, of the function that is run (called 0) or of the one of the module that it calls, below 2048.
+  // `node`: below kNoNode, of the function that is run (called -1) or of one of the module that it calls, whose number is below 2047.
   static constexpr uint32_t kNodeBits = 21, kNoNode = (1u << kNodeBits) - 1;
-  static uint64_t Mark(uint32_t node, uint32_t label, uint32_t called = 0) { return uint64_t{label} << 32 | called << kNodeBits | node; }
+  static uint64_t Mark(uint32_t node, uint32_t label, int32_t called = -1) {
+    return uint64_t{label} << 32 | static_cast<uint32_t>(called + 1) << kNodeBits | node;
+  }
   static uint32_t NodeOf(uint64_t mark) { return static_cast<uint32_t>(mark) & kNoNode; }
-  static uint32_t FunctionOf(uint64_t mark) { return static_cast<uint32_t>(mark) >> kNodeBits; }
+  static int32_t CalledOf(uint64_t mark) { return static_cast<int32_t>(static_cast<uint32_t>(mark) >> kNodeBits) - 1; }
 
   // As long as it lives kernels of the program run; `record` may be null. One at a time.
   class Running {

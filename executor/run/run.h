@@ -108,6 +108,7 @@ class Run {
   void ReadFlags(const RunEnvironment& env);
   const void* ResultData(size_t result) const;
   void Bind(const Function& f);
+  uint32_t FunctionOf(const Step& step) const;
   ErrorSite SiteOf(const Step& step) const;
   Status WhyStopped(uint32_t reason) const;
 

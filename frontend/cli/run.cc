@@ -237,7 +237,7 @@ void PrintProfile(const Common& common, const Module& module, const Function& ru
   if (common.json || profile.empty()) return;
   Table table({"NODE", "OP@VARIANT", "TIME"});
   for (const StepCost& c : profile) {
-    const bool called = c.function > 0 && c.function < static_cast<int>(module.functions.size());
+    const bool called = c.function >= 0 && c.function < static_cast<int>(module.functions.size());
     const Function& f = called ? module.functions[static_cast<size_t>(c.function)] : run;
     const bool node = c.node >= 0 && c.node < static_cast<int>(f.nodes.size());
     table.Add({(called ? "@" + f.name + " " : "") + (node ? std::to_string(c.node) : "result"), c.label, HumanNanos(c.ns)});

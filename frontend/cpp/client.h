@@ -107,7 +107,7 @@ struct RunOptions {
 
 // What one step of a profiled run took, all its calls together.
 struct StepCost {
-  int function = 0;   // the function of the module that the node is of; 0: the one that was run
+  int function = -1;  // of the module, that the node is of; -1: the one that was run
   int node = -1;      // beyond the function's nodes for a copy of a result
   std::string label;  // "op@variant"
   int64_t ns = 0;

@@ -174,7 +174,7 @@ StatusOr<RunResult> SessionState::ReadRun(const fb::RunReply& reply, std::vector
   out.run_ns = static_cast<int64_t>(reply.run_ns());
   for (size_t i = 0; reply.profile() && i < reply.profile()->size(); ++i) {
     const fb::StepCost& c = *reply.profile()->Get(static_cast<flatbuffers::uoffset_t>(i));
-    out.profile.push_back({static_cast<int>(c.function()), static_cast<int>(c.node()), c.label() ? c.label()->str() : "", static_cast<int64_t>(c.ns())});
+    out.profile.push_back({c.function(), static_cast<int>(c.node()), c.label() ? c.label()->str() : "", static_cast<int64_t>(c.ns())});
   }
   const size_t count = reply.results() ? reply.results()->size() : 0;
   const size_t shapes = reply.shapes() ? reply.shapes()->size() : 0;

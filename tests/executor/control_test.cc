@@ -314,6 +314,25 @@ function @step(%trip: i64[], %sum: f32[], %table: f32[3]) -> (sum: f32[]) {
   EXPECT_EQ(a.reply.site->op, "gather");
 }
 
+TEST_F(ControlTest, TheFirstFunctionMayBeCalledToo) {
+  MustLoad(R"(
+program @look(%trip: i64[], %sum: f32[1]) -> (sum: f32[1]) {
+  %0 = reshape(%trip) {shape = [1]}
+  %1 = index_select(%sum, %0) {dim = 0}
+  return %1
+}
+function @loop(%n: i64[], %x: f32[1]) -> (y: f32[1]) {
+  %0 = repeat(%n, [%x], []) calls(@look)
+  return %0
+})");
+  RunOf once(1, 1), twice(1, 1);
+  EXPECT_EQ(Ask(c_, Int(once, 1).Array({3}).Inline()).Floats(0), Floats{3});
+  const Answer a = Ask(c_, Int(twice, 2).Array({3}).Inline());
+  EXPECT_EQ(a.code(), absl::StatusCode::kOutOfRange) << a.status;
+  EXPECT_EQ(a.reply.site->program, "look");
+  EXPECT_EQ(a.reply.site->op, "index_select");
+}
+
 TEST_F(ControlTest, AFunctionWhoseCallersBindItsSizesIsNotRunByItself) {
   MustLoad(R"(
 program @main(%n: i64[], %x: f32[?k]) -> (y: f32[?k+1]) {

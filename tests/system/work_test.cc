@@ -71,6 +71,58 @@ TEST_P(CarrierTest, RunsTensorsAndLargeTransfers) {
   ASSERT_OK(session.Close());
 }
 
+TEST_P(CarrierTest, EmittedValuesComeInOrderToWhoeverReads) {
+  StartRegistry();
+  StartExecutor("e1", GetParam().flags);
+  Client client = Connect();
+  SessionOptions options;
+  options.ring = GetParam().ring;
+  ASSERT_OK_AND(Session session, client.Open(options));
+  ASSERT_OK_AND(Program count, session.Load(R"(
+program @count(%n: i64[], %x: f32[2048]) -> (x: f32[2048]) {
+  %0 = repeat(%n, [%x], []) calls(@step)
+  return %0
+}
+function @step(%trip: i64[], inout %x: f32[2048]) -> (x: f32[2048]) {
+  %0 = full() {value = 1.0}
+  %1 = add(%x, %0)
+  emit(%1) {name = "x"}
+  emit(%trip) {name = "trip"}
+  return %1
+})"));
+  constexpr int kTrips = 1500;  // 12 MB: more than any carrier holds
+  const Array zeros(DType::kF32, {2048});
+  int trips = 0, others = 0, wrong = 0;
+  RunOptions first, second;
+  first.on_emit = [&](std::string_view name, const Array& value) {
+    if (name == "trip") wrong += value.values<int64_t>()[0] != trips++;
+    else wrong += value.elements() != 2048 || value.values<float>()[2047] != static_cast<float>(trips + 1);
+  };
+  second.on_emit = [&](std::string_view, const Array&) { ++others; };
+  ASSERT_OK_AND(PendingRun one, count.Start({int64_t{kTrips}, zeros}, first));
+  ASSERT_OK_AND(PendingRun two, count.Start({int64_t{5}, zeros}, second));
+  // It does not read for a while; others are served.
+  Eventually([] { return false; }, 200 * kMillisecond);
+  Client neighbour = Connect("neighbour");
+  ASSERT_OK_AND(Session other, neighbour.Open(options));
+  ASSERT_OK_AND(Program twice, other.Load(kTwice));
+  EXPECT_TRUE(twice.Call({Values({1})}).ok());
+  ASSERT_OK_AND(const RunResult r, one.Wait());
+  EXPECT_EQ(trips, kTrips);
+  EXPECT_EQ(wrong, 0);
+  ASSERT_OK_AND(const Array last, session.Fetch(r.outputs[0].tensor));
+  EXPECT_EQ(last.values<float>()[0], static_cast<float>(kTrips));
+  ASSERT_OK(two.Wait().status());
+  EXPECT_EQ(others, 10);
+  {
+    ASSERT_OK_AND(PendingRun dropped, count.Start({int64_t{kTrips}, zeros}, first));
+  }
+  ASSERT_OK_AND(const auto y, count.Call({int64_t{2}, zeros}));
+  EXPECT_EQ(y.at(0).values<float>()[0], 2);
+  EXPECT_EQ(trips, kTrips) << "nobody waits for the one that was dropped";
+  ASSERT_OK(session.Close());
+}
+
 INSTANTIATE_TEST_SUITE_P(Carriers, CarrierTest,
                          ::testing::Values(Carrier{"ring", true, {}}, Carrier{"ipc", false, {}}, Carrier{"noring", true, {"--no-ring"}},
                                            Carrier{"tcp", true, {"--listen", "tcp://127.0.0.1:*", "--insecure"}}),
@@ -98,6 +150,33 @@ TEST_F(SystemTest, NamedSessionsMeetAndUnnamedOnesDoNot) {
   ASSERT_OK(b.Close());
   ASSERT_OK_AND(Session again, two.Open(named));
   EXPECT_TRUE(again.Find("w").ok());
+}
+
+TEST_F(SystemTest, CancelAndDeadlineReachAnEndlessLoop) {
+  StartRegistry();
+  StartExecutor("e1");
+  Client client = Connect();
+  ASSERT_OK_AND(Session session, client.Open());
+  ASSERT_OK_AND(Program endless, session.Load(R"(
+program @endless(%x: f32[4]) -> (y: f32[4]) {
+  %0 = while([%x], []) calls(@always, @step) {max_trips = 9223372036854775807}
+  return %0
+}
+function @always(%x: f32[4]) -> (again: bool[]) {
+  %0 = full() {value = 1.0, dtype = bool}
+  return %0
+}
+function @step(inout %x: f32[4]) -> (x: f32[4]) {
+  %0 = neg(%x)
+  return %0
+})"));
+  ASSERT_OK_AND(PendingRun run, endless.Start({Values({1, 2, 3, 4})}));
+  EXPECT_FALSE(run.Wait(50'000).ok());
+  ASSERT_OK(run.Cancel());
+  EXPECT_EQ(run.Wait().status().code(), absl::StatusCode::kCancelled);
+  RunOptions deadline;
+  deadline.deadline_us = 50'000;
+  EXPECT_EQ(endless.Run({Values({1, 2, 3, 4})}, deadline).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST_F(SystemTest, CancelAndDeadlineReachARun) {
