@@ -8,20 +8,19 @@ namespace opwire {
 namespace {
 
 template <typename T>
-StatusOr<T> Read(const opw_tensor& from, Device* device) {
-  T value;
-  if (device == nullptr) {
-    std::memcpy(&value, from.data, sizeof value);
-    return value;
+StatusOr<T> Read(const opw_tensor& from, Device* device, void* pinned) {
+  if (device != nullptr) {
+    OPWIRE_RETURN_IF_ERROR(device->Copy(pinned, from.data, sizeof(T), 0));
+    OPWIRE_RETURN_IF_ERROR(device->Synchronize());
   }
-  OPWIRE_RETURN_IF_ERROR(device->Copy(&value, from.data, sizeof value, 0));
-  OPWIRE_RETURN_IF_ERROR(device->Synchronize());
+  T value;
+  std::memcpy(&value, device == nullptr ? from.data : pinned, sizeof value);
   return value;
 }
 
 }  // namespace
 
-Status Cursor::Follow(const Step& s, Device* device) {
+Status Cursor::Follow(const Step& s, Device* device, void* pinned) {
   const ControlStep& c = s.control();
   begun_ = std::max(begun_, at_ + 1);
   uint32_t next = at_ + 1;
@@ -30,7 +29,7 @@ Status Cursor::Follow(const Step& s, Device* device) {
       Trips& trips = trips_[c.loop];
       trips = {0, c.max_trips};
       if (c.max_trips < 0) {
-        OPWIRE_ASSIGN_OR_RETURN(trips.most, Read<int64_t>(*s.call.operands, device));
+        OPWIRE_ASSIGN_OR_RETURN(trips.most, Read<int64_t>(*s.call.operands, device, pinned));
       }
       break;
     }
@@ -41,6 +40,7 @@ Status Cursor::Follow(const Step& s, Device* device) {
         next = c.target;
       } else if (s.call.results != nullptr) {
         void* const to = s.call.results->data;
+        // From memory that is not pinned, so that the number is taken before it goes on.
         if (device == nullptr) std::memcpy(to, &trips.done, sizeof trips.done);
         else OPWIRE_RETURN_IF_ERROR(device->Copy(to, &trips.done, sizeof trips.done, 0));
       }
@@ -51,7 +51,7 @@ Status Cursor::Follow(const Step& s, Device* device) {
       next = c.target;
       break;
     case StepKind::kBranch: {
-      OPWIRE_ASSIGN_OR_RETURN(const uint8_t holds, Read<uint8_t>(*s.call.operands, device));
+      OPWIRE_ASSIGN_OR_RETURN(const uint8_t holds, Read<uint8_t>(*s.call.operands, device, pinned));
       if (holds == 0) next = c.target;
       break;
     }

@@ -598,6 +598,11 @@ class Instance::Builder {
     return frame.place[begins];
   }
 
+  static bool Reads(const Function& f, ValueId param) {
+    return std::ranges::any_of(f.nodes, [&](const Node& node) { return std::ranges::find(node.operands, param) != node.operands.end(); }) ||
+           std::ranges::any_of(f.results, [&](const Result& r) { return r.value == param; });
+  }
+
   Status PlaceLoop(Frame& frame, uint32_t n) {
     const Node& node = frame.f.nodes[n];
     const OpRow& row = *frame.typing.nodes[n].row;
@@ -629,7 +634,8 @@ class Instance::Builder {
       OPWIRE_RETURN_IF_ERROR(PlaceCall(node.calls[0], params, {aside}, {-1}));
       leave = &AddControl(frame, n, StepKind::kBranch, AddTensor(DType::kBool, aside));
     }
-    ControlStep& trip = AddControl(frame, n, StepKind::kTrip, nullptr, repeat ? AddTensor(DType::kI64, aside) : nullptr);
+    const bool counts = repeat && Reads(p_.module.functions[body], 0);
+    ControlStep& trip = AddControl(frame, n, StepKind::kTrip, nullptr, counts ? AddTensor(DType::kI64, aside) : nullptr);
     if (repeat) leave = &trip;
     std::vector<int32_t> becomes;
     for (size_t r = 0; r < carried.size(); ++r) becomes.push_back(static_cast<int32_t>(repeat + r));

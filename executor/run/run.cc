@@ -49,6 +49,7 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment, 
     OPWIRE_RETURN_IF_ERROR(Resolve(store));
     OPWIRE_RETURN_IF_ERROR(BindSymbols(f));
     OPWIRE_RETURN_IF_ERROR(FindInstance(env));
+    if (!env.device->info().host_memory && !env.inline_results) return ResourceExhausted("no host memory for the results of runs");
     OPWIRE_RETURN_IF_ERROR(CheckShapes(f));
     const bool on_device = !env.device->info().host_memory;
     OPWIRE_ASSIGN_OR_RETURN(lane_, env.lanes->Acquire(instance_->scratch_bytes() + (on_device ? kAlignment + inline_bytes_ : 0)));
@@ -303,7 +304,6 @@ Status Run::Settle(const RunEnvironment& env) {
     return absl::OkStatus();
   }
   inline_results_ = env.inline_results;
-  if (!inline_results_) return ResourceExhausted("no host memory for the results of runs");
   uint8_t* at = inline_results_;
   for (size_t r = 0; r < instance_->results().size() && cursor_.at() == instance_->steps().size() && failure_.ok(); ++r) {
     if (message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() != kInlineResult) continue;
@@ -321,7 +321,6 @@ StatusOr<bool> Run::Emit(const RunEnvironment& env, const Step& step) {
   const auto bytes = static_cast<size_t>(TensorBytes(e.dtype, e.encoding, e.shape).value_or(0));
   const void* data = t.data;
   if (!env.device->info().host_memory) {
-    if (!env.inline_results) return ResourceExhausted("no host memory for what runs emit");
     OPWIRE_RETURN_IF_ERROR(env.device->Copy(env.inline_results, t.data, static_cast<int64_t>(bytes), 0));
     OPWIRE_RETURN_IF_ERROR(env.device->Synchronize());
     data = env.inline_results;
@@ -424,7 +423,7 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
       }
     }
     if (s.kind != StepKind::kCall) {
-      if (Status status = cursor_.Follow(s, on_host ? nullptr : env.device); !status.ok()) {
+      if (Status status = cursor_.Follow(s, on_host ? nullptr : env.device, env.inline_results); !status.ok()) {
         lost(std::move(status), s);
         break;
       }
