@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "executor/plan/describe.h"
 #include "ir/ops/catalogue.h"
 #include "kernels/select/choices.h"
 
@@ -92,7 +94,8 @@ StatusOr<std::string> InfoWriter::Write(const std::string& principal, const fb::
   if (topic == "sessions") return Sessions(principal);
   if (topic == "stats") return Stats();
   if (topic == "declarations") return Declarations(principal, info.token());
-  return NotFound("info: expected report, ops, explain, sessions, stats, declarations or toolchains, got '{}'", topic);
+  if (topic == "plan") return Plan(principal, info);
+  return NotFound("info: expected report, ops, explain, sessions, stats, declarations, plan or toolchains, got '{}'", topic);
 }
 
 StatusOr<std::string> InfoWriter::Declarations(const std::string& principal, const flatbuffers::Vector<uint8_t>* token) const {
@@ -100,6 +103,27 @@ StatusOr<std::string> InfoWriter::Declarations(const std::string& principal, con
   const Session& session = *core_.sessions_.at(speaker.session);
   if (session.principal != principal) return PermissionDenied("session: the token belongs to another principal");
   return ToJson(session.kernels->declarations);
+}
+
+StatusOr<std::string> InfoWriter::Plan(const std::string& principal, const fb::Info& info) const {
+  OPWIRE_ASSIGN_OR_RETURN(const Core::Speaker speaker, core_.SpeakerOf(info.token()));
+  const Session& session = *core_.sessions_.at(speaker.session);
+  if (session.principal != principal) return PermissionDenied("session: the token belongs to another principal");
+  std::istringstream argument(info.argument() ? info.argument()->str() : "");
+  uint32_t slot = 0, function = 0;
+  if (!(argument >> slot >> function)) return InvalidArgument("plan: expected a slot, a function and the sizes of its dimensions, got '{}'", argument.str().substr(0, 64));
+  const auto loaded = session.slots.find({speaker.attachment, slot});
+  if (loaded == session.slots.end()) return NotFound("program slot {} is empty", slot);
+  const Program& program = *loaded->second.program;
+  const DimTable& dims = program.module.dims;
+  if (function >= program.module.functions.size()) return InvalidArgument("plan: function {} is not among the {} of @{}", function, program.module.functions.size(), program.name());
+  std::vector<int64_t> sizes;
+  for (int64_t size = 0; sizes.size() < dims.symbols().size() && argument >> size; sizes.push_back(size)) OPWIRE_RETURN_IF_ERROR(dims.CheckSymbol(sizes.size(), size));
+  if (sizes.size() != dims.symbols().size()) return InvalidArgument("plan: expected {} sizes, got {}", dims.symbols().size(), sizes.size());
+  const RunEnvironment& env = core_.environment_;
+  OPWIRE_ASSIGN_OR_RETURN(const auto instance, Instance::Build(program, function, std::move(sizes),
+                                                                {.runtime = env.device->runtime(), .device = env.device->info().host_memory ? nullptr : env.device, .crash = env.crash}));
+  return Describe(*instance);
 }
 
 std::string InfoWriter::Report() const {

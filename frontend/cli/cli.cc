@@ -281,6 +281,19 @@ std::string Locate(const std::string& program) {
   return std::filesystem::is_regular_file(beside, error) ? beside.string() : program;
 }
 
+StatusOr<std::vector<std::pair<std::string, int64_t>>> NamedSizes(const DimTable& dims, const std::vector<std::string>& list) {
+  OPWIRE_ASSIGN_OR_RETURN(const Pairs pairs, PairsOf(list, "--dim"));
+  std::vector<std::string_view> symbols;
+  for (const DimSymbol& s : dims.symbols()) symbols.push_back(s.name);
+  OPWIRE_RETURN_IF_ERROR(CheckNames(pairs, "--dim", symbols, "dimension"));
+  std::vector<std::pair<std::string, int64_t>> sizes;
+  for (const auto& [name, text] : pairs) {
+    OPWIRE_ASSIGN_OR_RETURN(const int64_t size, Number(text, "--dim " + name));
+    sizes.emplace_back(name, size);
+  }
+  return sizes;
+}
+
 StatusOr<Pairs> PairsOf(const std::vector<std::string>& list, std::string_view flag) {
   Pairs out;
   for (const std::string& s : list) {

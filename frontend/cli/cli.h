@@ -25,6 +25,7 @@ struct Common {
 
 struct ExplainArgs {
   std::string op, dtype;
+  std::vector<std::string> dims;
   bool placement = false;
 };
 
@@ -108,6 +109,8 @@ int Fail(const Common& common, const Status& status);
 
 // NAME=VALUE, each name once. `flag` is for messages.
 using Pairs = std::map<std::string, std::string>;
+// The sizes that --dim NAME=SIZE gives to dimensions of a program.
+StatusOr<std::vector<std::pair<std::string, int64_t>>> NamedSizes(const DimTable& dims, const std::vector<std::string>& list);
 StatusOr<Pairs> PairsOf(const std::vector<std::string>& list, std::string_view flag);
 // Each is one of `names`, of which the program has a `what`.
 Status CheckNames(const Pairs& given, std::string_view flag, const std::vector<std::string_view>& names, std::string_view what);

@@ -6,6 +6,7 @@
 
 #include "frontend/cli/cli.h"
 #include "ir/ops/names.h"
+#include "ir/passes/pipeline.h"
 #include "ir/wire/endpoint.h"
 
 namespace opwire::cli {
@@ -166,8 +167,59 @@ std::string MeasuredText(const json& measured) {
   return fmt::format("{}, first in {} of {} {}", range, first, measured.size(), measured.size() == 1 ? "class of calls" : "classes of calls");
 }
 
+// "scratch + 4096, result y"; and what it comes to.
+std::string WritesText(const json& writes) {
+  std::string out;
+  for (const json& w : writes) {
+    out += (out.empty() ? "" : ", ") + Text(w.at("to"));
+    if (w.at("at") > 0) out += fmt::format(" + {}", w.at("at").get<int64_t>());
+  }
+  return out;
+}
+
+Status ExplainProgram(const Common& common, const ExplainArgs& args) {
+  OPWIRE_ASSIGN_OR_RETURN(ProgramFile file, ReadProgram(common, args.op));
+  OPWIRE_ASSIGN_OR_RETURN(const auto named, NamedSizes(file.module.dims, args.dims));
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SizesOf(file.module.dims, named));
+  OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
+  OPWIRE_RETURN_IF_ERROR(client.StartIfNone(common.device));
+  SessionOptions options;
+  options.device = common.device;
+  options.program = &file.module;
+  OPWIRE_ASSIGN_OR_RETURN(Session session, client.Open(options));
+  OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(file.module));
+  OPWIRE_ASSIGN_OR_RETURN(const std::string text, program.Plan(sizes));
+  const json plan = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (plan.is_discarded()) return Internal("executor {} answered something else", session.executor());
+  if (common.json) {
+    PrintJson(plan);
+    return absl::OkStatus();
+  }
+  Table table({"STEP", "NODE", "OP@VARIANT", "WRITES", "BYTES"});
+  int64_t number = 0;
+  for (const json& step : plan.at("steps")) {
+    int64_t bytes = 0;
+    for (const json& w : step.at("writes")) bytes += w.at("bytes").get<int64_t>();
+    const bool control = step.contains("goes_to");
+    const std::string where = Text(step.at("function")) == Text(plan.at("function")) ? "" : "@" + Text(step.at("function")) + " ";
+    std::string what = Text(step.at("label"));
+    if (control && what != Text(step.at("op"))) what = fmt::format("{}: {}", Text(step.at("op")), what);
+    if (control && step.at("goes_to") >= 0) what += fmt::format(" {}", step.at("goes_to").get<int64_t>());
+    table.Add({std::to_string(number++), where + Text(step.at("value")), what, WritesText(step.at("writes")), control ? "" : HumanBytes(bytes)});
+  }
+  fmt::print("{}", table.ToString());
+  const int64_t count = plan.at("count").get<int64_t>(), loops = plan.at("loops").get<int64_t>();
+  if (count > number) fmt::print("and {} steps more\n", count - number);
+  std::string at;
+  for (size_t s = 0; s < sizes.size(); ++s) at += fmt::format("{} {} = {}", s == 0 ? " with" : ",", file.module.dims.symbols()[s].name, sizes[s]);
+  fmt::print("{} steps{} on {}{}, {} of scratch memory\n", count, loops > 0 ? fmt::format(" with loops ({})", loops) : "", session.executor(), at,
+             HumanBytes(plan.at("scratch_bytes").get<int64_t>()));
+  return absl::OkStatus();
+}
+
 Status Explain(const Common& common, const ExplainArgs& args) {
-  if (args.op.empty()) return WithNext(Usage("opwire explain: expected an op, or --placement"), "opwire explain matmul f32");
+  if (args.op.ends_with(".opw")) return ExplainProgram(common, args);
+  if (args.op.empty()) return WithNext(Usage("opwire explain: expected an op, a program's file, or --placement"), "opwire explain matmul f32");
   DType dtype = DType::kInvalid;
   if (!args.dtype.empty()) {
     const auto parsed = ParseDType(args.dtype);

@@ -102,10 +102,11 @@ int main(int argc, char** argv) {
 
   ExplainArgs explain;
   command = Command(
-      app, "explain", "Which variant runs an op, and why; or where a session would go",
-      "  opwire explain matmul\n  opwire explain matmul f32\n  opwire explain --placement\n  opwire explain --placement mlp.opw\n");
-  command->add_option("op", explain.op, "An op (with --placement: a program's file, or nothing)")->type_name("");
+      app, "explain", "Which variant runs an op, and why; how a program runs; or where a session would go",
+      "  opwire explain matmul\n  opwire explain matmul f32\n  opwire explain mlp.opw --dim b=32\n  opwire explain --placement\n  opwire explain --placement mlp.opw\n");
+  command->add_option("op", explain.op, "An op, or a program's file (with --placement: that, or nothing)")->type_name("");
   command->add_option("dtype", explain.dtype, "An element type: f32, bf16, ...")->type_name("");
+  command->add_option("--dim", explain.dims, "NAME=SIZE: a size of the program (default: 64, or what is nearest)");
   command->add_flag("--placement", explain.placement, "Rank the executors for a session");
   command->callback([&] { chosen = [&] { return explain.placement ? Placement(common, explain.op) : Explain(common, explain); }; });
 

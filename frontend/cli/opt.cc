@@ -105,16 +105,9 @@ void PrintStats(const Common& common, const PipelineReport& report) {
 
 Status Opt(const Common& common, const OptArgs& args) {
   OPWIRE_ASSIGN_OR_RETURN(ProgramFile file, ReadProgram(common, args.file));
-  OPWIRE_ASSIGN_OR_RETURN(const Pairs dims, PairsOf(args.dims, "--dim"));
-  std::vector<std::string_view> symbols;
-  for (const DimSymbol& s : file.module.dims.symbols()) symbols.push_back(s.name);
-  OPWIRE_RETURN_IF_ERROR(CheckNames(dims, "--dim", symbols, "dimension"));
   PipelineOptions options{.ops = *file.ops, .skip = args.skip, .after = args.after,
                           .accuracy = args.exact ? Accuracy::kExact : args.fast_math ? Accuracy::kFast : Accuracy::kUsual};
-  for (const auto& [name, text] : dims) {
-    OPWIRE_ASSIGN_OR_RETURN(const int64_t size, Number(text, "--dim " + name));
-    options.sizes.emplace_back(name, size);
-  }
+  OPWIRE_ASSIGN_OR_RETURN(options.sizes, NamedSizes(file.module.dims, args.dims));
   for (const std::string& program : args.with) {
     std::error_code error;
     const std::string path = std::filesystem::absolute(program, error).string();

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -153,6 +154,8 @@ class Program {
   StatusOr<RunResult> Run(const std::vector<Arg>& args, const RunOptions& options = {}) const;
   // Runs, waits, and fetches every result that is not an inout parameter's.
   StatusOr<std::vector<Array>> Call(const std::vector<Arg>& args) const;
+  // How the executor runs it, as JSON (executor/plan/describe.h). sizes: of the module's dimension symbols, in their order.
+  StatusOr<std::string> Plan(std::span<const int64_t> sizes, std::string_view function = "") const;
   // Sends the run; waits only for credit.
   StatusOr<PendingRun> Start(const std::vector<Arg>& args, const RunOptions& options = {}) const;
   const Module& module() const;

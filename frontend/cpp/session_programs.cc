@@ -1,4 +1,6 @@
 // Programs and runs, from the client's side.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "frontend/cpp/session_state.h"
@@ -263,6 +265,13 @@ StatusOr<PendingRun> Program::Start(const std::vector<Arg>& args, const RunOptio
   OPWIRE_ASSIGN_OR_RETURN(pending->ticket, s.SendBuilt(fb::Body::Run, run.Union(), {}));
   if (options.on_emit) s.on_emit[pending->ticket] = options.on_emit;
   return PendingRun(std::move(pending));
+}
+
+StatusOr<std::string> Program::Plan(std::span<const int64_t> sizes, std::string_view function) const {
+  OPWIRE_RETURN_IF_ERROR(state_->session->EnsureUploaded(*state_));
+  const int number = function.empty() ? 0 : state_->module.FindFunction(function);
+  if (number < 0) return NotFound("program @{} has no function @{}", state_->module.functions[0].name, function);
+  return state_->session->Info("plan", fmt::format("{} {} {}", state_->slot, number, fmt::join(sizes, " ")));
 }
 
 StatusOr<RunResult> Program::Run(const std::vector<Arg>& args, const RunOptions& options) const {

@@ -10,23 +10,6 @@ namespace {
 
 constexpr int64_t kUsualSize = 64;
 
-StatusOr<std::vector<int64_t>> SizesOf(const DimTable& dims, const PipelineOptions& options) {
-  std::vector<int64_t> out;
-  for (size_t s = 0; s < dims.symbols().size(); ++s) {
-    const DimSymbol& symbol = dims.symbols()[s];
-    const auto named = std::ranges::find(options.sizes, symbol.name, &std::pair<std::string, int64_t>::first);
-    if (named != options.sizes.end()) {
-      OPWIRE_RETURN_IF_ERROR(dims.CheckSymbol(s, named->second));
-      out.push_back(named->second);
-    } else {
-      const int64_t size = std::clamp(kUsualSize, symbol.lower, symbol.upper);
-      const int64_t below = size / symbol.multiple * symbol.multiple;
-      out.push_back(below >= symbol.lower ? below : below + symbol.multiple);
-    }
-  }
-  return out;
-}
-
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
 int64_t Saturated(__int128 n) { return n > kMost ? kMost : static_cast<int64_t>(n); }
@@ -105,8 +88,25 @@ class Costs {
 
 }  // namespace
 
+StatusOr<std::vector<int64_t>> SizesOf(const DimTable& dims, std::span<const std::pair<std::string, int64_t>> given) {
+  std::vector<int64_t> out;
+  for (size_t s = 0; s < dims.symbols().size(); ++s) {
+    const DimSymbol& symbol = dims.symbols()[s];
+    const auto named = std::ranges::find(given, symbol.name, &std::pair<std::string, int64_t>::first);
+    if (named != given.end()) {
+      OPWIRE_RETURN_IF_ERROR(dims.CheckSymbol(s, named->second));
+      out.push_back(named->second);
+    } else {
+      const int64_t size = std::clamp(kUsualSize, symbol.lower, symbol.upper);
+      const int64_t below = size / symbol.multiple * symbol.multiple;
+      out.push_back(below >= symbol.lower ? below : below + symbol.multiple);
+    }
+  }
+  return out;
+}
+
 StatusOr<ProgramCost> CostOf(const Module& module, const Typing& typing, const PipelineOptions& options) {
-  OPWIRE_ASSIGN_OR_RETURN(const std::vector<int64_t> symbols, SizesOf(module.dims, options));
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<int64_t> symbols, SizesOf(module.dims, options.sizes));
   const DimValues sizes(module.dims, symbols);
   const Costs::Cost cost = Costs(module, typing, sizes).Of(0);
   return ProgramCost{.nodes = Saturated(cost.nodes), .bytes_moved = Saturated(cost.moved), .peak_bytes = Saturated(cost.peak)};

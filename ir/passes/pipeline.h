@@ -61,6 +61,8 @@ struct PipelineReport {
 // program with the same parameters and results, its error begins with its name; one of ours would be INTERNAL. The module is then unspecified.
 StatusOr<PipelineReport> RunPasses(Module& module, const PipelineOptions& options = {});
 
+// A size for each dimension symbol: the one named, else 64 or what its bounds allow near it. OUT_OF_RANGE where a name's size is outside its bounds.
+StatusOr<std::vector<int64_t>> SizesOf(const DimTable& dims, std::span<const std::pair<std::string, int64_t>> named);
 // Of a verified module, at the sizes that the options name.
 StatusOr<ProgramCost> CostOf(const Module& module, const Typing& typing, const PipelineOptions& options);
 

@@ -57,6 +57,34 @@ TEST_F(Commands, HelpHasAnExample) {
   Expect("opwire", 2, "Examples:");
 }
 
+TEST_F(Commands, ExplainShowsHowAProgramRuns) {
+  house_.Write("train.opw",
+               "program @train(%n: i64[], inout %w: f32[?b, 8]) -> (w: f32[?b, 8], s: f32[?b]) {\n"
+               "  %0 = repeat(%n, [%w], []) calls(@step)\n"
+               "  %1 = sum(%0) {dims = [1]}\n"
+               "  return %0, %1\n}\n"
+               "function @step(%trip: i64[], inout %w: f32[?b, 8]) -> (w: f32[?b, 8]) {\n"
+               "  %0 = exp(%w)\n  emit(%trip) {name = \"trip\"}\n  return %0\n}\n");
+  const nlohmann::json plan = Json("opwire explain train.opw --dim b=3 --json", 0);
+  EXPECT_EQ(plan["function"], "train");
+  EXPECT_EQ(plan["loops"], 1);
+  ASSERT_EQ(plan["count"], 6);
+  const std::string ops[] = {"repeat", "repeat", "exp", "emit", "repeat", "sum"};
+  const int targets[] = {-1, 5, 0, -1, 1, 0};
+  for (size_t i = 0; i < 6; ++i) {
+    const nlohmann::json& step = plan["steps"][i];
+    EXPECT_EQ(step["op"], ops[i]) << i;
+    EXPECT_EQ(step["function"], i == 2 || i == 3 ? "step" : "train") << i;
+    EXPECT_EQ(step.value("goes_to", 0), targets[i]) << i;
+  }
+  EXPECT_EQ(plan["steps"][2]["writes"], nlohmann::json::parse(R"([{"to": "inout w", "at": 0, "bytes": 96}])"));
+  EXPECT_EQ(plan["steps"][5]["writes"], nlohmann::json::parse(R"([{"to": "result s", "at": 0, "bytes": 12}])"));
+  Expect("opwire explain train.opw", 0, "6 steps with loops (1)");
+  Expect("opwire explain train.opw", 0, "with b = 64");
+  Expect("opwire explain train.opw --dim c=3", 2, "no dimension c");
+  Expect("opwire explain nofile.opw", 2, "nofile.opw cannot be read");
+}
+
 TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
   house_.Write("count.opw", kCount);
   const House::Result text = house_.Run("opwire opt count.opw");

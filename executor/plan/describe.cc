@@ -1,0 +1,92 @@
+// Where steps put what they make, told by binding the instance to addresses that say so.
+#include "executor/plan/describe.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace opwire {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMostBytes = 800 << 10;  // so that a message carries it
+// Scratch memory lies from 2^60 on, parameter i from 2^61 + i 2^44, result i from 2^62 + i 2^44.
+constexpr int kScratchBit = 60, kParamBit = 61, kResultBit = 62, kSlotBits = 44;
+
+void* Address(int bit, size_t slot) { return reinterpret_cast<void*>((uint64_t{1} << bit) + (uint64_t{slot} << kSlotBits)); }
+
+json PlaceOf(const Function& f, const void* data, int64_t bytes) {
+  const auto address = reinterpret_cast<uint64_t>(data);
+  const size_t slot = (address & ((uint64_t{1} << kScratchBit) - 1)) >> kSlotBits;
+  const auto at = static_cast<int64_t>(address & ((uint64_t{1} << kSlotBits) - 1));
+  std::string to = "memory of its own";  // --no-arena
+  if (address >> kResultBit & 1) to = "result " + f.results[slot].name;
+  else if (address >> kParamBit & 1) to = "inout " + f.params[slot].name;
+  else if (address >> kScratchBit & 1) to = "scratch";
+  return {{"to", to}, {"at", to == "memory of its own" ? 0 : at}, {"bytes", bytes}};
+}
+
+std::string Dump(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+const char* NameOf(const Step& step) {
+  switch (step.kind) {
+    case StepKind::kEnter: return "enter";
+    case StepKind::kTrip: return step.control().max_trips < 0 ? "a trip, or on at" : "a trip";
+    case StepKind::kNext: return "again at";
+    case StepKind::kBranch: return "true, or on at";
+    case StepKind::kJump: return "on at";
+    case StepKind::kEmit: return "emit";
+    case StepKind::kCall: break;
+  }
+  return "call";
+}
+
+}  // namespace
+
+std::string Describe(Instance& instance) {
+  const Program& program = instance.program();
+  const Module& m = program.module;
+  const Function& run = m.functions[instance.function()];
+  instance.BindScratch(static_cast<uint8_t*>(Address(kScratchBit, 0)));
+  for (size_t i = 0; i < run.params.size(); ++i) instance.BindParam(static_cast<int>(i), Address(kParamBit, i));
+  for (size_t r = 0; r < run.results.size(); ++r) {
+    if (instance.InoutOf(static_cast<int>(r)) < 0) instance.BindResult(static_cast<int>(r), Address(kResultBit, r));
+  }
+  json steps = json::array();
+  size_t bytes_so_far = 0;
+  for (const Step& step : instance.steps()) {
+    const uint32_t number = step.called_function() >= 0 ? static_cast<uint32_t>(step.called_function()) : instance.function();
+    const Function& f = m.functions[number];
+    json s = {{"function", f.name}, {"node", -1}, {"value", ""}, {"op", "copy"}, {"label", LabelOf(step, program.kernels->variants)}, {"graph", static_cast<bool>(step.captures)}};
+    size_t results = 1;
+    if (step.node() < f.nodes.size()) {
+      const Node& node = f.nodes[step.node()];
+      s["node"] = step.node();
+      if (!node.results.empty()) s["value"] = ValueName(f, static_cast<ValueId>(program.values[number].first_result[step.node()]));
+      s["op"] = node.op;
+      results = node.results.size();
+    }
+    json writes = json::array();
+    if (step.kind == StepKind::kCall) {
+      for (size_t r = 0; r < results; ++r) {
+        const opw_tensor& t = step.call.results[r];
+        // A copy's elements are bytes.
+        const auto bytes = t.dtype == 0 ? t.elements : TensorBytes(static_cast<DType>(t.dtype), static_cast<Encoding>(t.encoding), {t.shape, t.rank}).value_or(0);
+        writes.push_back(PlaceOf(run, t.data, bytes));
+      }
+    } else {
+      s["label"] = NameOf(step);
+      const bool goes = step.kind == StepKind::kNext || step.kind == StepKind::kBranch || step.kind == StepKind::kJump || (step.kind == StepKind::kTrip && step.control().max_trips < 0);
+      s["goes_to"] = goes ? static_cast<int64_t>(step.control().target) : -1;
+    }
+    s["writes"] = std::move(writes);
+    bytes_so_far += Dump(s).size() + 1;
+    if (bytes_so_far > kMostBytes) break;
+    steps.push_back(std::move(s));
+  }
+  const json all = {{"function", run.name}, {"scratch_bytes", instance.scratch_bytes()}, {"loops", instance.loops()}, {"count", instance.steps().size()}, {"steps", std::move(steps)}};
+  return Dump(all);
+}
+
+}  // namespace opwire
