@@ -75,6 +75,16 @@ OPW_DEVICE void Store16(T* p, const Pack<T>& pack) {
   *reinterpret_cast<Quad*>(p) = q;
 }
 
+// One store of 16 bytes to global memory: compilers take others apart where they see the words computed. `p` is aligned to 16.
+OPW_DEVICE void StoreWhole(void* p, const Quad& q) {
+#ifdef OPW_CUDA
+  asm volatile("{\n.reg .u64 to;\ncvta.to.global.u64 to, %0;\nst.global.v4.u32 [to], {%1, %2, %3, %4};\n}" ::"l"(p), "r"(q.x), "r"(q.y), "r"(q.z), "r"(q.w)
+               : "memory");
+#else
+  *static_cast<Quad*>(p) = q;
+#endif
+}
+
 // Copies 16 bytes from global to shared memory, both aligned to 16, while the thread goes on; it may read them once it has waited for all its copies.
 OPW_DEVICE void CopyAsync16(void* shared, const void* global) {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
@@ -363,6 +373,16 @@ OPW_DEVICE float RecipFast(float x) {
   return out;
 #else
   return 1 / x;
+#endif
+}
+// 1 / sqrt(x) to 2 ulp.
+OPW_DEVICE float InverseSqrtFast(float x) {
+#ifdef OPW_CUDA
+  float out;
+  asm("rsqrt.approx.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+#else
+  return rsqrtf(x);
 #endif
 }
 // 2^x to 2 ulp; results below 2^-126 may become 0.

@@ -436,19 +436,21 @@ void Builder::Nn() {
     }
   } else if (row_.family == "softmax") {
     for (int64_t dim : {0, 1, -1}) Add({Of({5, 17, 9})}, {{"dim", dim}});
-    for (const Extents& shape : {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000}, Extents{2, 5003}}) Add({Of(shape)});
+    for (const Extents& shape : {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000}, Extents{2, 5003}, Extents{3, 8192}}) Add({Of(shape)});
     Add({Of({9, 33}, Values::kSpecial)});
     Add({Of({9, 33}, Values::kSpecial)}, {{"dim", int64_t{0}}});
     Add({Of({2, 100, 150})}, {{"dim", int64_t{1}}});
     if (type_ == DType::kF32) Add({Of({2, 20000})}), Add({Of({5, 20001})});  // longer than a GPU's block holds in registers
   } else if (row_.family == "norm") {
     for (const auto& [shape, trailing] :
-         {std::pair{Extents{6, 33}, 1}, {Extents{3, 4, 10}, 2}, {Extents{2, 1}, 1}, {Extents{0, 8}, 1}, {Extents{40, 768}, 1}}) {
+         {std::pair{Extents{6, 33}, 1}, {Extents{3, 4, 10}, 2}, {Extents{2, 1}, 1}, {Extents{0, 8}, 1}, {Extents{9, 512}, 1}, {Extents{40, 768}, 1}}) {
       for (int mask = 0; mask < (row_.FindOperand("bias") > 0 ? 4 : 2); ++mask) {
         AddNorm(shape, trailing, mask);
       }
     }
-    if (DTypeBytes(type_) == 2) AddNorm({2, 5003}, 1, 3);  // more than a GPU's warp holds, and rows that begin in the middle of vectors
+    if (DTypeBytes(type_) == 2) {  // more than a GPU's warp holds; of the first, rows begin in the middle of vectors
+      for (const int64_t columns : {5003, 8192}) AddNorm({2, columns}, 1, 3);
+    }
     if (type_ == DType::kF32) {  // longer than a GPU's block holds: few rows in chunks, many one a block
       AddNorm({2, 20000}, 1, 1);
       if (!op.ends_with("_backward")) AddNorm({5, 20001}, 1, 3);

@@ -16,6 +16,17 @@ OPW_DEVICE ComputeOf<T> ExpFor(ComputeOf<T> v) {
   if constexpr (kIsNarrow<T>) return Exp2Fast(v * 1.44269504f);
   else return Exp(v);
 }
+// Quotients and 1 / sqrt for results of type T: for 16-bit ones off by 4 ulp of f32, as all threads of a row wait for them.
+template <typename T>
+OPW_DEVICE ComputeOf<T> QuotientFor(ComputeOf<T> a, ComputeOf<T> b) {
+  if constexpr (kIsNarrow<T>) return a * RecipFast(b);
+  else return a / b;
+}
+template <typename T>
+OPW_DEVICE ComputeOf<T> InverseSqrtFor(ComputeOf<T> v) {
+  if constexpr (kIsNarrow<T>) return InverseSqrtFast(v);
+  else return 1 / Sqrt(v);
+}
 
 // ---- Groups: kLanes neighbours of a warp work on one row (a power of two up to 32), or with 0 the whole block, or with -n a cluster of n blocks
 
@@ -61,19 +72,30 @@ OPW_DEVICE V GroupReduce(V v, Op op, V identity) {
   }
 }
 
-// Every thread of the cluster gets what its blocks' values come to, which all threads of a block have alike. As GroupReduce else.
-template <int kLanes, typename V, typename Op>
-OPW_DEVICE V JoinBlocks(const V& own, Op op, V identity) {
+// Every thread of a block or a cluster gets what its warps' values come to, which all lanes of a warp have alike: pool(v) is what a warp's lanes come to,
+// and `op` joins two. As GroupReduce else, but each warp's part is its own, and the row has one barrier.
+template <int kLanes, typename V, typename Pool, typename Op>
+OPW_DEVICE V JoinWarps(V own, const Pool& pool, Op op, V identity) {
+  const int warps = static_cast<int>(blockDim.x) / OPW_WARP;
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
   if constexpr (kIsCluster<kLanes>) {
     constexpr int kBlocks = -kLanes;
-    __shared__ V parts[kBlocks];
-    if (threadIdx.x < kBlocks) *InBlock(&parts[static_cast<int>(blockIdx.x) % kBlocks], static_cast<int>(threadIdx.x)) = own;
+    __shared__ V parts[kBlocks * 512 / OPW_WARP];
+    if (Lane() < kBlocks) *InBlock(&parts[static_cast<int>(blockIdx.x) % kBlocks * warps + Warp()], Lane()) = own;
     ClusterBarrier();
-    return WarpReduce(Lane() < kBlocks ? parts[Lane()] : identity, op);
+    V all = identity;
+    if (Lane() < kBlocks * warps) all = parts[Lane()];
+    for (int part = Lane() + OPW_WARP; part < kBlocks * warps; part += OPW_WARP) all = op(all, parts[part]);
+    return pool(all);
   }
 #endif
-  return own;
+  __shared__ V parts[1024 / OPW_WARP];
+  __syncthreads();  // the row before this one may still be read
+  if (Lane() == 0) parts[Warp()] = own;
+  __syncthreads();
+  V all = identity;
+  if (Lane() < warps) all = parts[Lane()];
+  return pool(all);
 }
 
 // Calls body(row, there) for the group's rows. All groups of a warp call it together: where `there` is false the row is some other
@@ -106,7 +128,10 @@ struct Span {
   OPW_DEVICE i64 Edge(i64 e) const { return e < head ? e : body * kPerVector<T> + e; }
   OPW_DEVICE i64 At(i64 vector) const { return head + vector * kPerVector<T>; }
 };
-// kTrim: the first and the last vector are left to the edges, so that there are elements around each vector.
+// kWhole: the row is aligned vectors and has no edges, which its caller knows. kTrimmed: the first and the last vector are left to the edges, so that there
+// are elements around each vector.
+enum class Ends { kWhole, kEdged, kTrimmed };
+// kTrim: as Ends::kTrimmed.
 template <bool kTrim = false, typename T>
 OPW_DEVICE Span<T> SpanOf(const T* p, i64 n) {
   const int before = ((16 - Phase(p)) & 15) / static_cast<int>(sizeof(T));
@@ -143,6 +168,11 @@ struct Wide {
     }
   }
 };
+// The same, as far as the compiler knows any: what it computed of the elements before, as floats twice the registers, is not kept.
+template <typename T>
+OPW_DEVICE Wide<T> Anew(const Wide<T>& v) {
+  return {{Opaque(v.words[0]), Opaque(v.words[1]), Opaque(v.words[2]), Opaque(v.words[3])}};
+}
 // `p` is aligned to 16.
 template <typename T>
 OPW_DEVICE Wide<T> LoadAligned(const T* p) {
@@ -168,7 +198,7 @@ OPW_DEVICE Wide<T> RoundAll(const ComputeOf<T> (&v)[kPerVector<T>]) {
 template <typename T>
 OPW_DEVICE void StoreWide(T* p, const Wide<T>& v, bool aligned) {
   if (aligned) {
-    *reinterpret_cast<Quad*>(p) = {v.words[0], v.words[1], v.words[2], v.words[3]};
+    StoreWhole(p, {v.words[0], v.words[1], v.words[2], v.words[3]});
   } else {
 #pragma unroll
     for (int i = 0; i < kPerVector<T>; ++i) p[i] = v.Get(i);
@@ -215,16 +245,21 @@ struct NothingBeside {
 };
 
 // What OnChip::Load and Held::Load begin and end with: where the row has its vectors and its edges, and in clusters the barrier around `load`.
-template <int kLanes, bool kTrim, typename Row, typename T, typename F>
+template <int kLanes, Ends kEnds, typename Row, typename T, typename F>
 OPW_DEVICE void LoadFramed(Row& row, const T* p, int n, const F& load) {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
   if constexpr (kIsCluster<kLanes>) ClusterArrive();
 #endif
-  const Span<T> s = SpanOf<kTrim>(p, n);
-  row.head = s.head;
-  row.edge_count = s.head + s.tail;
-  row.body = static_cast<int>(s.body);
-  row.phase = Phase(p);
+  if constexpr (kEnds == Ends::kWhole) {
+    row.head = row.edge_count = row.phase = 0;
+    row.body = n / kPerVector<T>;
+  } else {
+    const Span<T> s = SpanOf<kEnds == Ends::kTrimmed>(p, n);
+    row.head = s.head;
+    row.edge_count = s.head + s.tail;
+    row.body = static_cast<int>(s.body);
+    row.phase = Phase(p);
+  }
   load();
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
   if constexpr (kIsCluster<kLanes>) ClusterWait();
@@ -233,10 +268,11 @@ OPW_DEVICE void LoadFramed(Row& row, const T* p, int n, const F& load) {
 
 // ---- A row in the registers of its group: at most kVectors vectors a thread, and the edges
 
-template <typename T, int kLanes, int kVectors, bool kTrim = false>
+template <typename T, int kLanes, int kVectors, Ends kEnds = Ends::kEdged>
 struct OnChip {
   using C = ComputeOf<T>;
   static constexpr int kWidth = kPerVector<T>;
+  static constexpr bool kTrim = kEnds == Ends::kTrimmed;
   static constexpr int kMostEdges = 2 * (kTrim ? 2 * kWidth - 1 : kWidth - 1);
   static constexpr int kEdges = kLanes <= 0 ? 1 : (kMostEdges + kLanes - 1) / (kLanes <= 0 ? 1 : kLanes);
   Wide<T> vectors[kVectors];
@@ -247,7 +283,7 @@ struct OnChip {
   // REQUIRES: n / kWidth <= kVectors * GroupSize(); a block has 32 threads at least, a width is 8 at most.
   // In clusters, the blocks are all there behind it, and have read what others gave them for the row before.
   OPW_DEVICE void Load(const T* p, int n) {
-    LoadFramed<kLanes, kTrim>(*this, p, n, [&] {
+    LoadFramed<kLanes, kEnds>(*this, p, n, [&] {
       const T* const from = p + head + GroupRank<kLanes>() * kWidth;
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
@@ -255,11 +291,11 @@ struct OnChip {
       }
 #pragma unroll
       for (int i = 0; i < kEdges; ++i) {
-        if (Edge(i) < edge_count) edges[i] = p[EdgeAt(i)];
+        if (HasEdge(i)) edges[i] = p[EdgeAt(i)];
       }
     });
   }
-  // The row at `p` in the places where `row`, which is loaded, has its elements. Without kTrim `p` is aligned as that row is.
+  // The row at `p` in the places where `row`, which is loaded, has its elements. Unless trimmed, `p` is aligned as that row is.
   OPW_DEVICE void LoadLike(const OnChip& row, const T* p) {
     head = row.head;
     edge_count = row.edge_count;
@@ -276,18 +312,21 @@ struct OnChip {
     }
 #pragma unroll
     for (int i = 0; i < kEdges; ++i) {
-      if (Edge(i) < edge_count) edge(i, EdgeAt(i));
+      if (HasEdge(i)) edge(i, EdgeAt(i));
     }
   }
-  // Between two passes over the row: what the first computed of elements, as floats twice the registers of the row, is not kept for the second.
+  template <typename F>
+  OPW_DEVICE void Places(const F& vector) const {
+    Places(vector, [](int, int) {});
+  }
+  // As Held's.
+  OPW_DEVICE void Await() const {}
+  // Between two passes over the row.
   OPW_DEVICE void Forget() {
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-#pragma unroll
-      for (int w = 0; w < 4; ++w) vectors[i].words[w] = Opaque(vectors[i].words[w]);
-    }
+    for (int i = 0; i < kVectors; ++i) vectors[i] = Anew(vectors[i]);
   }
-  // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in its place of `into` too. Without kTrim `other` is
+  // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in its place of `into` too. Unless trimmed, `other` is
   // aligned as the row is.
   template <typename F>
   OPW_DEVICE void Merge(const T* other, T* into, const F& map) {
@@ -312,7 +351,7 @@ struct OnChip {
     }
 #pragma unroll
     for (int i = 0; i < kEdges; ++i) {
-      if (Edge(i) < edge_count) into[EdgeAt(i)] = edges[i] = opw::Store<T>(map(opw::Load(edges[i]), opw::Load(other[EdgeAt(i)])));
+      if (HasEdge(i)) into[EdgeAt(i)] = edges[i] = opw::Store<T>(map(opw::Load(edges[i]), opw::Load(other[EdgeAt(i)])));
     }
   }
   // Calls f(value) for the thread's elements.
@@ -327,11 +366,11 @@ struct OnChip {
     }
 #pragma unroll
     for (int i = 0; i < kEdges; ++i) {
-      if (Edge(i) < edge_count) f(opw::Load(edges[i]));
+      if (HasEdge(i)) f(opw::Load(edges[i]));
     }
   }
-  // Stores map(value, position, extra of its position) at each position of y. extras(position) gives what map takes beside the elements of a
-  // vector from that position on, extra(position) the same for one element.
+  // Stores map(value, position, extra of its position) at each position of y. extras(i, position) gives what map takes beside the elements of the
+  // thread's vector i, from that position on, extra(position) the same for one element.
   template <typename Extras, typename Extra, typename F>
   OPW_DEVICE void StoreWith(T* y, const Extras& extras, const Extra& extra, const F& map) const {
     const bool aligned = Phase(y) == phase;
@@ -339,7 +378,7 @@ struct OnChip {
     for (int i = 0; i < kVectors; ++i) {
       if (Vector(i) < body) {
         const int at = head + Vector(i) * kWidth;
-        const auto beside = extras(at);
+        const auto beside = extras(i, at);
         C out[kWidth];
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) out[k] = map(opw::Load(vectors[i].Get(k)), at + k, beside.Get(k));
@@ -348,29 +387,32 @@ struct OnChip {
     }
 #pragma unroll
     for (int i = 0; i < kEdges; ++i) {
-      if (Edge(i) < edge_count) y[EdgeAt(i)] = opw::Store<T>(map(opw::Load(edges[i]), EdgeAt(i), extra(EdgeAt(i))));
+      if (HasEdge(i)) y[EdgeAt(i)] = opw::Store<T>(map(opw::Load(edges[i]), EdgeAt(i), extra(EdgeAt(i))));
     }
   }
   // Stores map(value, position).
   template <typename F>
   OPW_DEVICE void Store(T* y, const F& map) const {
-    StoreWith(y, [](int) { return NothingBeside{}; }, [](int) { return 0; }, [&](C v, int at, int) { return map(v, at); });
+    StoreWith(y, [](int, int) { return NothingBeside{}; }, [](int) { return 0; }, [&](C v, int at, int) { return map(v, at); });
   }
 
  private:
   static OPW_DEVICE int Vector(int i) { return GroupRank<kLanes>() + i * GroupSize<kLanes>(); }
   static OPW_DEVICE int Edge(int i) { return GroupRank<kLanes>() + i * GroupSize<kLanes>(); }
+  OPW_DEVICE bool HasEdge(int i) const { return kEnds != Ends::kWhole && Edge(i) < edge_count; }
   OPW_DEVICE int EdgeAt(int i) const { return Edge(i) < head ? Edge(i) : body * kWidth + Edge(i); }
 };
 
 // ---- A row in the shared memory of its block, or of its cluster's blocks (kLanes <= 0): its vectors, of which each thread sees those that it copied
 // there itself, and the edges in registers. Against registers it frees those, so that more blocks are there and more bytes on their way.
 
-template <typename T, int kLanes, bool kTrim = false>
+// kVectors: a thread of a block of kThreads has as many at the most, each in a place that the compiler knows; 0: any number, in blocks of any size.
+template <typename T, int kLanes, int kVectors, int kThreads, Ends kEnds = Ends::kEdged>
 struct Held {
   static_assert(kLanes <= 0);
   using C = ComputeOf<T>;
   static constexpr int kWidth = kPerVector<T>;
+  static constexpr bool kTrim = kEnds == Ends::kTrimmed;
   T edge;
   int head, edge_count, body;
   int phase;
@@ -378,48 +420,53 @@ struct Held {
   // REQUIRES: 16 bytes of dynamic shared memory for each of a thread's vectors; a block has 32 threads at least, a width is 8 at most.
   // In clusters, the blocks are all there behind it, and have read what others gave them for the row before.
   OPW_DEVICE void Load(const T* p, int n) {
-    LoadFramed<kLanes, kTrim>(*this, p, n, [&] {
-      ForOwn<4>([&](Quad* place, int at) { CopyAsync16(place, p + at); return 0; }, [](Quad*, int, int) {});
-      if (Rank() < edge_count) edge = p[EdgeAt()];
+    LoadFramed<kLanes, kEnds>(*this, p, n, [&] {
+      ForOwn<4>([&](Quad* place, int, int at) { CopyAsync16(place, p + at); return 0; }, [](Quad*, int, int) {});
+      if (HasEdge()) edge = p[EdgeAt()];
     });
-    WaitForCopies();
   }
-  // How many elements the block has.
-  OPW_DEVICE int CountOfBlock() const {
-    if constexpr (!kIsCluster<kLanes>) return body * kWidth + edge_count;
-    const int threads = static_cast<int>(blockDim.x), before = Rank() - static_cast<int>(threadIdx.x), size = GroupSize<kLanes>();
-    const int rest = body % size - before;
-    return (body / size * threads + (rest < 0 ? 0 : rest < threads ? rest : threads)) * kWidth + (before == 0 ? edge_count : 0);
+  // The row is there behind it. What the thread loads before it is on its way with the row.
+  OPW_DEVICE void Await() const { WaitForCopies(); }
+  // As OnChip's, of vectors alone. REQUIRES: kVectors > 0.
+  template <typename F>
+  OPW_DEVICE void Places(const F& vector) const {
+    ForOwn<1>([&](const Quad*, int i, int at) { vector(i, at); return 0; }, [](const Quad*, int, int) {});
   }
-  // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in its place of `into` too. Without kTrim `other` is
+  // How many elements the warp has.
+  OPW_DEVICE int CountOfWarp() const {
+    const int before = Rank() - Lane(), turns = body / GroupSize<kLanes>();
+    const auto here = [&](int n) { return n < before ? 0 : n - before < OPW_WARP ? n - before : OPW_WARP; };
+    return (turns * OPW_WARP + here(body - turns * GroupSize<kLanes>())) * kWidth + here(edge_count);
+  }
+  // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in its place of `into` too. Unless trimmed, `other` is
   // aligned as the row is.
   template <typename F>
   OPW_DEVICE void Merge(const T* other, T* into, const F& map) {
     const bool aligned = Phase(into) == phase;
-    ForOwn<2>([&](Quad*, int at) { return LoadNear<kTrim>(other + at); },
+    ForOwn<2>([&](Quad*, int, int at) { return LoadNear<kTrim>(other + at); },
               [&](Quad* place, int at, const Wide<T>& beside) {
                 const Wide<T> v = MapPairs(At(place), beside, map);
                 *place = {v.words[0], v.words[1], v.words[2], v.words[3]};
                 StoreWide(into + at, v, aligned);
               });
-    if (Rank() < edge_count) into[EdgeAt()] = edge = opw::Store<T>(map(opw::Load(edge), opw::Load(other[EdgeAt()])));
+    if (HasEdge()) into[EdgeAt()] = edge = opw::Store<T>(map(opw::Load(edge), opw::Load(other[EdgeAt()])));
   }
   // Calls f(value) for the thread's elements.
   template <typename F>
   OPW_DEVICE void Each(const F& f) const {
-    ForOwn<4>([&](const Quad* place, int) { return At(place); },
+    ForOwn<4>([&](const Quad* place, int, int) { return At(place); },
               [&](const Quad*, int, const Wide<T>& v) {
 #pragma unroll
                 for (int k = 0; k < kWidth; ++k) f(opw::Load(v.Get(k)));
               });
-    if (Rank() < edge_count) f(opw::Load(edge));
+    if (HasEdge()) f(opw::Load(edge));
   }
-  // As OnChip's.
+  // As OnChip's; i is 0 where kVectors is.
   template <typename Extras, typename Extra, typename F>
   OPW_DEVICE void StoreWith(T* y, const Extras& extras, const Extra& extra, const F& map) const {
-    using Beside = decltype(extras(0));
+    using Beside = decltype(extras(0, 0));
     const auto all = [&](bool aligned) {
-      ForOwn<2>([&](const Quad*, int at) { return extras(at); },
+      ForOwn<2>([&](const Quad*, int i, int at) { return extras(i, at); },
                 [&](const Quad* place, int at, const Beside& beside) {
                   const Wide<T> v = At(place);
                   C out[kWidth];
@@ -430,35 +477,45 @@ struct Held {
     };
     if (Phase(y) == phase) all(true);
     else all(false);
-    if (Rank() < edge_count) y[EdgeAt()] = opw::Store<T>(map(opw::Load(edge), EdgeAt(), extra(EdgeAt())));
+    if (HasEdge()) y[EdgeAt()] = opw::Store<T>(map(opw::Load(edge), EdgeAt(), extra(EdgeAt())));
   }
   template <typename F>
   OPW_DEVICE void Store(T* y, const F& map) const {
-    StoreWith(y, [](int) { return NothingBeside{}; }, [](int) { return 0; }, [&](C v, int at, int) { return map(v, at); });
+    StoreWith(y, [](int, int) { return NothingBeside{}; }, [](int) { return 0; }, [&](C v, int at, int) { return map(v, at); });
   }
 
  private:
   static OPW_DEVICE int Rank() { return GroupRank<kLanes>(); }
+  OPW_DEVICE bool HasEdge() const { return kEnds != Ends::kWhole && Rank() < edge_count; }
   OPW_DEVICE int EdgeAt() const { return Rank() < head ? Rank() : body * kWidth + Rank(); }
-  static OPW_DEVICE Wide<T> At(const Quad* place) { return {{place->x, place->y, place->z, place->w}}; }
-  // Calls load(place, position of the first element) and use(place, position, what load gave) for the thread's vectors: kBatch at a time, each loaded
-  // before the first is used, and what is left one by one.
+  static OPW_DEVICE Wide<T> At(const Quad* place) { return Anew(Wide<T>{{place->x, place->y, place->z, place->w}}); }
+  // Calls load(place, i, position of the first element) and use(place, position, what load gave) for the thread's vectors. Of any number kBatch at a time,
+  // each loaded before the first is used, and what is left one by one; else the compiler orders them.
   template <int kBatch, typename L, typename U>
   OPW_DEVICE void ForOwn(const L& load, const U& use) const {
     extern __shared__ Quad places[];
-    const int threads = static_cast<int>(blockDim.x), size = GroupSize<kLanes>();
     Quad* place = places + threadIdx.x;
     int i = Rank();
+    if constexpr (kVectors > 0) {
+      constexpr int kSize = kThreads * (kIsCluster<kLanes> ? -kLanes : 1);
+      const int at = head + i * kWidth;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        if (i + v * kSize < body) use(place + v * kThreads, at + v * kSize * kWidth, load(place + v * kThreads, v, at + v * kSize * kWidth));
+      }
+      return;
+    }
+    const int threads = static_cast<int>(blockDim.x), size = GroupSize<kLanes>();
 #pragma unroll 1
     for (; i + (kBatch - 1) * size < body; i += kBatch * size, place += kBatch * threads) {
-      decltype(load(place, 0)) loaded[kBatch];
+      decltype(load(place, 0, 0)) loaded[kBatch];
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b) loaded[b] = load(place + b * threads, head + (i + b * size) * kWidth);
+      for (int b = 0; b < kBatch; ++b) loaded[b] = load(place + b * threads, 0, head + (i + b * size) * kWidth);
 #pragma unroll
       for (int b = 0; b < kBatch; ++b) use(place + b * threads, head + (i + b * size) * kWidth, loaded[b]);
     }
 #pragma unroll 1
-    for (; i < body; i += size, place += threads) use(place, head + i * kWidth, load(place, head + i * kWidth));
+    for (; i < body; i += size, place += threads) use(place, head + i * kWidth, load(place, 0, head + i * kWidth));
   }
 };
 

@@ -14,11 +14,11 @@ struct OnChipForm {
 
   int cluster() const { return lanes < 0 ? -lanes : 1; }
 };
-// Of short rows few lanes with four vectors each, so that more bytes are on their way. A warp holds up to 4 KiB, a block 64 KiB: then two of the largest
-// share a multiprocessor.
+// Of short rows two vectors a lane and small blocks: some 32 KiB on their way in each multiprocessor suffice, and memory gives less where more are. A warp
+// holds up to 4 KiB, a block 64 KiB: then two of the largest share a multiprocessor.
 inline OnChipForm OnChipFormOf(int64_t extent, int64_t bytes_each) {
   const int64_t vectors = extent * bytes_each / 16;
-  for (const OnChipForm& form : {OnChipForm{8, 1, 256}, OnChipForm{8, 2, 256}, OnChipForm{8, 4, 256}, OnChipForm{16, 4, 256}, OnChipForm{32, 4, 256},
+  for (const OnChipForm& form : {OnChipForm{8, 1, 128}, OnChipForm{8, 2, 128}, OnChipForm{16, 2, 128}, OnChipForm{32, 2, 128}, OnChipForm{32, 4, 128},
                                  OnChipForm{32, 8, 256}}) {
     if (vectors <= form.lanes * form.vectors) return form;
   }
@@ -39,37 +39,49 @@ inline OnChipForm OnChipFormOf(const Call& call, int64_t rows, int64_t extent, i
 struct HeldForm {
   int lanes = 0;    // 0: a block, or -n: a cluster of n blocks
   int threads = 0;  // a block; 0: the row is too short or too long for this form
+  int vectors = 0;  // of 16 bytes a thread at the most; 0: more than are unrolled
   int shared = 0;   // bytes a block
 
   int cluster() const { return lanes < 0 ? -lanes : 1; }
 };
 // Of rows that are too long for a warp's registers, and, where they are not whole vectors, for a block's, which has their edges at less cost. Up to 64 KiB a
-// block has a row, and up to 96, so that two of them share a multiprocessor, where the rows fill the device: longer ones clusters, as above.
-inline HeldForm HeldFormOf(const Call& call, int64_t rows, int64_t extent, int64_t bytes_each) {
+// block has a row, and up to 96, so that two of them share a multiprocessor, where the rows fill the device; longer ones have clusters of blocks that hold up
+// to 64 KiB each, where such rows fill it.
+// `each`: vectors a thread at the most, as far as blocks of `threads` go: the fewer, the sooner a row is through, and the more a thread does for its row
+// alone.
+inline HeldForm HeldFormOf(const Call& call, int64_t rows, int64_t extent, int64_t bytes_each, int each = 3, int threads = 1024) {
   const int64_t vectors = extent * bytes_each / 16, most = rows < call.multiprocessors() ? 64 << 10 : 96 << 10;
   const int64_t room = std::min<int64_t>(most, call.code.device().shared_bytes() / 2) / 16;
   if (extent * bytes_each % 16 == 0 ? vectors <= 32 * 8 : OnChipFormOf(extent, bytes_each).vectors > 0) return {};
-  HeldForm form{.threads = vectors <= 640 ? 128 : vectors <= 2048 ? 256 : 512};
+  HeldForm form{.threads = 128};
+  while (form.threads < threads && vectors > int64_t{each} * form.threads) form.threads *= 2;
   if (vectors > room) {
-    const OnChipForm clusters = OnChipFormOf(call, rows, extent, bytes_each);
-    if (clusters.cluster() == 1) return {};
-    form.lanes = clusters.lanes;
-    form.threads = vectors <= int64_t{2048} * clusters.cluster() ? 256 : 512;
+    int blocks = 2;
+    while (blocks < call.code.cluster_blocks() && vectors > int64_t{blocks} * 512 * 8) blocks *= 2;
+    if (blocks > call.code.cluster_blocks() || vectors > int64_t{blocks} * 512 * 8 || rows * blocks < 2 * call.multiprocessors()) return {};
+    form.lanes = -blocks;
+    form.threads = 512;
   }
   const int64_t at_once = int64_t{form.threads} * form.cluster();
-  form.shared = static_cast<int>((vectors + at_once - 1) / at_once * form.threads * 16);
+  const int turns = static_cast<int>((vectors + at_once - 1) / at_once);
+  if (turns <= 4) form.vectors = turns;
+  form.shared = turns * form.threads * 16;
   return form;
 }
 
 // What a form's kernel is compiled for: so many threads a block, and blocks a multiprocessor that leave 64 registers a thread, of f64 128.
-inline int ThreadLimit(const OnChipForm& form) { return form.threads <= 256 ? 256 : 512; }
-// The longest rows of a warp take 80 registers: three blocks.
-inline int BlockTarget(const OnChipForm& form, int64_t bytes_each) {
-  const int blocks = form.threads > 256 ? 2 : form.lanes == 32 && form.vectors == 8 ? 3 : 4;
+inline int ThreadLimit(const OnChipForm& form) { return form.lanes > 0 ? form.threads : form.threads <= 256 ? 256 : 512; }
+// The longest rows of a warp take 80 registers: three blocks; the shortest 48, unless `more` than a row is on its way.
+inline int BlockTarget(const OnChipForm& form, int64_t bytes_each, bool more = false) {
+  int blocks = form.threads > 256 ? 2 : form.lanes == 32 && form.vectors == 8 ? 3 : 4;
+  if (form.lanes > 0 && form.threads == 128) blocks = form.vectors <= 2 && !more ? 10 : 8;
   return blocks / (bytes_each == 8 ? 2 : 1);
 }
-// 40 registers a thread, or 64 where more than a row is on its way.
-inline int HeldTarget(const HeldForm& form, bool more = false) { return (more ? 1024 : 1536) / form.threads; }
+// So many registers a thread, but 32 where a block has 1024, so that two of those share a multiprocessor; of f64 twice as many.
+inline int HeldTarget(const HeldForm& form, int registers, int64_t bytes_each) {
+  const int each = (form.threads == 1024 ? 32 : registers) * (bytes_each == 8 ? 2 : 1);
+  return std::max(1, 65536 / each / form.threads);
+}
 inline int64_t BlocksOf(const HeldForm& form, int64_t rows) { return std::min<int64_t>(rows, INT32_MAX / form.cluster()) * form.cluster(); }
 inline int64_t BlocksOf(const OnChipForm& form, int64_t rows) {
   const int64_t each = form.lanes <= 0 ? 1 : form.threads / form.lanes, blocks = form.cluster();

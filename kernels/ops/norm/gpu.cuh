@@ -102,23 +102,24 @@ OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(const Input<T, kResidual>& in, i64 n)
   return GroupReduce<kLanes>(m, Join<kLayer>(), Moments<C>{0, 0, 0});
 }
 
-// What an element becomes, with its weight and bias. kShifted: they are not aligned where the row's vectors are.
-template <typename T, bool kLayer, bool kWeight, bool kBias, bool kShifted>
-struct Finish {
+// Weights and biases. kShifted: they are not aligned where the row's vectors are.
+template <typename T, bool kWeight, bool kBias, bool kShifted>
+struct Affine {
   using C = ComputeOf<T>;
   const T *weight, *bias;
-  C mean, factor;
-  OPW_DEVICE Finish(const RowsParams& p, C row_mean, C square)
-      : weight(static_cast<const T*>(p.weight)),
-        bias(static_cast<const T*>(p.bias)),
-        mean(row_mean),
-        factor(1 / Sqrt(square / static_cast<C>(p.extent) + static_cast<C>(p.eps))) {}
+  OPW_DEVICE explicit Affine(const RowsParams& p) : weight(static_cast<const T*>(p.weight)), bias(static_cast<const T*>(p.bias)) {}
 
   struct Pair {
     C weight, bias;
   };
   struct Pairs {
     Wide<T> weight, bias;
+    OPW_DEVICE Pairs Again() const {
+      Pairs out;
+      if constexpr (kWeight) out.weight = Anew(weight);
+      if constexpr (kBias) out.bias = Anew(bias);
+      return out;
+    }
     OPW_DEVICE Pair Get(int k) const { return {kWeight ? Load(weight.Get(k)) : C(1), kBias ? Load(bias.Get(k)) : C(0)}; }
   };
   // Of the elements of a vector from `at` on, and of one.
@@ -129,6 +130,15 @@ struct Finish {
     return out;
   }
   OPW_DEVICE Pair BesideOne(i64 at) const { return {kWeight ? Load(weight[at]) : C(1), kBias ? Load(bias[at]) : C(0)}; }
+};
+// What an element becomes, with its weight and bias.
+template <typename T, bool kLayer, bool kWeight, bool kBias>
+struct Finish {
+  using C = ComputeOf<T>;
+  C mean, factor;
+  OPW_DEVICE Finish(const RowsParams& p, C row_mean, C square)
+      : mean(row_mean), factor(InverseSqrtFor<T>(QuotientFor<T>(square, static_cast<C>(p.extent)) + static_cast<C>(p.eps))) {}
+  template <typename Pair>
   OPW_DEVICE C operator()(C v, i64, const Pair& pair) const {
     const C out = (kLayer ? v - mean : v) * factor;
     if constexpr (kWeight && kBias) return Fma(out, pair.weight, pair.bias);
@@ -146,52 +156,78 @@ OPW_DEVICE bool AllAligned(const RowsParams& p) {
 }
 
 // Of a row that its group holds.
-template <bool kLayer, int kLanes, typename T, int kVectors, bool kTrim>
-OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(OnChip<T, kLanes, kVectors, kTrim>& row, i64 n) {
+template <bool kLayer, int kLanes, typename T, int kVectors, Ends kEnds>
+OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(OnChip<T, kLanes, kVectors, kEnds>& row, i64 n) {
   using C = ComputeOf<T>;
   C mean = 0, square = 0;
   if constexpr (kLayer) {
     row.Each([&](C v) { mean += v; });
-    mean = GroupReduce<kLanes>(mean, Sum(), C(0)) / static_cast<C>(n);
+    mean = QuotientFor<T>(GroupReduce<kLanes>(mean, Sum(), C(0)), static_cast<C>(n));
   }
   row.Forget();
   row.Each([&](C v) { square = Fma(v - mean, v - mean, square); });
   row.Forget();
   return {static_cast<C>(n), mean, GroupReduce<kLanes, 1>(square, Sum(), C(0))};
 }
-template <bool kLayer, int kLanes, typename T, bool kTrim>
-OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(const Held<T, kLanes, kTrim>& row, i64) {
-  using C = ComputeOf<T>;
-  const C count = static_cast<C>(row.CountOfBlock());
-  C mean = 0, square = 0;
-  if constexpr (kLayer) {
-    row.Each([&](C v) { mean += v; });
-    mean = BlockReduce(mean, Sum(), C(0)) / Larger(count, C(1));
+// What a warp's lanes come to, of a row of n elements, where each has the moments of some of them.
+template <typename C>
+struct PoolMoments {
+  C share;  // 1 / n
+  OPW_DEVICE Moments<C> operator()(const Moments<C>& m) const {
+    const C mean = WarpReduce(m.count * m.mean, Sum()) * share, apart = m.mean - mean;
+    return {1 / share, mean, WarpReduce(Fma(m.count * apart, apart, m.square), Sum())};
   }
-  row.Each([&](C v) { square = Fma(v - mean, v - mean, square); });
-  return JoinBlocks<kLanes>(Moments<C>{count, mean, BlockReduce(square, Sum(), C(0))}, Join<kLayer>(), Moments<C>{0, 0, 0});
+};
+template <bool kLayer, int kLanes, typename T, int kVectors, int kThreads, Ends kEnds>
+OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(const Held<T, kLanes, kVectors, kThreads, kEnds>& row, i64 n) {
+  using C = ComputeOf<T>;
+  C square = 0;
+  if constexpr (kLayer) {
+    const C count = static_cast<C>(row.CountOfWarp()), share = QuotientFor<T>(C(1), static_cast<C>(n));
+    C mean = 0;
+    row.Each([&](C v) { mean += v; });
+    mean = QuotientFor<T>(WarpReduce(mean, Sum()), Larger(count, C(1)));
+    row.Each([&](C v) { square = Fma(v - mean, v - mean, square); });
+    return JoinWarps<kLanes>(Moments<C>{count, mean, WarpReduce(square, Sum())}, PoolMoments<C>{share}, Join<true>(), Moments<C>{0, 0, 0});
+  } else {
+    row.Each([&](C v) { square = Fma(v, v, square); });
+    const auto pool = [](C v) { return WarpReduce(v, Sum()); };
+    return {static_cast<C>(n), 0, JoinWarps<kLanes>(pool(square), pool, Sum(), C(0))};
+  }
 }
 
-template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, bool kShifted, typename Row, int kLanes>
+// kEarly: weights and biases of that many vectors a thread are on their way with the row; 0: they are loaded when they are wanted.
+template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, bool kShifted, typename Row, int kLanes, int kEarly>
 OPW_DEVICE void RowsAs(const RowsParams& p) {
+  const Affine<T, kWeight, kBias, kShifted> affine(p);
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
     Row x;
     x.Load(static_cast<const T*>(p.x) + row * p.extent, there ? static_cast<int>(p.extent) : 0);
+    typename Affine<T, kWeight, kBias, kShifted>::Pairs early[kEarly > 0 ? kEarly : 1];
+    if constexpr (kEarly > 0) x.Places([&](int i, int at) { early[i] = affine.Beside(at); });
+    x.Await();
     if constexpr (kResidual) x.Merge(static_cast<const T*>(p.residual) + row * p.extent, static_cast<T*>(p.sum) + row * p.extent, Sum());
     const Moments<ComputeOf<T>> m = MomentsOf<kLayer, kLanes>(x, p.extent);
-    const Finish<T, kLayer, kWeight, kBias, kShifted> finish(p, m.mean, m.square);
-    x.StoreWith(static_cast<T*>(p.y) + row * p.extent, [&](int at) { return finish.Beside(at); }, [&](int at) { return finish.BesideOne(at); }, finish);
+    const Finish<T, kLayer, kWeight, kBias> finish(p, m.mean, m.square);
+    const auto beside = [&](int i, int at) {
+      if constexpr (kEarly > 0) return early[i].Again();
+      else return affine.Beside(at);
+    };
+    x.StoreWith(static_cast<T*>(p.y) + row * p.extent, beside, [&](int at) { return affine.BesideOne(at); }, finish);
   });
 }
 template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, int kLanes, int kVectors>
 OPW_DEVICE void Rows(const RowsParams& p) {
-  if (AllAligned<T, kResidual>(p)) RowsAs<T, kLayer, kWeight, kBias, kResidual, false, OnChip<T, kLanes, kVectors>, kLanes>(p);
-  else RowsAs<T, kLayer, kWeight, kBias, kResidual, true, OnChip<T, kLanes, kVectors, true>, kLanes>(p);
+  constexpr int kEarly = !kResidual && kVectors * (kWeight + kBias) <= 4 ? kVectors : 0;
+  if (AllAligned<T, kResidual>(p)) RowsAs<T, kLayer, kWeight, kBias, kResidual, false, OnChip<T, kLanes, kVectors, Ends::kWhole>, kLanes, kEarly>(p);
+  else RowsAs<T, kLayer, kWeight, kBias, kResidual, true, OnChip<T, kLanes, kVectors, Ends::kTrimmed>, kLanes, 0>(p);
 }
-template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, int kLanes>
+template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, int kLanes, int kVectors, int kThreads, bool kEarly>
 OPW_DEVICE void HeldRows(const RowsParams& p) {
-  if (AllAligned<T, kResidual>(p)) RowsAs<T, kLayer, kWeight, kBias, kResidual, false, Held<T, kLanes>, kLanes>(p);
-  else RowsAs<T, kLayer, kWeight, kBias, kResidual, true, Held<T, kLanes, true>, kLanes>(p);
+  using Whole = Held<T, kLanes, kVectors, kThreads, Ends::kWhole>;
+  using Trimmed = Held<T, kLanes, kVectors, kThreads, Ends::kTrimmed>;
+  if (AllAligned<T, kResidual>(p)) RowsAs<T, kLayer, kWeight, kBias, kResidual, false, Whole, kLanes, kEarly ? kVectors : 0>(p);
+  else RowsAs<T, kLayer, kWeight, kBias, kResidual, true, Trimmed, kLanes, 0>(p);
 }
 
 // n elements of a row, from its position `begin` on. With kResidual their sums are stored already.
@@ -199,8 +235,9 @@ template <bool kBack, typename T, bool kLayer, bool kWeight, bool kBias, bool kR
 OPW_DEVICE void Write(const RowsParams& p, i64 row, i64 begin, i64 n, ComputeOf<T> mean, ComputeOf<T> square) {
   const T* const x = static_cast<const T*>(kResidual ? p.sum : p.x) + row * p.extent + begin;
   T* const y = static_cast<T*>(p.y) + row * p.extent + begin;
-  const Finish<T, kLayer, kWeight, kBias, true> finish(p, mean, square);
-  MapSpanWith<0, kBack, true>(x, y, n, [&](i64 at) { return finish.Beside(begin + at); }, [&](i64 at) { return finish.BesideOne(begin + at); }, finish);
+  const Affine<T, kWeight, kBias, true> affine(p);
+  const Finish<T, kLayer, kWeight, kBias> finish(p, mean, square);
+  MapSpanWith<0, kBack, true>(x, y, n, [&](i64 at) { return affine.Beside(begin + at); }, [&](i64 at) { return affine.BesideOne(begin + at); }, finish);
 }
 
 template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual>

@@ -92,7 +92,7 @@ OPW_DEVICE void BackwardRowsAs(const BackwardParams& p) {
   using C = ComputeOf<T>;
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
     const Beside<T, kWeight, kShifted> beside{static_cast<const T*>(p.grad) + row * p.extent, static_cast<const T*>(p.weight)};
-    OnChip<T, kLanes, kVectors, kShifted> x, grad;
+    OnChip<T, kLanes, kVectors, kShifted ? Ends::kTrimmed : Ends::kWhole> x, grad;
     x.Load(static_cast<const T*>(p.x) + row * p.extent, there ? static_cast<int>(p.extent) : 0);
     grad.LoadLike(x, beside.grad);
     C mean = 0;

@@ -30,8 +30,9 @@ Status PlanRows(const Call& call, Plan& plan) {
   if (p.inner > 1) {
     return launch(fmt::format("softmax::Columns<{}, {}>", type, kLog), 1024, 1, ColumnGrid(p.rows, p.extent, call.multiprocessors()));
   }
-  if (const HeldForm form = HeldFormOf(call, p.rows, p.extent, bytes_each); form.threads > 0) {
-    return launch(fmt::format("softmax::HeldRows<{}, {}, {}>", type, kLog, form.lanes), form.threads, HeldTarget(form),
+  if (const HeldForm form = HeldFormOf(call, p.rows, p.extent, bytes_each, 4); form.threads > 0) {
+    const int threads = form.vectors > 0 ? form.threads : 0;  // as the kernel knows them
+    return launch(fmt::format("softmax::HeldRows<{}, {}, {}, {}, {}>", type, kLog, form.lanes, form.vectors, threads), form.threads, HeldTarget(form, 40, bytes_each),
                   {.blocks = BlocksOf(form, p.rows), .threads = form.threads, .shared = form.shared}, form.cluster());
   }
   if (const OnChipForm form = OnChipFormOf(p.extent, bytes_each); form.vectors > 0) {

@@ -9,7 +9,7 @@ template <typename T, bool kLog>
 struct Finish {
   using C = ComputeOf<T>;
   C most, factor;
-  OPW_DEVICE explicit Finish(const Online<C>& o) : most(o.most), factor(kLog ? Log(o.sum) : 1 / o.sum) {}
+  OPW_DEVICE explicit Finish(const Online<C>& o) : most(o.most), factor(kLog ? Log(o.sum) : QuotientFor<T>(C(1), o.sum)) {}
   OPW_DEVICE C operator()(C v, i64) const { return kLog ? v - most - factor : ExpFor<T>(v - most) * factor; }
 };
 
@@ -18,14 +18,24 @@ OPW_DEVICE void RowsAs(const RowsParams& p) {
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
     Row x;
     x.Load(static_cast<const T*>(p.x) + row * p.extent, there ? static_cast<int>(p.extent) : 0);
+    x.Await();
     const Finish<T, kLog> finish(OnlineOf<kLanes>(x));
     x.Store(static_cast<T*>(p.y) + row * p.extent, finish);
   });
 }
+// Whether the rows are whole aligned vectors.
+template <typename T>
+OPW_DEVICE bool AllWhole(const RowsParams& p) { return ((reinterpret_cast<u64>(p.x) | static_cast<u64>(p.extent) * sizeof(T)) & 15) == 0; }
 template <typename T, bool kLog, int kLanes, int kVectors>
-OPW_DEVICE void Rows(const RowsParams& p) { RowsAs<T, kLog, OnChip<T, kLanes, kVectors>, kLanes>(p); }
-template <typename T, bool kLog, int kLanes>
-OPW_DEVICE void HeldRows(const RowsParams& p) { RowsAs<T, kLog, Held<T, kLanes>, kLanes>(p); }
+OPW_DEVICE void Rows(const RowsParams& p) {
+  if (AllWhole<T>(p)) RowsAs<T, kLog, OnChip<T, kLanes, kVectors, Ends::kWhole>, kLanes>(p);
+  else RowsAs<T, kLog, OnChip<T, kLanes, kVectors>, kLanes>(p);
+}
+template <typename T, bool kLog, int kLanes, int kVectors, int kThreads>
+OPW_DEVICE void HeldRows(const RowsParams& p) {
+  if (AllWhole<T>(p)) RowsAs<T, kLog, Held<T, kLanes, kVectors, kThreads, Ends::kWhole>, kLanes>(p);
+  else RowsAs<T, kLog, Held<T, kLanes, kVectors, kThreads>, kLanes>(p);
+}
 
 template <typename T, bool kLog>
 OPW_DEVICE void StreamedRows(const RowsParams& p) {

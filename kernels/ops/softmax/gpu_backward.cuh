@@ -21,7 +21,7 @@ template <typename T, bool kLog, int kLanes, int kVectors, bool kShifted>
 OPW_DEVICE void BackwardRowsAs(const BackwardParams& p) {
   using C = ComputeOf<T>;
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
-    OnChip<T, kLanes, kVectors, kShifted> grad, y;
+    OnChip<T, kLanes, kVectors, kShifted ? Ends::kTrimmed : Ends::kWhole> grad, y;
     grad.Load(static_cast<const T*>(p.grad) + row * p.extent, there ? static_cast<int>(p.extent) : 0);
     y.LoadLike(grad, static_cast<const T*>(p.y) + row * p.extent);
     C sum = 0;

@@ -62,8 +62,8 @@ OPW_DEVICE Online<ComputeOf<T>> OnlineOf(const T* x, i64 n) {
   return GroupReduce<kLanes>(o, Join(), NothingSeen<ComputeOf<T>>());
 }
 // Of a row that its group holds.
-template <int kLanes, typename T, int kVectors>
-OPW_DEVICE Online<ComputeOf<T>> OnlineOf(const OnChip<T, kLanes, kVectors>& row) {
+template <int kLanes, typename T, int kVectors, Ends kEnds>
+OPW_DEVICE Online<ComputeOf<T>> OnlineOf(const OnChip<T, kLanes, kVectors, kEnds>& row) {
   using C = ComputeOf<T>;
   C most = -Infinity<C>(), sum = 0;
   row.Each([&](C v) { most = Larger(most, v); });
@@ -72,15 +72,20 @@ OPW_DEVICE Online<ComputeOf<T>> OnlineOf(const OnChip<T, kLanes, kVectors>& row)
   row.Each([&](C v) { sum += ExpFor<T>(v - base); });
   return {most, GroupReduce<kLanes>(sum, Sum(), C(0))};
 }
-template <int kLanes, typename T>
-OPW_DEVICE Online<ComputeOf<T>> OnlineOf(const Held<T, kLanes>& row) {
+template <int kLanes, typename T, int kVectors, int kThreads, Ends kEnds>
+OPW_DEVICE Online<ComputeOf<T>> OnlineOf(const Held<T, kLanes, kVectors, kThreads, kEnds>& row) {
   using C = ComputeOf<T>;
+  const auto largest = [](C a, C b) { return Larger(a, b); };
+  const auto pool = [&](const Online<C>& o) {
+    const C most = WarpReduce(o.most, largest);
+    return Online<C>{most, WarpReduce(o.sum * Exp(o.most - FiniteOrZero(most)), Sum())};
+  };
   C most = -Infinity<C>(), sum = 0;
   row.Each([&](C v) { most = Larger(most, v); });
-  most = BlockReduce(most, [](C a, C b) { return Larger(a, b); }, -Infinity<C>());
+  most = WarpReduce(most, largest);
   const C base = FiniteOrZero(most);
   row.Each([&](C v) { sum += ExpFor<T>(v - base); });
-  return JoinBlocks<kLanes>(Online<C>{most, BlockReduce(sum, Sum(), C(0))}, Join(), NothingSeen<C>());
+  return JoinWarps<kLanes>(Online<C>{most, WarpReduce(sum, Sum())}, pool, Join(), NothingSeen<C>());
 }
 
 }  // namespace opw::softmax
