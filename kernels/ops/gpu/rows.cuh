@@ -266,6 +266,14 @@ OPW_DEVICE void LoadFramed(Row& row, const T* p, int n, const F& load) {
 #endif
 }
 
+// How many elements of a row that a block or a cluster holds the warp has.
+template <int kLanes, typename Row>
+OPW_DEVICE int CountOfWarp(const Row& row) {
+  const int before = GroupRank<kLanes>() - Lane(), turns = row.body / GroupSize<kLanes>();
+  const auto here = [&](int n) { return n < before ? 0 : n - before < OPW_WARP ? n - before : OPW_WARP; };
+  return (turns * OPW_WARP + here(row.body - turns * GroupSize<kLanes>())) * Row::kWidth + here(row.edge_count);
+}
+
 // ---- A row in the registers of its group: at most kVectors vectors a thread, and the edges
 
 template <typename T, int kLanes, int kVectors, Ends kEnds = Ends::kEdged>
@@ -432,12 +440,8 @@ struct Held {
   OPW_DEVICE void Places(const F& vector) const {
     ForOwn<1>([&](const Quad*, int i, int at) { vector(i, at); return 0; }, [](const Quad*, int, int) {});
   }
-  // How many elements the warp has.
-  OPW_DEVICE int CountOfWarp() const {
-    const int before = Rank() - Lane(), turns = body / GroupSize<kLanes>();
-    const auto here = [&](int n) { return n < before ? 0 : n - before < OPW_WARP ? n - before : OPW_WARP; };
-    return (turns * OPW_WARP + here(body - turns * GroupSize<kLanes>())) * kWidth + here(edge_count);
-  }
+  // As OnChip's, which has something to forget.
+  OPW_DEVICE void Forget() const {}
   // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in its place of `into` too. Unless trimmed, `other` is
   // aligned as the row is.
   template <typename F>

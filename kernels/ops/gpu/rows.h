@@ -16,12 +16,14 @@ struct OnChipForm {
 };
 // Of short rows two vectors a lane and small blocks: some 32 KiB on their way in each multiprocessor suffice, and memory gives less where more are. A warp
 // holds up to 4 KiB, a block 64 KiB: then two of the largest share a multiprocessor.
-inline OnChipForm OnChipFormOf(int64_t extent, int64_t bytes_each) {
+// `each`: vectors a thread of a block at the most.
+inline OnChipForm OnChipFormOf(int64_t extent, int64_t bytes_each, int each = 3) {
   const int64_t vectors = extent * bytes_each / 16;
   for (const OnChipForm& form : {OnChipForm{8, 1, 128}, OnChipForm{8, 2, 128}, OnChipForm{16, 2, 128}, OnChipForm{32, 2, 128}, OnChipForm{32, 4, 128},
                                  OnChipForm{32, 8, 256}}) {
     if (vectors <= form.lanes * form.vectors) return form;
   }
+  if (each <= 3 && vectors <= 256 * 3) return {0, 3, static_cast<int>((vectors + 191) / 192 * 64)};
   if (vectors <= 512 * 8) return {0, 8, static_cast<int>((vectors + 511) / 512 * 64)};  // whole warps of 32 or 64
   return {};
 }
@@ -74,7 +76,8 @@ inline int ThreadLimit(const OnChipForm& form) { return form.lanes > 0 ? form.th
 // The longest rows of a warp take 80 registers: three blocks; the shortest 48, unless `more` than a row is on its way.
 inline int BlockTarget(const OnChipForm& form, int64_t bytes_each, bool more = false) {
   int blocks = form.threads > 256 ? 2 : form.lanes == 32 && form.vectors == 8 ? 3 : 4;
-  if (form.lanes > 0 && form.threads == 128) blocks = form.vectors <= 2 && !more ? 10 : 8;
+  if (form.lanes == 0 && form.vectors == 3 && !more) blocks = 6;
+  if (form.lanes > 0 && form.threads == 128) blocks = form.vectors > 2 ? 7 : more ? 8 : 10;
   return blocks / (bytes_each == 8 ? 2 : 1);
 }
 // So many registers a thread, but 32 where a block has 1024, so that two of those share a multiprocessor; of f64 twice as many.

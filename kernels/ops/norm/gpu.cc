@@ -54,7 +54,7 @@ Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan) {
     const std::string body = fmt::format("norm::HeldRows<{}, {}, {}, {}, {}>", which, form.lanes, form.vectors, threads, early);
     return launch(body, form.threads, HeldTarget(form, registers, bytes_each), grid, form.cluster());
   }
-  if (const OnChipForm form = OnChipFormOf(p.extent, bytes_each); form.vectors > 0) {
+  if (const OnChipForm form = OnChipFormOf(p.extent, bytes_each, n.layer ? 8 : 3); form.vectors > 0) {
     return launch(fmt::format("norm::Rows<{}, {}, {}>", which, form.lanes, form.vectors), ThreadLimit(form), BlockTarget(form, bytes_each, residual),
                   {.blocks = BlocksOf(form, p.rows), .threads = form.threads});
   }

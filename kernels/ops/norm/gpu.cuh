@@ -155,20 +155,6 @@ OPW_DEVICE bool AllAligned(const RowsParams& p) {
   return ((addresses | static_cast<u64>(p.extent) * sizeof(T)) & 15) == 0;
 }
 
-// Of a row that its group holds.
-template <bool kLayer, int kLanes, typename T, int kVectors, Ends kEnds>
-OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(OnChip<T, kLanes, kVectors, kEnds>& row, i64 n) {
-  using C = ComputeOf<T>;
-  C mean = 0, square = 0;
-  if constexpr (kLayer) {
-    row.Each([&](C v) { mean += v; });
-    mean = QuotientFor<T>(GroupReduce<kLanes>(mean, Sum(), C(0)), static_cast<C>(n));
-  }
-  row.Forget();
-  row.Each([&](C v) { square = Fma(v - mean, v - mean, square); });
-  row.Forget();
-  return {static_cast<C>(n), mean, GroupReduce<kLanes, 1>(square, Sum(), C(0))};
-}
 // What a warp's lanes come to, of a row of n elements, where each has the moments of some of them.
 template <typename C>
 struct PoolMoments {
@@ -178,21 +164,29 @@ struct PoolMoments {
     return {1 / share, mean, WarpReduce(Fma(m.count * apart, apart, m.square), Sum())};
   }
 };
-template <bool kLayer, int kLanes, typename T, int kVectors, int kThreads, Ends kEnds>
-OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(const Held<T, kLanes, kVectors, kThreads, kEnds>& row, i64 n) {
+// Of a row that its group holds: of each warp's part about its own mean, where there are several.
+template <bool kLayer, int kLanes, typename T, typename Row>
+OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(Row& row, i64 n) {
   using C = ComputeOf<T>;
-  C square = 0;
+  C count = static_cast<C>(n), mean = 0, square = 0;
   if constexpr (kLayer) {
-    const C count = static_cast<C>(row.CountOfWarp()), share = QuotientFor<T>(C(1), static_cast<C>(n));
-    C mean = 0;
     row.Each([&](C v) { mean += v; });
-    mean = QuotientFor<T>(WarpReduce(mean, Sum()), Larger(count, C(1)));
-    row.Each([&](C v) { square = Fma(v - mean, v - mean, square); });
-    return JoinWarps<kLanes>(Moments<C>{count, mean, WarpReduce(square, Sum())}, PoolMoments<C>{share}, Join<true>(), Moments<C>{0, 0, 0});
+    if constexpr (kLanes <= 0) {
+      count = static_cast<C>(CountOfWarp<kLanes>(row));
+      mean = QuotientFor<T>(WarpReduce(mean, Sum()), Larger(count, C(1)));
+    } else {
+      mean = QuotientFor<T>(GroupReduce<kLanes>(mean, Sum(), C(0)), count);
+    }
+  }
+  row.Forget();
+  row.Each([&](C v) { square = Fma(v - mean, v - mean, square); });
+  row.Forget();
+  if constexpr (kLanes > 0) {
+    return {count, mean, GroupReduce<kLanes>(square, Sum(), C(0))};
   } else {
-    row.Each([&](C v) { square = Fma(v, v, square); });
-    const auto pool = [](C v) { return WarpReduce(v, Sum()); };
-    return {static_cast<C>(n), 0, JoinWarps<kLanes>(pool(square), pool, Sum(), C(0))};
+    square = WarpReduce(square, Sum());
+    if constexpr (!kLayer) return {count, 0, JoinWarps<kLanes>(square, [](C v) { return WarpReduce(v, Sum()); }, Sum(), C(0))};
+    else return JoinWarps<kLanes>(Moments<C>{count, mean, square}, PoolMoments<C>{QuotientFor<T>(C(1), static_cast<C>(n))}, Join<true>(), Moments<C>{0, 0, 0});
   }
 }
 
@@ -207,7 +201,7 @@ OPW_DEVICE void RowsAs(const RowsParams& p) {
     if constexpr (kEarly > 0) x.Places([&](int i, int at) { early[i] = affine.Beside(at); });
     x.Await();
     if constexpr (kResidual) x.Merge(static_cast<const T*>(p.residual) + row * p.extent, static_cast<T*>(p.sum) + row * p.extent, Sum());
-    const Moments<ComputeOf<T>> m = MomentsOf<kLayer, kLanes>(x, p.extent);
+    const Moments<ComputeOf<T>> m = MomentsOf<kLayer, kLanes, T>(x, p.extent);
     const Finish<T, kLayer, kWeight, kBias> finish(p, m.mean, m.square);
     const auto beside = [&](int i, int at) {
       if constexpr (kEarly > 0) return early[i].Again();
