@@ -46,7 +46,9 @@ Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan) {
     plan.LaunchBytes(f, grid, &p, sizeof p, fields);
     return absl::OkStatus();
   };
-  if (const HeldForm form = HeldFormOf(call, p.rows, p.extent, bytes_each, n.layer || residual ? 4 : 3, residual ? 512 : 1024); form.threads > 0) {
+  // Vectors a thread: of a layer's odd rows more, as each is work.
+  const int each = n.layer && p.extent * bytes_each % 16 != 0 ? 8 : n.layer || residual ? 4 : 3;
+  if (const HeldForm form = HeldFormOf(call, p.rows, p.extent, bytes_each, each, residual ? 512 : 1024); form.threads > 0) {
     const Grid grid{.blocks = BlocksOf(form, p.rows), .threads = form.threads, .shared = form.shared};
     const bool early = !residual && form.vectors > 0 && form.vectors * (n.weight.has_value() + n.bias.has_value()) <= (form.threads <= 256 ? 4 : 2);
     const int registers = residual ? 64 : form.vectors == 0 || (n.layer && form.vectors > 3) ? 40 : 32;
@@ -54,7 +56,7 @@ Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan) {
     const std::string body = fmt::format("norm::HeldRows<{}, {}, {}, {}, {}>", which, form.lanes, form.vectors, threads, early);
     return launch(body, form.threads, HeldTarget(form, registers, bytes_each), grid, form.cluster());
   }
-  if (const OnChipForm form = OnChipFormOf(p.extent, bytes_each, n.layer ? 8 : 3); form.vectors > 0) {
+  if (const OnChipForm form = OnChipFormOf(p.extent, bytes_each, n.layer); form.vectors > 0) {
     return launch(fmt::format("norm::Rows<{}, {}, {}>", which, form.lanes, form.vectors), ThreadLimit(form), BlockTarget(form, bytes_each, residual),
                   {.blocks = BlocksOf(form, p.rows), .threads = form.threads});
   }
