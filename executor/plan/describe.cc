@@ -53,10 +53,9 @@ std::string Describe(Instance& instance) {
   for (size_t r = 0; r < run.results.size(); ++r) {
     if (instance.InoutOf(static_cast<int>(r)) < 0) instance.BindResult(static_cast<int>(r), Address(kResultBit, r));
   }
-  json steps = json::array();
-  size_t bytes_so_far = 0;
+  std::string steps;
   for (const Step& step : instance.steps()) {
-    const uint32_t number = step.called_function() >= 0 ? static_cast<uint32_t>(step.called_function()) : instance.function();
+    const uint32_t number = instance.FunctionOf(step);
     const Function& f = m.functions[number];
     json s = {{"function", f.name}, {"node", -1}, {"value", ""}, {"op", "copy"}, {"label", LabelOf(step, program.kernels->variants)}, {"graph", static_cast<bool>(step.captures)}};
     size_t results = 1;
@@ -81,12 +80,13 @@ std::string Describe(Instance& instance) {
       s["goes_to"] = goes ? static_cast<int64_t>(step.control().target) : -1;
     }
     s["writes"] = std::move(writes);
-    bytes_so_far += Dump(s).size() + 1;
-    if (bytes_so_far > kMostBytes) break;
-    steps.push_back(std::move(s));
+    const std::string text = Dump(s);
+    if (steps.size() + text.size() >= kMostBytes) break;
+    if (!steps.empty()) steps += ',';
+    steps += text;
   }
-  const json all = {{"function", run.name}, {"scratch_bytes", instance.scratch_bytes()}, {"loops", instance.loops()}, {"count", instance.steps().size()}, {"steps", std::move(steps)}};
-  return Dump(all);
+  return fmt::format(R"({{"function":{},"scratch_bytes":{},"loops":{},"count":{},"steps":[{}]}})", Dump(run.name), instance.scratch_bytes(), instance.loops(),
+                     instance.steps().size(), steps);
 }
 
 }  // namespace opwire

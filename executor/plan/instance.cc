@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "executor/plan/scratch.h"
 #include "executor/run/crash_record.h"
 #include "executor/run/graphs.h"
@@ -108,12 +109,16 @@ class Instance::Builder {
     enum Kind { kNone, kParam, kResult, kScratch } kind = kNone;
     int64_t at = 0;  // parameter, result, or scratch offset
     bool operator==(const Place&) const = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Place& p) {
+      return H::combine(std::move(h), p.kind, p.at);
+    }
   };
   // A function that is being placed: the one that is run, or one that a node of another calls.
   struct Frame {
     Frame(const Program& p, uint32_t function, const FunctionPlan& function_plan, bool is_called)
         : called(is_called ? static_cast<int32_t>(function) : -1), f(p.module.functions[function]), plan(function_plan), types(p.values[function]), typing(p.typing.functions[function]),
-          layout(types.size()), place(types.size()) {}
+          layout(types.size()), place(types.size()), late(f.results.size()) {}
 
     const int32_t called;  // its number; -1: the one that is run
     const Function& f;
@@ -125,7 +130,7 @@ class Instance::Builder {
     std::vector<Place> results;  // by result: where it goes
     absl::flat_hash_map<ValueId, int64_t> scratch;         // roots whose memory is this frame's, and their bytes
     std::vector<std::pair<int64_t, int64_t>> temporaries;  // scratch memory and bytes, until the function's end
-    std::vector<int> late;       // results that must be copied into their parameter after all
+    std::vector<bool> late;      // by result: it must be copied into its parameter after all
   };
 
   static ErrorSite Site(const Frame& frame, uint32_t n) { return {frame.f.name, static_cast<int32_t>(n), frame.f.nodes[n].op, frame.f.nodes[n].location}; }
@@ -494,7 +499,7 @@ class Instance::Builder {
         safe = safe && DoneWith(frame, n, i, r) && frame.types.types[o]->dtype == frame.types.types[v]->dtype && frame.layout[o].shape == frame.layout[v].shape;
       }
       if (!reads || safe) return frame.results[result];
-      frame.late.push_back(result);
+      frame.late[static_cast<size_t>(result)] = true;
     }
     OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(frame.layout[v].bytes));
     frame.scratch[v] = frame.layout[v].bytes;
@@ -678,26 +683,23 @@ class Instance::Builder {
   // and what would be overwritten by another's copy goes through scratch memory.
   Status PlaceResults(Frame& frame) {
     const FunctionPlan& plan = frame.plan;
-    const auto is_replaced = [&](const Place& place) {
-      for (size_t i = 0; i < frame.results.size(); ++i) {
-        if (plan.inout_of_result[i] >= 0 && frame.results[i] == place) return true;
-      }
-      return false;
-    };
+    absl::flat_hash_set<Place> replaced;
+    for (size_t i = 0; i < frame.results.size(); ++i) {
+      if (plan.inout_of_result[i] >= 0) replaced.insert(frame.results[i]);
+    }
     std::vector<std::pair<size_t, Place>> into_params;
     for (size_t i = 0; i < frame.f.results.size(); ++i) {
       const ValueId root = plan.root[frame.f.results[i].value];
       const int64_t bytes = frame.layout[root].bytes;
       const int32_t inout = plan.inout_of_result[i];
-      const bool late = std::find(frame.late.begin(), frame.late.end(), static_cast<int>(i)) != frame.late.end();
-      if (!plan.copied[i] && !late) continue;
+      if (!plan.copied[i] && !frame.late[i]) continue;
       if (inout < 0) {
         AddCopy(frame, frame.place[root], frame.results[i], bytes);
         continue;
       }
       Place from = frame.place[root];
       if (from == frame.results[i]) continue;  // handed back unchanged
-      if (is_replaced(from)) {
+      if (replaced.contains(from)) {
         OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(bytes));
         frame.temporaries.push_back({at, bytes});
         const Place temporary{Place::kScratch, at};

@@ -100,6 +100,8 @@ class Instance {
   bool has_control() const { return !controls_.empty(); }
   const Program& program() const { return program_; }
   uint32_t function() const { return function_; }
+  // The number of the function that the step's node is of.
+  uint32_t FunctionOf(const Step& step) const { return step.called_function() >= 0 ? static_cast<uint32_t>(step.called_function()) : function_; }
 
   // Changes with each address that is bound anew.
   uint64_t bindings() const { return bindings_; }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "executor/plan/instance.h"
 #include "ir/wire/message.h"
@@ -52,26 +51,14 @@ FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const Fun
   return plan;
 }
 
-namespace {
-
-// How many nodes a function has with those of what it calls, at each call. The verifier bounds them.
-size_t CountSteps(const Module& module, uint32_t function, std::vector<std::optional<size_t>>& known) {
-  if (known[function]) return *known[function];
-  size_t count = module.functions[function].nodes.size();
-  for (const Node& node : module.functions[function].nodes) {
-    for (const uint32_t callee : node.calls) count += CountSteps(module, callee, known);
-  }
-  return known[function].emplace(count);
-}
-
-}  // namespace
-
 Program::Program() = default;
 Program::~Program() = default;
 
 int64_t Program::MemoryBytes() const {
   constexpr int64_t kNodeBytes = 1024;  // about what a node takes, whose bytes may be few
-  auto total = static_cast<int64_t>(bytes.size()) + static_cast<int64_t>(std::max(nodes, most_steps)) * kNodeBytes;
+  auto planned = static_cast<int64_t>(nodes);  // of an instance of its largest function
+  for (const FunctionTyping& f : typing.functions) planned = std::max(planned, f.all_nodes);
+  int64_t total = static_cast<int64_t>(bytes.size()) + planned * kNodeBytes;
   for (const std::string& blob : module.blobs) total += static_cast<int64_t>(blob.size());
   return total;
 }
@@ -135,8 +122,6 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, std::shared
     program->plans.push_back(PlanFunction(f, values, typing, std::move(inout_of_result)));
   }
   program->instances.resize(program->module.functions.size());
-  std::vector<std::optional<size_t>> steps(program->module.functions.size());
-  for (uint32_t i = 0; i < steps.size(); ++i) program->most_steps = std::max(program->most_steps, CountSteps(program->module, i, steps));
   return program;
 }
 

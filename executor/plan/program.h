@@ -43,7 +43,6 @@ struct Program {
   std::vector<ValueTypes> values;    // by function
   std::vector<FunctionPlan> plans;   // by function
   size_t nodes = 0;
-  size_t most_steps = 0;  // nodes of a function with those of what it calls, at each call
   Reservation held;  // of the executor's memory; the device thread's
 
   // The sizes bound lately, most recent first. The device thread's.

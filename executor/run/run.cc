@@ -199,8 +199,7 @@ Status Run::FindInstance(const RunEnvironment& env) {
     if (i > 0) std::rotate(ready.begin(), ready.begin() + static_cast<ptrdiff_t>(i), ready.begin() + static_cast<ptrdiff_t>(i) + 1);
     return absl::OkStatus();
   }
-  OPWIRE_ASSIGN_OR_RETURN(auto built, Instance::Build(*program_, message_->function(), symbols_,
-                                                      {env.device->runtime(), env.device->info().host_memory ? nullptr : env.device, env.no_arena, env.lanes->capacity(), env.crash}));
+  OPWIRE_ASSIGN_OR_RETURN(auto built, Instance::Build(*program_, message_->function(), symbols_, env.instance_options()));
   instance_ = built.get();
   ready.insert(ready.begin(), std::move(built));
   for (size_t i = ready.size(); i-- > 1 && static_cast<int64_t>(ready.size()) > env.max_instances;) {
@@ -340,7 +339,7 @@ void Run::ReadFlags(const RunEnvironment& env) {
   if (flags.out_of_range_operand < 0 || !failure_.ok()) return;
   const auto step = std::ranges::find_if(instance_->steps(), [&](const Step& s) { return s.checks_values && s.number == flags.out_of_range_step; });
   if (step == instance_->steps().end()) return;
-  const OpRow& row = *program_->typing.functions[FunctionOf(*step)].nodes[step->node()].row;
+  const OpRow& row = *program_->typing.functions[instance_->FunctionOf(*step)].nodes[step->node()].row;
   // The reference program of a user's op reports as the ops in it do, whose operands are others.
   auto operand = row.operands.begin() + std::min<ptrdiff_t>(flags.out_of_range_operand, std::ssize(row.operands) - 1);
   if (operand->domain == Domain::kAny) operand = std::ranges::find_if(row.operands, [](const OperandSpec& o) { return o.domain != Domain::kAny; });
@@ -360,12 +359,8 @@ void Run::Bind(const Function& f) {
   }
 }
 
-uint32_t Run::FunctionOf(const Step& step) const {
-  return step.called_function() >= 0 ? static_cast<uint32_t>(step.called_function()) : message_->function();
-}
-
 ErrorSite Run::SiteOf(const Step& step) const {
-  const Function& f = program_->module.functions[FunctionOf(step)];
+  const Function& f = program_->module.functions[instance_->FunctionOf(step)];
   const uint32_t node = step.node();
   if (node >= f.nodes.size()) return {f.name, -1, "copy", ""};
   return {f.name, static_cast<int32_t>(node), f.nodes[node].op, f.nodes[node].location};

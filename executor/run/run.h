@@ -45,6 +45,10 @@ struct RunEnvironment {
   std::function<bool(const Emission&)> emit;
   // Is told that the device does nothing more; need not return. May be empty.
   std::function<void(const Status&)> on_fault;
+
+  InstanceOptions instance_options() const {
+    return {.runtime = device->runtime(), .device = device->info().host_memory ? nullptr : device, .no_arena = no_arena, .most = lanes->capacity(), .crash = crash};
+  }
 };
 
 class Run {
@@ -108,7 +112,6 @@ class Run {
   void ReadFlags(const RunEnvironment& env);
   const void* ResultData(size_t result) const;
   void Bind(const Function& f);
-  uint32_t FunctionOf(const Step& step) const;
   ErrorSite SiteOf(const Step& step) const;
   Status WhyStopped(uint32_t reason) const;
 

@@ -72,7 +72,9 @@ void Core::OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes
     case fb::Body::Info: {
       if (r.body_as_Info()->topic() && r.body_as_Info()->topic()->string_view() == "toolchains") return SendToolchains(peer, r.seq());
       fb::InfoReplyT reply;
+      gate_.Enter({}, now, kNever);  // a plan takes kernels to prepare: the watchdog is to see them
       auto json = InfoWriter(*this).Write(principal, *r.body_as_Info());
+      gate_.Leave();
       if (!json.ok()) return done(json.status());
       reply.json = *std::move(json);
       return shell_.SendControl(peer, EncodeReply(r.seq(), std::move(reply)));

@@ -120,9 +120,7 @@ StatusOr<std::string> InfoWriter::Plan(const std::string& principal, const fb::I
   std::vector<int64_t> sizes;
   for (int64_t size = 0; sizes.size() < dims.symbols().size() && argument >> size; sizes.push_back(size)) OPWIRE_RETURN_IF_ERROR(dims.CheckSymbol(sizes.size(), size));
   if (sizes.size() != dims.symbols().size()) return InvalidArgument("plan: expected {} sizes, got {}", dims.symbols().size(), sizes.size());
-  const RunEnvironment& env = core_.environment_;
-  OPWIRE_ASSIGN_OR_RETURN(const auto instance, Instance::Build(program, function, std::move(sizes),
-                                                                {.runtime = env.device->runtime(), .device = env.device->info().host_memory ? nullptr : env.device, .crash = env.crash}));
+  OPWIRE_ASSIGN_OR_RETURN(const auto instance, Instance::Build(program, function, std::move(sizes), core_.environment_.instance_options()));
   return Describe(*instance);
 }
 

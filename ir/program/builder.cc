@@ -187,17 +187,12 @@ void FunctionBuilder::Emit(std::string_view name, Value v) { Append("emit", {v.i
 
 std::vector<Value> FunctionBuilder::OpsWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands,
                                                  const std::vector<AttrArg>& attrs) {
-  std::vector<ValueId> ids;
-  std::vector<uint32_t> segments;
-  for (const std::vector<Value>& list : operands) {
-    segments.push_back(static_cast<uint32_t>(list.size()));
-    for (Value v : list) ids.push_back(v.id);
-  }
+  std::vector<std::vector<Value>> all = operands;
   // Optional operands at the end may be left out.
   if (const OpRow* row = s_->ops->Find(op)) {
-    for (; segments.size() < row->operands.size() && row->operands[segments.size()].optional; segments.push_back(1)) ids.push_back(kAbsent);
+    while (all.size() < row->operands.size() && row->operands[all.size()].optional) all.push_back({Value{kAbsent}});
   }
-  return Append(op, std::move(ids), std::move(segments), attrs);
+  return Call(op, all, {}, attrs);
 }
 
 Value FunctionBuilder::OpWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands,

@@ -107,7 +107,7 @@ class CallChecker {
 }  // namespace
 
 // Peels off functions that no function left calls, so each call is seen once.
-StatusOr<std::vector<uint32_t>> OrderByCalls(const Module& m, const Limits& limits) {
+StatusOr<CallOrder> OrderByCalls(const Module& m, const Limits& limits) {
   const size_t count = m.functions.size();
   std::vector<size_t> callers(count, 0);
   for (const Function& f : m.functions) {
@@ -146,7 +146,7 @@ StatusOr<std::vector<uint32_t>> OrderByCalls(const Module& m, const Limits& limi
       return Annotate(CheckLimit(all, limits.nodes, "nodes, with those of called functions at each call"), fmt::format(" (\"{}\")", Clip(f.name)));
     }));
   }
-  return order;
+  return CallOrder{std::move(order), std::move(nodes)};
 }
 
 Status CheckCalledFunctions(const Module& m, Typing& typing, std::span<const uint32_t> callers_first) {

@@ -18,9 +18,13 @@ Status CheckName(std::string_view name, const Limits& limits, std::string_view w
 // RESOURCE_EXHAUSTED when count > limit.
 Status CheckLimit(int64_t count, int64_t limit, std::string_view what);
 
-// The module's functions, each before those that it calls. Calls form no cycle and nest at most to the limit, nor does a function have more nodes than its
-// limit where those of each function that it calls are counted at each call.
-StatusOr<std::vector<uint32_t>> OrderByCalls(const Module& module, const Limits& limits);
+// Calls form no cycle and nest at most to the limit, nor does a function have more nodes than its limit where those of each function that it calls are counted
+// at each call.
+struct CallOrder {
+  std::vector<uint32_t> callers_first;  // the module's functions, each before those that it calls
+  std::vector<int64_t> all_nodes;       // by function: FunctionTyping::all_nodes
+};
+StatusOr<CallOrder> OrderByCalls(const Module& module, const Limits& limits);
 // What calls of functions ask for: types, modes, symbols. Completes FunctionTyping::uses.
 Status CheckCalledFunctions(const Module& module, Typing& typing, std::span<const uint32_t> callers_first);
 

@@ -92,14 +92,15 @@ StatusOr<Typing> VerifyModule(Module& module, const Limits& limits, const OpCata
   }
   OPWIRE_RETURN_IF_ERROR(verify::CheckCounts(module, limits));
   OPWIRE_RETURN_IF_ERROR(verify::CheckNames(module, limits));
-  OPWIRE_ASSIGN_OR_RETURN(const std::vector<uint32_t> callers_first, verify::OrderByCalls(module, limits));
+  OPWIRE_ASSIGN_OR_RETURN(const verify::CallOrder order, verify::OrderByCalls(module, limits));
   Typing typing;
   std::vector<uint32_t> stamps;
   for (uint32_t i = 0; i < module.functions.size(); ++i) {
     OPWIRE_ASSIGN_OR_RETURN(FunctionTyping function, verify::FunctionVerifier(module, i, limits, ops, stamps).Verify());
+    function.all_nodes = order.all_nodes[i];
     typing.functions.push_back(std::move(function));
   }
-  OPWIRE_RETURN_IF_ERROR(verify::CheckCalledFunctions(module, typing, callers_first));
+  OPWIRE_RETURN_IF_ERROR(verify::CheckCalledFunctions(module, typing, order.callers_first));
   return typing;
 }
 

@@ -82,6 +82,7 @@ struct FunctionTyping {
   std::vector<int32_t> replaced_by;    // by parameter: the function's result that replaces an inout one; -1 for others
   std::vector<SymbolSource> symbols;   // by symbol of the module
   std::vector<uint32_t> uses;          // the symbols that it and what it calls use
+  int64_t all_nodes = 0;               // its nodes, and those of what it calls at each call
 };
 
 struct Typing {

@@ -145,11 +145,7 @@ TEST_F(FairnessTest, CancelAndDeadlineEndABatch) {
     const uint64_t all = Send(hog, std::move(batch));
     for (int i = 0; i < 5; ++i) WorkOnce();
     if (cancel) {
-      fb::CancelT body;
-      body.token = hog.token;
-      body.attachment = hog.attachment;
-      body.seq = all;
-      EXPECT_TRUE(Control(std::move(body)).ok());
+      EXPECT_TRUE(Cancel(hog, all).ok());
     } else {
       now_ += kSecond;
     }

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "executor/plan/instance.h"
 #include "ir/program/serialise.h"
 #include "ir/text/text.h"
 #include "kernels/device/host_device.h"
@@ -212,6 +213,14 @@ Answer CoreTest::Put(Client& c, uint64_t counter, const std::vector<float>& valu
   return PutTyped(c, counter, DType::kF32, std::move(shape), std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
 }
 
+Answer CoreTest::Cancel(const Client& c, uint64_t seq) {
+  fb::CancelT cancel;
+  cancel.token = c.token;
+  cancel.attachment = c.attachment;
+  cancel.seq = seq;
+  return Control(std::move(cancel));
+}
+
 Answer CoreTest::Get(Client& c, uint64_t counter) {
   fb::GetT get;
   get.id = IdPtr(c, counter);
@@ -302,6 +311,17 @@ std::vector<std::string> CoreTest::Outcome(Client& c, const Module& m, uint64_t 
     out.push_back(got.ok() ? got.bulk : got.status.ToString());
   }
   return out;
+}
+
+std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols) {
+  const std::unique_ptr<Device> device = OpenDevice("cpu", {}).value();
+  auto set = std::make_shared<KernelSet>();
+  set->variants = BuildVariantTable(*device);
+  const auto program = PrepareProgram(Serialise(Parse(text, "t").value()), set, ExecutorLimits()).value();
+  const auto instance = Instance::Build(*program, 0, std::move(symbols), {.runtime = device->runtime()}).value();
+  std::vector<std::string> labels;
+  for (const Step& step : instance->steps()) labels.push_back(LabelOf(step, set->variants));
+  return labels;
 }
 
 }  // namespace opwire

@@ -154,6 +154,8 @@ class CoreTest : public ::testing::Test {
   Answer PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape, const std::string& bytes);
   Answer Get(Client& c, uint64_t counter);
   Answer Free(Client& c, std::vector<uint64_t> counters);
+  // Of a request of the client's own.
+  Answer Cancel(const Client& c, uint64_t seq);
   int64_t InUse();             // bytes of tensors that the executor holds
   std::string Info(const std::string& topic, const std::string& principal = "uid:1");
 
@@ -177,6 +179,9 @@ class CoreTest : public ::testing::Test {
   std::unique_ptr<Core> core_;
   PeerId next_peer_ = 1;
 };
+
+// The labels of the steps that a program's first function has on the CPU for these sizes.
+std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols = {});
 
 // Of 128 x 128 matrices: each product is worth several slices of the tests' clock.
 inline constexpr const char* kSlow = R"(

@@ -42,22 +42,10 @@ class ListsTest : public CoreTest {
   Client c_;
 };
 
-// Steps of a program's plan, by label.
-std::vector<std::string> StepsOf(const char* text, std::vector<int64_t> symbols) {
-  const std::unique_ptr<Device> device = OpenDevice("cpu", {}).value();
-  auto set = std::make_shared<KernelSet>();
-  set->variants = BuildVariantTable(*device);
-  const auto program = PrepareProgram(Serialise(Parse(text, "t").value()), set, ExecutorLimits()).value();
-  const auto instance = Instance::Build(*program, 0, std::move(symbols), {.runtime = device->runtime()}).value();
-  std::vector<std::string> labels;
-  for (const Step& step : instance->steps()) labels.push_back(LabelOf(step, set->variants));
-  return labels;
-}
-
 TEST(Lists, AStepOverParametersIsOneStepOfThePlan) {
   EXPECT_EQ(StepsOf(kTrain, {5}).size(), 1u) << "no copy";
   const auto copies = [](const char* text) {
-    const std::vector<std::string> labels = StepsOf(text, {});
+    const std::vector<std::string> labels = StepsOf(text);
     return std::count(labels.begin(), labels.end(), "copy@result");
   };
   EXPECT_EQ(copies(kSwap), 2) << "the other place's storage may be read after it is written";

@@ -251,11 +251,7 @@ TEST_F(ResultsTest, ARunStoppedBeforeItsFirstWriteLeavesNoTrace) {
     for (int i = 0; i < slices; ++i) EXPECT_TRUE(WorkOnce());
     const Answer early = Take(c_.peer, seq);
     EXPECT_FALSE(early.came) << early.status;
-    fb::CancelT cancel;
-    cancel.token = c_.token;
-    cancel.attachment = c_.attachment;
-    cancel.seq = seq;
-    EXPECT_TRUE(Control(std::move(cancel)).ok());
+    EXPECT_TRUE(Cancel(c_, seq).ok());
     WorkAll();
     const Answer a = Take(c_.peer, seq);
     EXPECT_EQ(a.code(), absl::StatusCode::kCancelled) << a.status;

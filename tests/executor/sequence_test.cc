@@ -26,13 +26,7 @@ class SequenceTest : public CoreTest {
     return r;
   }
   float Count() { return Get(c_, 1).BulkFloats().at(0); }
-  Answer Cancel(uint64_t seq) {
-    fb::CancelT cancel;
-    cancel.token = c_.token;
-    cancel.attachment = c_.attachment;
-    cancel.seq = seq;
-    return Control(std::move(cancel));
-  }
+  Answer Cancel(uint64_t seq) { return CoreTest::Cancel(c_, seq); }
   // Bytes that the executor has left, as it tells in its heartbeats.
   int64_t HostMemoryInUse() {
     core_->OnTick(now_);

@@ -313,11 +313,7 @@ TEST_F(ReadingTest, LargeCopiesLetOthersIn) {
     seq = Send(c_, Range(1, 0, 0));
     between(seq, "the get");
     if (cancel) {
-      fb::CancelT c;
-      c.token = c_.token;
-      c.attachment = c_.attachment;
-      c.seq = seq;
-      ASSERT_TRUE(Control(std::move(c)).ok());
+      ASSERT_TRUE(Cancel(c_, seq).ok());
       WorkAll();
       EXPECT_EQ(Take(c_.peer, seq).code(), absl::StatusCode::kCancelled);
     } else {

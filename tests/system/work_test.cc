@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "tests/system/processes.h"
 
@@ -18,15 +19,27 @@ struct Carrier {
   friend void PrintTo(const Carrier& c, std::ostream* out) { *out << c.name; }
 };
 
-class CarrierTest : public SystemTest, public ::testing::WithParamInterface<Carrier> {};
+class CarrierTest : public SystemTest, public ::testing::WithParamInterface<Carrier> {
+ protected:
+  // A session over the carrier, of an executor of its own.
+  StatusOr<Session> Open() {
+    StartRegistry();
+    StartExecutor("e1", GetParam().flags);
+    client_.emplace(Connect());
+    return client_->Open(CarrierOptions());
+  }
+  static SessionOptions CarrierOptions() {
+    SessionOptions options;
+    options.ring = GetParam().ring;
+    return options;
+  }
+
+ private:
+  std::optional<Client> client_;
+};
 
 TEST_P(CarrierTest, RunsTensorsAndLargeTransfers) {
-  StartRegistry();
-  StartExecutor("e1", GetParam().flags);
-  Client client = Connect();
-  SessionOptions options;
-  options.ring = GetParam().ring;
-  ASSERT_OK_AND(Session session, client.Open(options));
+  ASSERT_OK_AND(Session session, Open());
   EXPECT_EQ(session.on_ring(), std::string_view(GetParam().name) == "ring");
   ASSERT_OK_AND(Program twice, session.Load(kTwice));
   ASSERT_OK_AND(const auto y, twice.Call({Values({1, 2, 3})}));
@@ -72,12 +85,7 @@ TEST_P(CarrierTest, RunsTensorsAndLargeTransfers) {
 }
 
 TEST_P(CarrierTest, EmittedValuesComeInOrderToWhoeverReads) {
-  StartRegistry();
-  StartExecutor("e1", GetParam().flags);
-  Client client = Connect();
-  SessionOptions options;
-  options.ring = GetParam().ring;
-  ASSERT_OK_AND(Session session, client.Open(options));
+  ASSERT_OK_AND(Session session, Open());
   ASSERT_OK_AND(Program count, session.Load(R"(
 program @count(%n: i64[], %x: f32[2048]) -> (x: f32[2048]) {
   %0 = repeat(%n, [%x], []) calls(@step)
@@ -104,7 +112,7 @@ function @step(%trip: i64[], inout %x: f32[2048]) -> (x: f32[2048]) {
   // It does not read for a while; others are served.
   Eventually([] { return false; }, 200 * kMillisecond);
   Client neighbour = Connect("neighbour");
-  ASSERT_OK_AND(Session other, neighbour.Open(options));
+  ASSERT_OK_AND(Session other, neighbour.Open(CarrierOptions()));
   ASSERT_OK_AND(Program twice, other.Load(kTwice));
   EXPECT_TRUE(twice.Call({Values({1})}).ok());
   ASSERT_OK_AND(const RunResult r, one.Wait());
