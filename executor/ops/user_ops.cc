@@ -52,9 +52,9 @@ struct Job {
 
 class UserOpsImpl final : public UserOps {
  public:
-  UserOpsImpl(UserOpsOptions options, VariantTable builtin, Publish publish)
+  UserOpsImpl(UserOpsOptions options, KernelSet builtin, Publish publish)
       : options_(std::move(options)), publish_(std::move(publish)),
-        builtin_(std::make_shared<KernelSet>(KernelSet{.variants = std::move(builtin)})) {}
+        builtin_(std::make_shared<KernelSet>(std::move(builtin))) {}
 
   ~UserOpsImpl() override {
     {
@@ -295,6 +295,7 @@ class UserOpsImpl final : public UserOps {
     for (const auto& v : live) v->AddTo(*set);
     set->variants.Steer(options_.steering);
     if (!options_.steering.deterministic) set->choices = choices_;
+    set->fuser = builtin_->fuser;
     return set;
   }
 
@@ -388,7 +389,7 @@ class UserOpsImpl final : public UserOps {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<UserOps>> UserOps::Start(UserOpsOptions options, VariantTable builtin, Publish publish) {
+StatusOr<std::unique_ptr<UserOps>> UserOps::Start(UserOpsOptions options, KernelSet builtin, Publish publish) {
   auto ops = std::make_unique<UserOpsImpl>(std::move(options), std::move(builtin), std::move(publish));
   OPWIRE_RETURN_IF_ERROR(ops->Begin());
   return std::unique_ptr<UserOps>(std::move(ops));

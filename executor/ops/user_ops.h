@@ -43,7 +43,7 @@ class UserOps {
   // Reads the folders and loads what the cache has; all else is built behind. A folder that cannot be used is in the report with its
   // reason, and in the log; a directory without an op is watched for one. NOT_FOUND where there is no such directory, INVALID_ARGUMENT where
   // the steering names what nobody has.
-  static StatusOr<std::unique_ptr<UserOps>> Start(UserOpsOptions options, VariantTable builtin, Publish publish);
+  static StatusOr<std::unique_ptr<UserOps>> Start(UserOpsOptions options, KernelSet builtin, Publish publish);
   // Ends what is being built.
   virtual ~UserOps() = default;
 

@@ -54,7 +54,8 @@ std::string Describe(Instance& instance) {
     if (instance.InoutOf(static_cast<int>(r)) < 0) instance.BindResult(static_cast<int>(r), Address(kResultBit, r));
   }
   std::string steps;
-  for (const Step& step : instance.steps()) {
+  for (uint32_t i = 0; i < instance.steps().size(); ++i) {
+    const Step& step = instance.steps()[i];
     const uint32_t number = instance.FunctionOf(step);
     const Function& f = m.functions[number];
     json s = {{"function", f.name}, {"node", -1}, {"value", ""}, {"op", "copy"}, {"label", LabelOf(step, program.kernels->variants)}, {"graph", static_cast<bool>(step.captures)}};
@@ -65,6 +66,16 @@ std::string Describe(Instance& instance) {
       if (!node.results.empty()) s["value"] = ValueName(f, static_cast<ValueId>(program.values[number].first_result[step.node()]));
       s["op"] = node.op;
       results = node.results.size();
+    }
+    if (const FusedGroup* const group = instance.GroupAt(i)) {
+      json ops = json::array();
+      for (const uint32_t n : group->nodes) ops.push_back(f.nodes[n].op);
+      s["group"] = {{"nodes", group->nodes}, {"ops", std::move(ops)}, {"ends", group->ends}};
+      s["op"] = "fused";
+      std::string values;
+      for (const ValueId v : group->outputs) values += (values.empty() ? "" : ", ") + ValueName(f, v);
+      s["value"] = values;
+      results = group->outputs.size();
     }
     json writes = json::array();
     if (step.kind == StepKind::kCall) {

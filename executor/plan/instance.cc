@@ -57,8 +57,9 @@ uint32_t EstimateNanos(const OpCost& cost, const DeviceInfo& device) {
 
 const std::string& LabelOf(const Step& step, const VariantTable& variants) {
   const size_t i = step.mark >> 32;
-  static const std::string *const copy = new std::string("copy@result"), *const control = new std::string("control");
+  static const std::string *const copy = new std::string("copy@result"), *const control = new std::string("control"), *const fused = new std::string("fused");
   if (step.kind != StepKind::kCall) return *control;
+  if (i == CrashRecord::kFused) return *fused;
   return i < variants.labels().size() ? variants.labels()[i] : *copy;
 }
 
@@ -131,6 +132,7 @@ class Instance::Builder {
     absl::flat_hash_map<ValueId, int64_t> scratch;         // roots whose memory is this frame's, and their bytes
     std::vector<std::pair<int64_t, int64_t>> temporaries;  // scratch memory and bytes, until the function's end
     std::vector<bool> late;      // by result: it must be copied into its parameter after all
+    uint32_t unit = 0;           // of the schedule: that is being placed
   };
 
   static ErrorSite Site(const Frame& frame, uint32_t n) { return {frame.f.name, static_cast<int32_t>(n), frame.f.nodes[n].op, frame.f.nodes[n].location}; }
@@ -241,8 +243,12 @@ class Instance::Builder {
 
   // Places the nodes of a function whose parameters have places, and whose results have somewhere to go.
   Status PlaceFunction(Frame& frame) {
-    for (uint32_t n = 0; n < frame.f.nodes.size(); ++n) {
-      Status status = frame.typing.nodes[n].row->control == Control::kNone ? PlaceNode(frame, n) : PlaceControl(frame, n);
+    const std::vector<Unit>& units = frame.plan.schedule.units;
+    for (frame.unit = 0; frame.unit < units.size(); ++frame.unit) {
+      const auto [n, group] = units[frame.unit];
+      Status status = group >= 0                                               ? PlaceGroup(frame, frame.plan.schedule.groups[static_cast<size_t>(group)])
+                      : frame.typing.nodes[n].row->control == Control::kNone ? PlaceNode(frame, n)
+                                                                             : PlaceControl(frame, n);
       if (!status.ok()) return SiteOf(status).op.empty() ? WithSite(std::move(status), Site(frame, n)) : status;  // or where in a called function
     }
     OPWIRE_RETURN_IF_ERROR(PlaceResults(frame));
@@ -376,6 +382,71 @@ class Instance::Builder {
     return variants_.Choose(node.op, dtype, call, node.pin, *choices, expected_ns, asks);
   }
 
+  // What a kernel reads and writes, of a node or of a group.
+  struct Values {
+    std::span<const ValueId> operands;
+    std::span<const ValueId> results;
+    std::span<const OperandSpec> specs;  // of a node's row
+    std::span<const uint32_t> segments;  // of operands by spec; none: one each
+  };
+  // A step whose call lacks only addresses and the kernel.
+  Step DescribeCall(const Frame& frame, const Values& values) {
+    Step step{};
+    opw_call& call = step.call;
+    call.operands = out_->tensors_.data() + out_->tensors_.size();
+    for (const ValueId v : values.operands) out_->tensors_.push_back(v == kAbsent ? opw_tensor{} : Describe(frame, v));
+    call.results = out_->tensors_.data() + out_->tensors_.size();
+    for (const ValueId v : values.results) out_->tensors_.push_back(Describe(frame, v));
+    call.starts = out_->starts_.data() + out_->starts_.size();
+    uint32_t start = 0;
+    for (size_t i = 0; start < values.operands.size() || i < values.specs.size(); ++i) {
+      out_->starts_.push_back(start);
+      start += values.segments.empty() ? 1 : values.segments[i];
+    }
+    out_->starts_.push_back(start);
+    call.runtime = options_.runtime;  // its number of threads is part of what is prepared
+    return step;
+  }
+  // Prepares the kernel and adds the step. `done_with(i, r)`: the kernel is done with operand i of an element once it writes result r's.
+  template <typename DoneWith>
+  Status AddCall(Frame& frame, Step step, const opw_kernel& kernel, const Values& values, const std::string& who, const DoneWith& done_with) {
+    opw_call& call = step.call;
+    step.run = kernel.run;
+    step.captures = (kernel.flags & OPW_NO_GRAPH) == 0;
+    int64_t workspace = 0;
+    call.context = kernel.context;
+    running_->Step(step.mark);
+    if (kernel.prepare) {
+      if (kernel.prepare(&call, &call.state, &workspace) != OPW_OK) {
+        const Status why = TakeFailure();
+        return Internal("{} could not be prepared{}{}", who, why.ok() ? "" : ": ", why.ok() ? "" : MessageOf(why));
+      }
+      if (kernel.release) out_->prepared_.push_back({kernel.release, call.state});
+      if (workspace < 0) return Internal("{} asked for a workspace of {} bytes", who, workspace);
+    }
+
+    // Results, then operands that end here give their memory back: a kernel's results never overlap what it reads.
+    opw_tensor *const operands = const_cast<opw_tensor*>(call.operands), *const results = const_cast<opw_tensor*>(call.results);
+    for (uint32_t r = 0; r < values.results.size(); ++r) {
+      const ValueId v = values.results[r];
+      OPWIRE_ASSIGN_OR_RETURN(frame.place[v], PlaceResult(frame, v, values.operands, [&](size_t i) { return done_with(i, r); }));
+      NoteWrite(frame.place[v]);
+      Patch(&results[r], frame.place[v]);
+    }
+    for (size_t i = 0; i < values.operands.size(); ++i) {
+      if (values.operands[i] != kAbsent) Patch(&operands[i], PlaceOf(frame, values.operands[i]));
+    }
+    if (workspace > 0) {
+      OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(workspace));
+      call.workspace_bytes = workspace;
+      workspaces_.push_back({out_->steps_.size(), at});
+      GiveScratch(at, workspace);
+    }
+    ReleaseAround(frame, values.operands, values.results);
+    out_->steps_.push_back(step);
+    return absl::OkStatus();
+  }
+
   Status PlaceNode(Frame& frame, uint32_t n) {
     const Node& node = frame.f.nodes[n];
     const OpRow& row = *frame.typing.nodes[n].row;
@@ -384,78 +455,50 @@ class Instance::Builder {
       frame.place[first] = frame.place[frame.plan.root[first]];
       return absl::OkStatus();
     }
-    Step step{};
-    opw_call& call = step.call;
-    // Operands.
-    opw_tensor* operands = out_->tensors_.data() + out_->tensors_.size();
-    for (ValueId v : node.operands) out_->tensors_.push_back(v == kAbsent ? opw_tensor{} : Describe(frame, v));
-    opw_tensor* results = out_->tensors_.data() + out_->tensors_.size();
-    for (size_t r = 0; r < node.results.size(); ++r) out_->tensors_.push_back(Describe(frame, first + static_cast<ValueId>(r)));
-    call.operands = operands;
-    call.results = results;
-    call.starts = out_->starts_.data() + out_->starts_.size();
-    uint32_t start = 0;
-    for (size_t i = 0; i < row.operands.size(); ++i) {
-      out_->starts_.push_back(start);
-      start += node.segments.empty() ? 1 : node.segments[i];
-    }
-    out_->starts_.push_back(start);
-    call.attrs = LowerAttrs(frame.typing.nodes[n].attrs);
-
+    const std::vector<ValueId> results = ResultsOf(frame, n);
+    const Values values{node.operands, results, row.operands, node.segments};
+    Step step = DescribeCall(frame, values);
+    step.call.attrs = LowerAttrs(frame.typing.nodes[n].attrs);
     step.cost_ns = EstimateNanos(CostOf(frame, n), MachineOf(options_.device));
-    call.runtime = options_.runtime;  // its number of threads is part of what is prepared
-    OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, Choose(frame, n, call, step.cost_ns));
-    const opw_kernel& kernel = variant->kernel;
-    step.run = kernel.run;
-    step.captures = (kernel.flags & OPW_NO_GRAPH) == 0;
+    OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, Choose(frame, n, step.call, step.cost_ns));
     step.mark = CrashRecord::Mark(n, variant->label, frame.called);
     for (const OperandSpec& o : row.operands) step.checks_values |= o.domain != Domain::kAny;
     if (step.checks_values) step.number = checking_++;
-
-    int64_t workspace = 0;
-    call.context = kernel.context;
-    running_->Step(step.mark);
-    if (kernel.prepare) {
-      if (kernel.prepare(&call, &call.state, &workspace) != OPW_OK) {
-        const Status why = TakeFailure();
-        return Internal("{}@{} could not be prepared{}{}", node.op, variant->name, why.ok() ? "" : ": ", why.ok() ? "" : MessageOf(why));
-      }
-      if (kernel.release) out_->prepared_.push_back({kernel.release, call.state});
-      if (workspace < 0) return Internal("{}@{} asked for a workspace of {} bytes", node.op, variant->name, workspace);
-    }
-
-    // Results, then operands that end here give their memory back: a kernel's results never overlap what it reads.
-    for (size_t r = 0; r < node.results.size(); ++r) {
-      const ValueId v = first + static_cast<ValueId>(r);
-      const bool in_place = (kernel.flags & OPW_INPLACE) && row.aliasing == Aliasing::kElementwise;
-      OPWIRE_ASSIGN_OR_RETURN(frame.place[v], PlaceResult(frame, n, static_cast<uint32_t>(r), in_place));
-      NoteWrite(frame.place[v]);
-      Patch(&results[r], frame.place[v]);
-    }
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      if (node.operands[i] != kAbsent) Patch(&operands[i], frame.place[frame.plan.root[node.operands[i]]]);
-    }
-    if (workspace > 0) {
-      OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(workspace));
-      call.workspace_bytes = workspace;
-      workspaces_.push_back({out_->steps_.size(), at});
-      GiveScratch(at, workspace);
-    }
-    ReleaseAround(frame, n);
-    out_->steps_.push_back(step);
-    return absl::OkStatus();
+    const bool in_place = (variant->kernel.flags & OPW_INPLACE) && row.aliasing == Aliasing::kElementwise;
+    return AddCall(frame, step, variant->kernel, values, fmt::format("{}@{}", node.op, variant->name),
+                   [&](size_t i, uint32_t r) { return in_place && DoneWith(frame, n, i, r); });
   }
 
-  // Gives back what the node read last, and results that nobody reads.
-  void ReleaseAround(Frame& frame, uint32_t n) {
-    const Node& node = frame.f.nodes[n];
-    for (ValueId v : node.operands) {
-      if (v != kAbsent) Release(frame, frame.plan.root[v], n);
+  Status PlaceGroup(Frame& frame, const FusedGroup& group) {
+    const Values values{group.inputs, group.outputs, {}, {}};
+    Step step = DescribeCall(frame, values);
+    step.call.attrs = group.arguments.data();
+    OpCost cost;
+    for (const uint32_t n : group.nodes) cost.flops += CostOf(frame, n).flops;
+    for (const std::span<const ValueId> all : {values.operands, values.results}) {
+      for (const ValueId v : all) cost.bytes += static_cast<double>(frame.layout[v].bytes);
     }
-    for (size_t r = 0; r < node.results.size(); ++r) Release(frame, static_cast<ValueId>(frame.types.first_result[n] + r), n);
+    step.cost_ns = EstimateNanos(cost, MachineOf(options_.device));
+    step.mark = CrashRecord::Mark(group.nodes.back(), CrashRecord::kFused, frame.called);
+    out_->groups_.push_back({Here(), &group});
+    return AddCall(frame, step, *group.kernel, values, "a fused group", [](size_t, uint32_t) { return true; });
   }
-  void Release(Frame& frame, ValueId root, uint32_t n) {
-    if (frame.plan.last_use[root] > n) return;
+
+  static std::vector<ValueId> ResultsOf(const Frame& frame, uint32_t n) {
+    std::vector<ValueId> out;
+    for (size_t r = 0; r < frame.f.nodes[n].results.size(); ++r) out.push_back(static_cast<ValueId>(frame.types.first_result[n] + r));
+    return out;
+  }
+
+  // Gives back what the unit read last, and results that nobody reads.
+  void ReleaseAround(Frame& frame, std::span<const ValueId> operands, std::span<const ValueId> results) {
+    for (const ValueId v : operands) {
+      if (v != kAbsent) Release(frame, frame.plan.root[v]);
+    }
+    for (const ValueId v : results) Release(frame, v);
+  }
+  void Release(Frame& frame, ValueId root) {
+    if (frame.plan.last_use[root] > frame.unit) return;
     const auto held = frame.scratch.find(root);
     if (held == frame.scratch.end()) return;
     GiveScratch(frame.place[root].at, held->second);
@@ -484,19 +527,20 @@ class Instance::Builder {
   // Which operand a loop's result begins as. REQUIRES: the row is a loop's.
   static size_t CarriedOperand(const OpRow& row, const Node& node, size_t result) { return row.OperandStarts(node.segments)[row.LengthOf(0)] + result; }
 
-  StatusOr<Place> PlaceResult(Frame& frame, uint32_t n, uint32_t r, bool in_place) {
-    const ValueId v = static_cast<ValueId>(frame.types.first_result[n] + r);
+  // Where a result of what reads `operands` goes. `done_with(i)`: it may take the place of operand i, element by element.
+  template <typename DoneWith>
+  StatusOr<Place> PlaceResult(Frame& frame, ValueId v, std::span<const ValueId> operands, const DoneWith& done_with) {
     const int32_t result = frame.plan.result_of[v];
     if (result >= 0) {
       const int32_t inout = frame.plan.inout_of_result[result];
       if (inout < 0) return frame.results[result];
-      // The node may read the old value only where it can replace it element by element.
-      bool reads = false, safe = in_place;
-      for (size_t i = 0; i < frame.f.nodes[n].operands.size(); ++i) {
-        const ValueId o = frame.f.nodes[n].operands[i];
+      // The old value may be read only where it can be replaced element by element.
+      bool reads = false, safe = true;
+      for (size_t i = 0; i < operands.size(); ++i) {
+        const ValueId o = operands[i];
         if (o == kAbsent || frame.plan.root[o] != inout) continue;
         reads = true;
-        safe = safe && DoneWith(frame, n, i, r) && frame.types.types[o]->dtype == frame.types.types[v]->dtype && frame.layout[o].shape == frame.layout[v].shape;
+        safe = safe && done_with(i) && frame.types.types[o]->dtype == frame.types.types[v]->dtype && frame.layout[o].shape == frame.layout[v].shape;
       }
       if (!reads || safe) return frame.results[result];
       frame.late[static_cast<size_t>(result)] = true;
@@ -527,7 +571,7 @@ class Instance::Builder {
     step.call.operands = reads;
     step.call.results = writes;
     step.call.context = &control;
-    step.mark = CrashRecord::Mark(n, UINT32_MAX, frame.called);
+    step.mark = CrashRecord::Mark(n, CrashRecord::kCopy, frame.called);
     step.cost_ns = kNanos;
     out_->steps_.push_back(step);
     return control;
@@ -552,15 +596,14 @@ class Instance::Builder {
       }
       case Control::kNone: break;
     }
-    ReleaseAround(frame, n);
+    ReleaseAround(frame, frame.f.nodes[n].operands, ResultsOf(frame, n));
     return absl::OkStatus();
   }
   static const Place& PlaceOf(const Frame& frame, ValueId v) { return frame.place[frame.plan.root[v]]; }
 
-  // Places what a node calls, with parameters and results where the caller has them. `becomes`: by result, the parameter in whose storage it goes on.
-  Status PlaceCall(uint32_t function, const std::vector<Place>& params, const std::vector<Place>& results, std::vector<int32_t> becomes) {
-    const FunctionPlan plan = PlanFunction(p_.module.functions[function], p_.values[function], p_.typing.functions[function], std::move(becomes));
-    Frame frame(p_, function, plan, /*is_called=*/true);
+  // Places what a node calls, with parameters and results where the caller has them.
+  Status PlaceCall(uint32_t function, const std::vector<Place>& params, const std::vector<Place>& results, Program::Call call) {
+    Frame frame(p_, function, p_.PlanOf(function, call), /*is_called=*/true);
     OPWIRE_RETURN_IF_ERROR(Size(frame));
     std::ranges::copy(params, frame.place.begin());
     frame.results = results;
@@ -573,15 +616,14 @@ class Instance::Builder {
     for (size_t i = 1; i < node.operands.size(); ++i) params.push_back(PlaceOf(frame, node.operands[i]));
     for (size_t r = 0; r < node.results.size(); ++r) {
       const size_t v = frame.types.first_result[n] + r;
-      OPWIRE_ASSIGN_OR_RETURN(frame.place[v], PlaceResult(frame, n, static_cast<uint32_t>(r), /*in_place=*/false));
+      OPWIRE_ASSIGN_OR_RETURN(frame.place[v], PlaceResult(frame, static_cast<ValueId>(v), node.operands, [](size_t) { return false; }));
       results.push_back(frame.place[v]);
     }
-    const std::vector<int32_t> becomes(results.size(), -1);
     ControlStep& otherwise = AddControl(frame, n, StepKind::kBranch, AddTensor(DType::kBool, PlaceOf(frame, node.operands[0])));
-    OPWIRE_RETURN_IF_ERROR(PlaceCall(node.calls[0], params, results, becomes));
+    OPWIRE_RETURN_IF_ERROR(PlaceCall(node.calls[0], params, results, Program::Call::kOwn));
     ControlStep& end = AddControl(frame, n, StepKind::kJump);
     otherwise.target = Here();
-    OPWIRE_RETURN_IF_ERROR(PlaceCall(node.calls[1], params, results, becomes));
+    OPWIRE_RETURN_IF_ERROR(PlaceCall(node.calls[1], params, results, Program::Call::kOwn));
     end.target = Here();
     return absl::OkStatus();
   }
@@ -594,9 +636,9 @@ class Instance::Builder {
     const size_t own = CarriedOperand(*frame.typing.nodes[n].row, node, r);
     const ValueId begins = frame.plan.root[node.operands[own]];
     const auto held = frame.scratch.find(begins);
-    bool alone = held != frame.scratch.end() && frame.plan.last_use[begins] == n && frame.plan.result_of[v] < 0;
+    bool alone = held != frame.scratch.end() && frame.plan.last_use[begins] == frame.unit && frame.plan.result_of[v] < 0;
     for (size_t i = 0; i < node.operands.size(); ++i) alone = alone && (i == own || frame.plan.root[node.operands[i]] != begins);
-    if (!alone) return PlaceResult(frame, n, r, /*in_place=*/true);
+    if (!alone) return PlaceResult(frame, v, node.operands, [&](size_t i) { return DoneWith(frame, n, i, r); });
     const int64_t bytes = held->second;
     frame.scratch.erase(held);
     frame.scratch[v] = bytes;
@@ -636,16 +678,14 @@ class Instance::Builder {
     OPWIRE_ASSIGN_OR_RETURN(aside.at, TakeScratch(kAsideBytes));
     aside.kind = Place::kScratch;
     if (!repeat) {
-      OPWIRE_RETURN_IF_ERROR(PlaceCall(node.calls[0], params, {aside}, {-1}));
+      OPWIRE_RETURN_IF_ERROR(PlaceCall(node.calls[0], params, {aside}, Program::Call::kOwn));
       leave = &AddControl(frame, n, StepKind::kBranch, AddTensor(DType::kBool, aside));
     }
     const bool counts = repeat && Reads(p_.module.functions[body], 0);
     ControlStep& trip = AddControl(frame, n, StepKind::kTrip, nullptr, counts ? AddTensor(DType::kI64, aside) : nullptr);
     if (repeat) leave = &trip;
-    std::vector<int32_t> becomes;
-    for (size_t r = 0; r < carried.size(); ++r) becomes.push_back(static_cast<int32_t>(repeat + r));
     if (repeat) params.insert(params.begin(), aside);
-    OPWIRE_RETURN_IF_ERROR(PlaceCall(body, params, carried, std::move(becomes)));
+    OPWIRE_RETURN_IF_ERROR(PlaceCall(body, params, carried, repeat ? Program::Call::kFromSecond : Program::Call::kFromFirst));
     ControlStep& next = AddControl(frame, n, StepKind::kNext);
     next.target = head;
     leave->target = Here();
@@ -663,7 +703,7 @@ class Instance::Builder {
     Step step{};
     step.captures = true;
     step.run = options_.device ? &CopyOnDevice : &CopyBytes;
-    step.mark = CrashRecord::Mark(CrashRecord::kNoNode, UINT32_MAX, frame.called);
+    step.mark = CrashRecord::Mark(CrashRecord::kNoNode, CrashRecord::kCopy, frame.called);
     step.cost_ns = EstimateNanos({0, static_cast<double>(2 * bytes)}, MachineOf(options_.device));
     for (const Place* place : {&from, &to}) {
       opw_tensor t{};
@@ -737,6 +777,11 @@ Instance::Instance(const Program& program, uint32_t function) : program_(program
 Instance::~Instance() {
   graphs.reset();  // which hold what the kernels have prepared
   for (const Prepared& p : prepared_) p.release(p.state);
+}
+
+const FusedGroup* Instance::GroupAt(uint32_t step) const {
+  const auto found = std::ranges::lower_bound(groups_, step, {}, [](const auto& entry) { return entry.first; });
+  return found != groups_.end() && found->first == step ? found->second : nullptr;
 }
 
 void Instance::BindScratch(uint8_t* base) {

@@ -51,7 +51,7 @@ struct Step {
   int32_t called_function() const { return CrashRecord::CalledOf(mark); }
   const ControlStep& control() const { return *static_cast<const ControlStep*>(call.context); }
 };
-// "matmul@onednn"; "copy@result" and "control" for what has no variant.
+// "matmul@onednn"; "fused", "copy@result" and "control" for what has no variant.
 const std::string& LabelOf(const Step& step, const VariantTable& variants);
 
 struct InstanceOptions {
@@ -95,6 +95,8 @@ class Instance {
   const void* ResultData(int result) const { return result_data_[result]; }
 
   std::span<const Step> steps() const { return steps_; }
+  // Of a step that is one: the group.
+  const FusedGroup* GroupAt(uint32_t step) const;
   // How many loops are among them.
   size_t loops() const { return loops_; }
   bool has_control() const { return !controls_.empty(); }
@@ -145,6 +147,7 @@ class Instance {
   std::vector<int> inout_of_result_;
   std::vector<uint32_t> first_write_;
   std::vector<Step> steps_;
+  std::vector<std::pair<uint32_t, const FusedGroup*>> groups_;  // by step, in their order
   std::deque<ControlStep> controls_;
   uint32_t loops_ = 0;
   std::vector<opw_tensor> tensors_;

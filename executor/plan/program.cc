@@ -3,13 +3,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "executor/plan/instance.h"
 #include "ir/wire/message.h"
 
 namespace opwire {
 
-FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const FunctionTyping& typing, std::vector<int32_t> inout_of_result) {
+namespace {
+
+// `inout_of_result`: by result, the parameter whose storage it is to become, or -1; the value of a parameter that a result becomes is gone where that is written.
+FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const FunctionTyping& typing, std::vector<int32_t> inout_of_result,
+                          const std::vector<bool>& fusable, fused::Fuser* fuser) {
   FunctionPlan plan;
   const size_t count = values.size(), nodes = f.nodes.size();
   plan.inout_of_result = std::move(inout_of_result);
@@ -22,34 +27,40 @@ FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const Fun
   for (const int32_t p : plan.inout_of_result) {
     if (p >= 0) replaced[static_cast<size_t>(p)] = true;
   }
-
   for (size_t n = 0; n < nodes; ++n) {
     const Node& node = f.nodes[n];
     for (size_t r = 0; r < node.results.size(); ++r) plan.producer[values.first_result[n] + r] = static_cast<int32_t>(n);
-    if (typing.nodes[n].row->aliasing == Aliasing::kReshape) {
-      // The storage of a parameter that is replaced changes under a view of it, so such a view is a copy.
-      const auto source = static_cast<size_t>(plan.root[node.operands[0]]);
-      if (source >= replaced.size() || !replaced[source]) plan.root[values.first_result[n]] = static_cast<ValueId>(source);
-    }
-    for (ValueId v : node.operands) {
-      if (v != kAbsent) plan.last_use[plan.root[v]] = static_cast<uint32_t>(n);
+    if (typing.nodes[n].row->aliasing != Aliasing::kReshape) continue;
+    // The storage of a parameter that is replaced changes under a view of it, so such a view is a copy.
+    const auto source = static_cast<size_t>(plan.root[node.operands[0]]);
+    if (source >= replaced.size() || !replaced[source]) plan.root[values.first_result[n]] = static_cast<ValueId>(source);
+  }
+
+  plan.schedule = MakeSchedule({f, values, typing, plan.root, plan.inout_of_result}, fusable, fuser);
+  const std::vector<Unit>& units = plan.schedule.units;
+  for (uint32_t u = 0; u < units.size(); ++u) {
+    const Unit& unit = units[u];
+    for (const ValueId v : unit.group < 0 ? f.nodes[unit.node].operands : plan.schedule.groups[static_cast<size_t>(unit.group)].inputs) {
+      if (v != kAbsent) plan.last_use[plan.root[v]] = u;
     }
   }
-  for (const Result& r : f.results) plan.last_use[plan.root[r.value]] = static_cast<uint32_t>(nodes);
+  for (const Result& r : f.results) plan.last_use[plan.root[r.value]] = static_cast<uint32_t>(units.size());
 
   for (size_t i = 0; i < f.results.size(); ++i) {
     const ValueId root = plan.root[f.results[i].value];
     const int32_t inout = plan.inout_of_result[i];
     bool direct = plan.producer[root] >= 0 && plan.result_of[root] < 0;
-    if (inout >= 0) {
+    if (direct && inout >= 0) {
       // Written in place only once nobody reads the old value; whether its own node may is for the kernel to say.
-      direct = direct && plan.last_use[plan.root[inout]] <= static_cast<uint32_t>(plan.producer[root]);
+      direct = plan.last_use[plan.root[inout]] <= plan.schedule.unit_of[static_cast<size_t>(plan.producer[root])];
     }
     if (direct) plan.result_of[root] = static_cast<int32_t>(i);
     plan.copied.push_back(!direct);
   }
   return plan;
 }
+
+}  // namespace
 
 Program::Program() = default;
 Program::~Program() = default;
@@ -80,9 +91,30 @@ DType KeyDType(const OpRow& row, const Node& node, const std::vector<const Tenso
   return DType::kInvalid;
 }
 
+namespace {
+
+// Checks that every node has a variant here; by node, whether a group's kernel may take its place: where what would run it is a production variant of our own.
+StatusOr<std::vector<bool>> FindFusable(const Program& program, size_t function) {
+  const Function& f = program.module.functions[function];
+  std::vector<bool> out(f.nodes.size());
+  for (size_t n = 0; n < f.nodes.size(); ++n) {
+    const Node& node = f.nodes[n];
+    const OpRow& row = *program.typing.functions[function].nodes[n].row;
+    const auto check = [&]() -> Status {
+      if (row.control != Control::kNone) return node.pin.empty() ? absl::OkStatus() : InvalidArgument("{}: it has no variants, got the pin {}", row.name, node.pin);
+      OPWIRE_ASSIGN_OR_RETURN(const Variant* const first, program.kernels->variants.FirstRunnable(node.op, KeyDType(row, node, program.values[function].types), node.pin));
+      out[n] = node.pin.empty() && first->tier == Tier::kProduction && first->source == "builtin";
+      return absl::OkStatus();
+    };
+    if (Status status = check(); !status.ok()) return WithSite(std::move(status), {f.name, static_cast<int32_t>(n), node.op, node.location});
+  }
+  return out;
+}
+
+}  // namespace
+
 StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, std::shared_ptr<const KernelSet> kernels, const ExecutorLimits& limits) {
   auto program = std::make_shared<Program>();
-  const VariantTable& variants = kernels->variants;
   program->kernels = std::move(kernels);
   const Bytes view{reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
   program->hash = HashProgram(view);
@@ -98,28 +130,37 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, std::shared
   program_limits.params = limits[LimitId::kParameters];
   program_limits.results = limits[LimitId::kParameters];
   OPWIRE_ASSIGN_OR_RETURN(program->typing, VerifyModule(program->module, program_limits, program->kernels->catalogue()));
-  for (size_t i = 0; i < program->module.functions.size(); ++i) {
+  const size_t functions = program->module.functions.size();
+  std::vector<std::vector<bool>> fusable;
+  for (size_t i = 0; i < functions; ++i) {
     const Function& f = program->module.functions[i];
     program->values.emplace_back(f);
-    const ValueTypes& values = program->values.back();
     program->nodes += f.nodes.size();
-    for (size_t n = 0; n < f.nodes.size(); ++n) {
-      const Node& node = f.nodes[n];
-      const OpRow& row = *program->typing.functions[i].nodes[n].row;
-      if (row.control != Control::kNone) {
-        if (node.pin.empty()) continue;
-        return WithSite(InvalidArgument("{}: it has no variants, got the pin {}", row.name, node.pin), {f.name, static_cast<int32_t>(n), node.op, node.location});
-      }
-      const DType dtype = KeyDType(row, node, values.types);
-      Status status = variants.CheckRunnable(node.op, dtype, node.pin);
-      if (!status.ok()) return WithSite(std::move(status), {f.name, static_cast<int32_t>(n), node.op, node.location});
-    }
+    OPWIRE_ASSIGN_OR_RETURN(fusable.emplace_back(), FindFusable(*program, i));
+  }
+  const auto plan = [&](size_t i, std::vector<int32_t> inout_of_result) {
+    return PlanFunction(program->module.functions[i], program->values[i], program->typing.functions[i], std::move(inout_of_result), fusable[i], program->kernels->fuser.get());
+  };
+  for (size_t i = 0; i < functions; ++i) {
+    const Function& f = program->module.functions[i];
     const FunctionTyping& typing = program->typing.functions[i];
     std::vector<int32_t> inout_of_result(f.results.size(), -1);
     for (size_t p = 0; p < f.params.size(); ++p) {
       if (typing.replaced_by[p] >= 0) inout_of_result[static_cast<size_t>(typing.replaced_by[p])] = static_cast<int32_t>(p);
     }
-    program->plans.push_back(PlanFunction(f, values, typing, std::move(inout_of_result)));
+    program->plans.push_back(plan(i, std::move(inout_of_result)));
+    for (size_t n = 0; n < f.nodes.size(); ++n) {
+      const Control control = typing.nodes[n].row->control;
+      for (size_t k = 0; k < f.nodes[n].calls.size(); ++k) {
+        const uint32_t callee = f.nodes[n].calls[k];
+        const bool body = control == Control::kRepeat || (control == Control::kWhile && k == 1);
+        const Program::Call call = !body ? Program::Call::kOwn : control == Control::kRepeat ? Program::Call::kFromSecond : Program::Call::kFromFirst;
+        if (program->called_plans.contains({callee, call})) continue;
+        std::vector<int32_t> becomes(program->module.functions[callee].results.size(), -1);
+        if (body) std::iota(becomes.begin(), becomes.end(), call == Program::Call::kFromSecond ? 1 : 0);
+        program->called_plans.emplace(std::pair(callee, call), plan(callee, std::move(becomes)));
+      }
+    }
   }
   program->instances.resize(program->module.functions.size());
   return program;

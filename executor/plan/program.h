@@ -3,10 +3,13 @@
 #define OPWIRE_EXECUTOR_PLAN_PROGRAM_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "executor/plan/schedule.h"
 #include "executor/store/store.h"
 #include "ir/program/module.h"
 #include "ir/program/serialise.h"
@@ -20,9 +23,10 @@ class Instance;
 
 // Where values of a function live, as far as sizes do not matter.
 struct FunctionPlan {
+  Schedule schedule;
   // Whose storage a value has: itself, or the operand that it is another shape of.
   std::vector<ValueId> root;
-  // The last node that reads a root's storage; the number of nodes for what the results need.
+  // The last unit of the schedule that reads a root's storage; the number of units for what the results need.
   std::vector<uint32_t> last_use;
   // The node that makes a value; -1 for parameters.
   std::vector<int32_t> producer;
@@ -41,9 +45,14 @@ struct Program {
   Module module;
   Typing typing;
   std::vector<ValueTypes> values;    // by function
-  std::vector<FunctionPlan> plans;   // by function
+  std::vector<FunctionPlan> plans;   // by function, as it is run
   size_t nodes = 0;
   Reservation held;  // of the executor's memory; the device thread's
+
+  // How a function is called: what it gives has places of its own, or takes those of its parameters from the first or the second on, as what a loop carries.
+  enum class Call : uint8_t { kOwn, kFromFirst, kFromSecond };
+  const FunctionPlan& PlanOf(uint32_t function, Call call) const { return called_plans.at({function, call}); }
+  std::map<std::pair<uint32_t, Call>, FunctionPlan> called_plans;
 
   // The sizes bound lately, most recent first. The device thread's.
   struct Instances {
@@ -57,9 +66,6 @@ struct Program {
   int64_t MemoryBytes() const;
   const std::string& name() const { return module.functions[0].name; }
 };
-
-// `inout_of_result`: by result, the parameter whose storage it is to become, or -1; the value of a parameter that a result becomes is gone where that is written.
-FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const FunctionTyping& typing, std::vector<int32_t> inout_of_result);
 
 // Checks the bytes twice (as bytes, as a program), that every node has a variant here that takes its element types, and works out the
 // plans. Errors carry their site. Runs on a worker.

@@ -48,6 +48,8 @@ class CrashRecord {
   static StatusOr<std::unique_ptr<CrashRecord>> Open(const std::string& path, uint64_t incarnation, Death& death);
   ~CrashRecord();
 
+  // In place of labels, for steps that have none: a group of nodes, and all others.
+  static constexpr uint32_t kFused = UINT32_MAX - 1, kCopy = UINT32_MAX;
   // What steps refer to, "op@variant"; labels are only ever added. Beyond 8192 a step is noted without one.
   void SetLabels(const std::vector<std::string>& labels);
 

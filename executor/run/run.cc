@@ -283,7 +283,7 @@ Status Run::TakeInouts(Store& store, const Function& f) {
 
 // A device that fails while it works does nothing more. Which of several steps it was is not known.
 void Run::Lost(const RunEnvironment& env, const CrashRecord::Running& running, uint32_t unfinished, const Status& why) {
-  if (unfinished > 1) running.Step(CrashRecord::Mark(0, UINT32_MAX));
+  if (unfinished > 1) running.Step(CrashRecord::Mark(0, CrashRecord::kCopy));
   if (absl::IsInternal(why) && env.on_fault) env.on_fault(why);
 }
 

@@ -26,6 +26,7 @@
 #include "ir/wire/log.h"
 #include "ir/wire/signals.h"
 #include "kernels/device/host_facts.h"
+#include "kernels/fused/fuser.h"
 #include "kernels/jit/worker.h"
 #include "kernels/ops/gpu/families.h"
 
@@ -35,7 +36,7 @@ namespace {
 struct Flags {
   std::string device = "cpu", name, listen, authorized, cores, data, ahead, level = "info";
   std::vector<std::string> registries, labels;
-  bool insecure = false, share = false, no_arena = false, no_ring = false;
+  bool insecure = false, share = false, no_arena = false, no_ring = false, no_fusion = false;
   double drain_timeout = 10, kernel_timeout = 0;
   int64_t slice_us = 500;
   ExecutorLimits limits;
@@ -81,6 +82,7 @@ void AddFlags(CLI::App& app, Flags& f) {
   app.add_option("--prefer", f.ops.steering.prefer, "A variant that comes first where it can run: OP@VARIANT, or VARIANT for all ops; may be given again");
   app.add_option("--forbid", f.ops.steering.forbid, "A variant that is never run, as --prefer; may be given again");
   app.add_flag("--deterministic", f.ops.steering.deterministic, "Only variants that give equal bits every time, in their fixed order");
+  app.add_flag("--no-fusion", f.no_fusion, "Run every node by a kernel of its own");
   app.add_option("--cache", f.ops.cache.directory, "Directory of what was built (default: OPWIRE_CACHE, else opwire in the user's cache directory)");
   app.add_option("--ahead", f.ahead, "Compile the kernels that most programs ask for behind what is served: on or off (default: on for GPUs)")->check(CLI::IsMember({"on", "off"}));
   app.add_option("--drain-timeout", f.drain_timeout, "Seconds that running work may take after SIGTERM")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
@@ -264,7 +266,8 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   KernelOptions kernel_options{.cache = f.ops.cache.directory};
   auto* const gpu = (*device)->info().host_memory ? nullptr : static_cast<gpu::GpuDevice*>(device->get());
   if (gpu) kernel_options.code = gpu::MakeCode(*gpu, kernel_options);
-  auto user_ops = ops::UserOps::Start(std::move(ops_options), BuildVariantTable(**device, kernel_options), [&](auto set) { inbox.Deliver(std::move(set)); });
+  const std::shared_ptr<fused::Fuser> fuser = f.no_fusion ? nullptr : BuildFuser(**device, kernel_options);
+  auto user_ops = ops::UserOps::Start(std::move(ops_options), {.fuser = fuser, .variants = BuildVariantTable(**device, kernel_options)}, [&](auto set) { inbox.Deliver(std::move(set)); });
   if (!user_ops.ok()) return Fail(kUsage, user_ops.status());
   const char* const why_not = WhyNotAhead((*device)->info(), f.ahead);
   const auto ahead = why_not ? std::make_unique<AheadBuild>(why_not) : std::make_unique<AheadBuild>(kernel_options.code, [gpu] { return gpu::AheadUnits(*gpu); });
@@ -316,7 +319,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     for (const char* suffix : {"ctl", "run", "ring"}) remove(suffix);
   }
   // What is being built ends with the process.
-  if (!(*user_ops)->Settled() || !ahead->Settled()) _exit(code);
+  if (!(*user_ops)->Settled() || !ahead->Settled() || (fuser && !fuser->Settled())) _exit(code);
   return code;
 }
 

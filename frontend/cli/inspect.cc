@@ -208,6 +208,14 @@ Status ExplainProgram(const Common& common, const ExplainArgs& args) {
     table.Add({std::to_string(number++), where + Text(step.at("value")), what, WritesText(step.at("writes")), control ? "" : HumanBytes(bytes)});
   }
   fmt::print("{}", table.ToString());
+  for (size_t i = 0; i < plan.at("steps").size(); ++i) {
+    const json& step = plan.at("steps")[i];
+    if (!step.contains("group")) continue;
+    std::vector<std::string> ops;
+    for (const json& op : step.at("group").at("ops")) ops.push_back(Text(op));
+    fmt::print("step {} is {} as one kernel\n", i, fmt::join(ops, ", "));
+    for (const json& end : step.at("group").at("ends")) fmt::print("  it ends here: {}\n", Text(end));
+  }
   const int64_t count = plan.at("count").get<int64_t>(), loops = plan.at("loops").get<int64_t>();
   if (count > number) fmt::print("and {} steps more\n", count - number);
   std::string at;

@@ -32,11 +32,24 @@ opw_kernel FusedKernel::kernel() const {
     return Of(c).interpreted_.prepare(&inner, state, workspace_bytes);
   };
   k.run = [](const opw_call* c) {
-    if (const auto compiled = Of(c).run_.load(std::memory_order_acquire)) return compiled(c);
-    const opw_call inner = Inner(c);
-    return Of(c).interpreted_.run(&inner);
+    const auto compiled = Of(c).run_.load(std::memory_order_acquire);
+    return compiled ? compiled(c) : Of(c).Interpret(c);
   };
   return k;
+}
+
+int FusedKernel::Interpret(const opw_call* c) const {
+  const opw_call inner = Inner(c);
+  const int code = interpreted_.run(&inner);
+  const int64_t work = c->results[0].elements * instructions_;
+  const int64_t before = interpreted_work_.fetch_add(work, std::memory_order_relaxed);
+  if (before < kWorthCompiling && before + work >= kWorthCompiling && worth_it_) worth_it_();
+  return code;
+}
+
+void FusedKernel::SetStatus(Status status) {
+  const std::lock_guard lock(mutex_);
+  status_ = std::move(status);
 }
 
 Status FusedKernel::status() const {
@@ -54,17 +67,7 @@ void FusedKernel::Compile(const ScalarProgram& program, jit::Toolchain& toolchai
     run_.store(library_->kernel().run, std::memory_order_release);
     return absl::OkStatus();
   };
-  Status status = compile();
-  const std::lock_guard lock(mutex_);
-  status_ = std::move(status);
-}
-
-StatusOr<std::shared_ptr<FusedKernel>> CompileElementwise(const ScalarProgram& program, jit::Toolchain& toolchain,
-                                                          jit::BuildCache& cache, const Submit& submit) {
-  OPWIRE_RETURN_IF_ERROR(program.Check());
-  auto kernel = std::make_shared<FusedKernel>(program);
-  submit([kernel, program, &toolchain, &cache] { kernel->Compile(program, toolchain, cache); });
-  return kernel;
+  SetStatus(compile());
 }
 
 }  // namespace opwire::fused

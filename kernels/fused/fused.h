@@ -1,8 +1,8 @@
-// Elementwise groups as kernels: interpreted at once, compiled in the background, and then switched over, with equal bits.
+// An elementwise group as a kernel: interpreted at once, compiled when somebody does so, and then switched over, with equal bits.
 //
-//   OPWIRE_ASSIGN_OR_RETURN(const std::shared_ptr<FusedKernel> fused, CompileElementwise(program, toolchain, cache, submit));
-//   const opw_kernel k = fused->kernel();      // use it now; it becomes faster by itself
-//   if (!fused->compiled()) log(fused->status());
+//   FusedKernel fused(program, [&] { ... });   // is told when compiling it would pay
+//   const opw_kernel k = fused.kernel();
+//   fused.Compile(program, toolchain, cache);  // on another thread
 #ifndef OPWIRE_KERNELS_FUSED_FUSED_H_
 #define OPWIRE_KERNELS_FUSED_FUSED_H_
 
@@ -24,8 +24,12 @@ namespace opwire::fused {
 
 class FusedKernel {
  public:
-  // REQUIRES: program.Check().ok().
-  explicit FusedKernel(const ScalarProgram& program) : interpreter_(program) {}
+  // What is interpreted in about the time that a compilation takes, in elements times instructions.
+  static constexpr int64_t kWorthCompiling = int64_t{1} << 30;
+
+  // `worth_it` is called once, by a run, when so much was interpreted. REQUIRES: program.Check().ok().
+  explicit FusedKernel(const ScalarProgram& program, std::function<void()> worth_it = nullptr)
+      : interpreter_(program), instructions_(static_cast<int64_t>(program.instructions().size())), worth_it_(std::move(worth_it)) {}
   FusedKernel(const FusedKernel&) = delete;
   FusedKernel& operator=(const FusedKernel&) = delete;
 
@@ -40,26 +44,24 @@ class FusedKernel {
 
   // Compiles now, on the calling thread, and switches over. To be called once.
   void Compile(const ScalarProgram& program, jit::Toolchain& toolchain, jit::BuildCache& cache);
+  // It stays interpreted, for this reason.
+  void SetStatus(Status status);
 
  private:
   static const FusedKernel& Of(const opw_call* c) { return *static_cast<const FusedKernel*>(c->context); }
   static opw_call Inner(const opw_call* c);
+  int Interpret(const opw_call* c) const;
 
   const Interpreter interpreter_;
   const opw_kernel interpreted_ = interpreter_.kernel();
+  const int64_t instructions_;
+  const std::function<void()> worth_it_;
+  mutable std::atomic<int64_t> interpreted_work_{0};
   std::atomic<int (*)(const opw_call*)> run_{nullptr};  // compiled
   std::shared_ptr<const jit::Library> library_;
   mutable std::mutex mutex_;
   Status status_ = Unavailable("it is being compiled");
 };
-
-// Hands a task to another thread, or runs it.
-using Submit = std::function<void(std::function<void()>)>;
-
-// The program's kernel, which interprets until the task that this submits has compiled it. The task keeps the kernel alive;
-// toolchain and cache must outlive the task. The errors of ScalarProgram::Check; a compilation that fails is told by status().
-StatusOr<std::shared_ptr<FusedKernel>> CompileElementwise(const ScalarProgram& program, jit::Toolchain& toolchain,
-                                                          jit::BuildCache& cache, const Submit& submit);
 
 // What units for this processor are compiled for: "x86-64-v4", "x86-64-v3"; empty where it has no AVX2, and nothing is compiled.
 std::string UnitArch();

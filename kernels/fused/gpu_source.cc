@@ -308,7 +308,7 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form) {
       fmt::arg("put_some", put_some), fmt::arg("flags", raises ? "  u32 flags = 0;\n" : ""), fmt::arg("raise", raise), fmt::arg("all", all));
 }
 
-std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuForm& form, std::span<const opw_attr* const> arguments) {
+std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuForm& form, std::span<const opw_attr> arguments) {
   std::vector<std::byte> out(8 * TensorsOf(program) + sizeof(opw::Reporter));
   const auto put = [&](const auto& value) {
     const auto* bytes = reinterpret_cast<const std::byte*>(&value);
@@ -319,7 +319,7 @@ std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuForm& fo
   std::vector<uint64_t> values(static_cast<size_t>(std::max(1, program.arguments())));
   for (const Instruction& i : program.instructions()) {
     if (i.prim != Prim::kAttr) continue;
-    const opw_attr& a = *arguments[static_cast<size_t>(i.index)];
+    const opw_attr& a = arguments[static_cast<size_t>(i.index)];
     const DType type = ComputeType(i.type);
     values[static_cast<size_t>(i.index)] = a.kind == OPW_ATTR_FLOAT ? ElementBits(type, a.value.f) : ElementBits(type, a.value.i);
   }

@@ -24,7 +24,7 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  // Its context is this, which must outlive its runs. All results have one shape, which the operands broadcast to; result 0 may
+  // Its context is this, which must outlive its runs. All results have one shape, which the operands broadcast to; any may
   // share storage with an operand of equal type and shape.
   opw_kernel kernel() const;
 

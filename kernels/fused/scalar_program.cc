@@ -134,6 +134,25 @@ StatusOr<int> ScalarProgram::Append(const OpRow& row, std::span<const int> opera
   return Coerced(stack.back(), result);
 }
 
+std::string ScalarProgram::Identity() const {
+  std::string out;
+  const auto put = [&](auto number) { out.append(reinterpret_cast<const char*>(&number), sizeof(number)); };
+  put(inputs_.size());
+  for (const DType type : inputs_) put(type);
+  put(arguments_);
+  put(outputs_.size());
+  for (const int value : outputs_) put(value);
+  for (const Instruction& i : instructions_) {
+    put(i.prim);
+    put(i.type);
+    for (const int32_t operand : i.operands) put(operand);
+    put(i.index);
+    put(i.bits);
+    put(i.saturate);
+  }
+  return out;
+}
+
 Status ScalarProgram::CheckOne(int at) const {
   const Instruction& one = instructions_[at];
   if (static_cast<int>(one.prim) >= kPrimCount)

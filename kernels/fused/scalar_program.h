@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ir/base/dtype.h"
@@ -53,6 +54,9 @@ class ScalarProgram {
   // INVALID_ARGUMENT or RESOURCE_EXHAUSTED unless it is well formed: operands before their use, of types that the primitive takes,
   // indices in range, at least one output, within the limits. All that takes a program requires it to be well formed.
   Status Check() const;
+
+  // Bytes that are equal for equal programs only.
+  std::string Identity() const;
 
   const std::vector<DType>& inputs() const { return inputs_; }
   int arguments() const { return arguments_; }

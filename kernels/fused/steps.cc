@@ -17,8 +17,11 @@ class Builder {
     for (size_t i = 0; i < all.size(); ++i) {
       if (held_[i].used) values_[i] = Emit(static_cast<int>(i));
     }
-    // The first output may share storage with an input, so it is written last.
-    for (size_t i = program_.outputs().size(); i-- > 0;) Output(static_cast<int>(i));
+    // An output may share storage with an input, so all inputs are read before any is written.
+    for (const int value : program_.outputs()) {
+      if (program_.outputs().size() > 1 && values_[value].kind == Slot::kInput) values_[value] = Add(CastStep(held_[value].as, held_[value].as, false, isa_), {values_[value]});
+    }
+    for (size_t i = 0; i < program_.outputs().size(); ++i) Output(static_cast<int>(i));
     AssignBlocks();
     return std::move(made_);
   }

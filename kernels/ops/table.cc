@@ -3,8 +3,10 @@
 
 #include "ir/ops/catalogue.h"
 #include "kernels/device/device.h"
+#include "kernels/fused/fuser.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/gpu/families.h"
+#include "kernels/ops/gpu/fused.h"
 #include "kernels/select/key_types.h"
 #include "kernels/torch/library.h"
 
@@ -55,6 +57,12 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   ops::AddSampling(table, isa);
   torch::AddTorch(table, device);
   return table;
+}
+
+std::shared_ptr<fused::Fuser> BuildFuser(Device& device, const KernelOptions& options) {
+  if (!HasKernels(device.info().kind)) return nullptr;
+  if (device.info().kind == "cpu") return fused::MakeHostFuser({.cache = options.cache, .worker = options.worker});
+  return gpu::MakeFuser(options.code ? options.code : gpu::MakeCode(static_cast<gpu::GpuDevice&>(device), options));
 }
 
 }  // namespace opwire

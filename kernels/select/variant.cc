@@ -169,8 +169,8 @@ StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, 
   return first;
 }
 
-Status VariantTable::CheckRunnable(std::string_view op, DType dtype, std::string_view pin) const {
-  return Pick(op, dtype, nullptr, pin, nullptr).status();
+StatusOr<const Variant*> VariantTable::FirstRunnable(std::string_view op, DType dtype, std::string_view pin) const {
+  return Pick(op, dtype, nullptr, pin, nullptr);
 }
 
 StatusOr<const Variant*> VariantTable::Pick(std::string_view op, DType dtype, const opw_call* call, std::string_view pin, const Asks& asks) const {

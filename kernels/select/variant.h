@@ -24,6 +24,9 @@ namespace opwire {
 
 class Choices;
 class Device;
+namespace fused {
+class Fuser;
+}
 namespace gpu {
 class Code;
 }
@@ -96,8 +99,8 @@ class VariantTable {
   StatusOr<const Variant*> Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin, Choices& choices,
                                   double expected_ns, const Asks& asks) const;
 
-  // The same before shapes are known: OK when some variant (or the pinned one) may run.
-  Status CheckRunnable(std::string_view op, DType dtype, std::string_view pin) const;
+  // The same before shapes are known: the first that may run.
+  StatusOr<const Variant*> FirstRunnable(std::string_view op, DType dtype, std::string_view pin) const;
 
   // Every variant of the op for this element type, in order of preference, without shapes. Opens the libraries of those that can run.
   std::vector<Candidate> Explain(std::string_view op, DType dtype) const;
@@ -139,6 +142,7 @@ struct KernelSet {
   std::vector<OpDeclaration> declarations; // of those that are not built in
   std::vector<OtherBackend> other_backends;
   std::shared_ptr<Choices> choices;        // null: the fixed order
+  std::shared_ptr<fused::Fuser> fuser;     // of elementwise groups; null: every node is a kernel
   VariantTable variants;
 
   const OpCatalogue& catalogue() const { return ops ? *ops : Catalogue(); }
@@ -154,6 +158,8 @@ struct KernelOptions {
 };
 // All variants built into this program for the device, which outlives the table; unavailable ones are in it with their reason.
 VariantTable BuildVariantTable(Device& device, const KernelOptions& options = {});
+// Null where the device has no kernels.
+std::shared_ptr<fused::Fuser> BuildFuser(Device& device, const KernelOptions& options = {});
 
 }  // namespace opwire
 

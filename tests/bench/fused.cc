@@ -76,15 +76,16 @@ void FusedRows(const Setup& setup, Device& device, std::vector<Row>& rows) {
   const auto cxx = jit::HostCompiler({});
   const auto cache = Must(jit::BuildCache::Open({.directory = setup.directory + "/fused"}));
   const fused::ScalarProgram program = Chain();
-  const auto compiled = Must(fused::CompileElementwise(program, *cxx, *cache, [](const auto& task) { task(); }));
-  Must(compiled->status());
+  fused::FusedKernel compiled(program);
+  compiled.Compile(program, *cxx, *cache);
+  Must(compiled.status());
   const fused::Interpreter interpreter(program);
   const size_t bytes = kFloats * sizeof(float);
   const std::unique_ptr<float[], void (*)(void*)> x(static_cast<float*>(std::aligned_alloc(64, bytes)), std::free),
       y(static_cast<float*>(std::aligned_alloc(64, bytes)), std::free);
   std::memset(x.get(), 0, bytes);
   std::memset(y.get(), 0, bytes);
-  Runner fast(compiled->kernel(), device.runtime(), x.get(), y.get()),
+  Runner fast(compiled.kernel(), device.runtime(), x.get(), y.get()),
       slow(interpreter.kernel(), device.runtime(), x.get(), y.get());
   const auto median = [](const auto& once) {
     std::vector<double> ms;

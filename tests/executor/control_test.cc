@@ -199,15 +199,8 @@ TEST_F(ControlTest, LoopsAndBranchesNest) {
 
 // ---- Where values lie ----------------------------------------------------------------------------------------------------------
 
-// Without their variants.
-std::vector<std::string> OpsOf(const char* text) {
-  std::vector<std::string> labels = StepsOf(text);
-  for (std::string& label : labels) label.resize(std::min(label.find('@'), label.size()));
-  return labels;
-}
-
 TEST(Control, AWeightIsTrainedInPlace) {
-  EXPECT_EQ(OpsOf(R"(
+  EXPECT_EQ(WithoutVariants(StepsOf(R"(
 program @train(%n: i64[], inout %w: f32[8], %g: f32[8]) -> (w: f32[8]) {
   %0 = repeat(%n, [%w], [%g]) calls(@step)
   return %0
@@ -215,13 +208,13 @@ program @train(%n: i64[], inout %w: f32[8], %g: f32[8]) -> (w: f32[8]) {
 function @step(%trip: i64[], inout %w: f32[8], %g: f32[8]) -> (w: f32[8]) {
   %0 = sub(%w, %g)
   return %0
-})"),
+})")),
             (std::vector<std::string>{"control", "control", "sub", "control"}))
       << "no copy";
 }
 
 TEST(Control, AValueThatEndsWithTheLoopBeginsItsCarriedOne) {
-  EXPECT_EQ(OpsOf(R"(
+  EXPECT_EQ(WithoutVariants(StepsOf(R"(
 program @sum(%n: i64[], %x: f32[8]) -> (w: f32[8]) {
   %0 = neg(%x)
   %1 = repeat(%n, [%0], []) calls(@step)
@@ -231,7 +224,7 @@ program @sum(%n: i64[], %x: f32[8]) -> (w: f32[8]) {
 function @step(%trip: i64[], %w: f32[8]) -> (w: f32[8]) {
   %0 = add(%w, %w)
   return %0
-})"),
+})")),
             (std::vector<std::string>{"neg", "control", "control", "add", "control", "neg"}))
       << "no copy";
 }

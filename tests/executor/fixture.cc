@@ -1,6 +1,7 @@
 // The harness of the executor's tests.
 #include "tests/executor/fixture.h"
 
+#include <fmt/format.h>
 #include <sodium.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "ir/program/serialise.h"
 #include "ir/text/text.h"
 #include "kernels/device/host_device.h"
+#include "kernels/fused/fuser.h"
 #include "tests/ir/random_program.h"
 
 namespace opwire {
@@ -81,7 +83,7 @@ CoreTest::~CoreTest() { core_.reset(); }
 void CoreTest::Restart() {
   core_.reset();
   shell_ = FakeShell();
-  core_ = std::make_unique<Core>(options_, *device_, std::make_shared<KernelSet>(KernelSet{.variants = variants_}), nullptr, shell_);
+  core_ = std::make_unique<Core>(options_, *device_, std::make_shared<KernelSet>(KernelSet{.fuser = fuser_, .variants = variants_}), nullptr, shell_);
 }
 
 void CoreTest::UseHost(int64_t memory_bytes) {
@@ -313,14 +315,28 @@ std::vector<std::string> CoreTest::Outcome(Client& c, const Module& m, uint64_t 
   return out;
 }
 
-std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols) {
+std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols, bool fuses) {
   const std::unique_ptr<Device> device = OpenDevice("cpu", {}).value();
   auto set = std::make_shared<KernelSet>();
   set->variants = BuildVariantTable(*device);
+  if (fuses) set->fuser = BuildFuser(*device);
   const auto program = PrepareProgram(Serialise(Parse(text, "t").value()), set, ExecutorLimits()).value();
   const auto instance = Instance::Build(*program, 0, std::move(symbols), {.runtime = device->runtime()}).value();
   std::vector<std::string> labels;
-  for (const Step& step : instance->steps()) labels.push_back(LabelOf(step, set->variants));
+  for (uint32_t i = 0; i < instance->steps().size(); ++i) {
+    const Step& step = instance->steps()[i];
+    labels.push_back(LabelOf(step, set->variants));
+    const FusedGroup* const group = instance->GroupAt(i);
+    if (!group) continue;
+    std::vector<std::string> ops;
+    for (const uint32_t n : group->nodes) ops.push_back(program->module.functions[instance->FunctionOf(step)].nodes[n].op);
+    labels.back() += fmt::format("({})", fmt::join(ops, ", "));
+  }
+  return labels;
+}
+
+std::vector<std::string> WithoutVariants(std::vector<std::string> labels) {
+  for (std::string& label : labels) label.resize(std::min(label.find('@'), label.size()));
   return labels;
 }
 

@@ -176,12 +176,15 @@ class CoreTest : public ::testing::Test {
   FakeShell shell_;
   std::unique_ptr<Device> device_;
   VariantTable variants_;
+  std::shared_ptr<fused::Fuser> fuser_;  // from the next Restart on; null: no groups
   std::unique_ptr<Core> core_;
   PeerId next_peer_ = 1;
 };
 
-// The labels of the steps that a program's first function has on the CPU for these sizes.
-std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols = {});
+// The steps that a program's first function has on the CPU for these sizes, by label, groups as "fused(mul, add)".
+std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols = {}, bool fuses = false);
+
+std::vector<std::string> WithoutVariants(std::vector<std::string> labels);
 
 // Of 128 x 128 matrices: each product is worth several slices of the tests' clock.
 inline constexpr const char* kSlow = R"(

@@ -10,6 +10,7 @@
 
 #include "ir/scalar/scalar.h"
 #include "kernels/fused/fused.h"
+#include "kernels/fused/fuser.h"
 #include "kernels/fused/source.h"
 #include "tests/fused/fixture.h"
 #include "tests/fused/programs.h"
@@ -170,62 +171,137 @@ void ExpectFlagsStopsAndSharing(const opw_kernel& divide, const opw_kernel& add)
 class FusedKernels : public testing::Test {
  protected:
   Builder builder_;
-  std::vector<std::function<void()>> tasks_;
-  const Submit later_ = [this](std::function<void()> task) { tasks_.push_back(std::move(task)); };
 };
 
 TEST_F(FusedKernels, InterpretAtOnceAndSwitchToCompiled) {
   if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
-  const auto divide = *CompileElementwise(Chain(DType::kI32, {"div"}), builder_.toolchain(), builder_.cache(), later_);
-  const auto add = *CompileElementwise(Chain(DType::kF32, {"add"}), builder_.toolchain(), builder_.cache(), later_);
-  EXPECT_FALSE(divide->compiled());
-  EXPECT_EQ(divide->status().code(), absl::StatusCode::kUnavailable);
-  ExpectFlagsStopsAndSharing(divide->kernel(), add->kernel());
-  for (const auto& task : tasks_) task();
-  EXPECT_TRUE(divide->compiled() && add->compiled()) << divide->status() << add->status();
-  EXPECT_TRUE(divide->status().ok());
-  ExpectFlagsStopsAndSharing(divide->kernel(), add->kernel());
+  const ScalarProgram div = Chain(DType::kI32, {"div"}), sum = Chain(DType::kF32, {"add"});
+  FusedKernel divide(div), add(sum);
+  EXPECT_FALSE(divide.compiled());
+  EXPECT_EQ(divide.status().code(), absl::StatusCode::kUnavailable);
+  ExpectFlagsStopsAndSharing(divide.kernel(), add.kernel());
+  divide.Compile(div, builder_.toolchain(), builder_.cache());
+  add.Compile(sum, builder_.toolchain(), builder_.cache());
+  EXPECT_TRUE(divide.compiled() && add.compiled()) << divide.status() << add.status();
+  EXPECT_TRUE(divide.status().ok());
+  ExpectFlagsStopsAndSharing(divide.kernel(), add.kernel());
 }
 
 TEST_F(FusedKernels, SwitchWhileOthersRun) {
   if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
-  const auto fused = *CompileElementwise(Chain(DType::kF16, {"add", "exp", "mul"}), builder_.toolchain(), builder_.cache(), later_);
+  const ScalarProgram program = Chain(DType::kF16, {"add", "exp", "mul"});
+  FusedKernel fused(program);
   std::mt19937_64 random(Seed());
   std::vector<TestTensor> inputs = {TestTensor(DType::kF16, {3000}), TestTensor(DType::kF16, {3000})};
   for (TestTensor& t : inputs) FillHard(t, random);
   std::vector<TestTensor> expected = {TestTensor(DType::kF16, {3000})};
-  Call(fused->kernel(), inputs, expected);
+  Call(fused.kernel(), inputs, expected);
   std::atomic<bool> done{false};
   std::vector<std::thread> threads;
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&] {
       std::vector<TestTensor> y = {TestTensor(DType::kF16, {3000})};
       while (!done.load()) {
-        Call(fused->kernel(), inputs, y);
+        Call(fused.kernel(), inputs, y);
         EXPECT_EQ(FirstDifference(expected[0], y[0]), "");
       }
     });
   }
-  tasks_.at(0)();
+  fused.Compile(program, builder_.toolchain(), builder_.cache());
   for (int i = 0; i < 100; ++i) std::this_thread::yield();
   done = true;
   for (std::thread& t : threads) t.join();
-  EXPECT_TRUE(fused->compiled()) << fused->status();
+  EXPECT_TRUE(fused.compiled()) << fused.status();
 }
 
 TEST_F(FusedKernels, StayInterpretedWhereTheCompilerFails) {
   const auto broken = jit::HostCompiler({.compiler = "/no/such/compiler"});
-  const auto divide = *CompileElementwise(Chain(DType::kI32, {"div"}), *broken, builder_.cache(), later_);
-  const auto add = *CompileElementwise(Chain(DType::kF32, {"add"}), *broken, builder_.cache(), later_);
-  for (const auto& task : tasks_) task();
-  EXPECT_FALSE(divide->compiled());
-  EXPECT_EQ(divide->status().code(), absl::StatusCode::kFailedPrecondition) << divide->status();
-  ExpectFlagsStopsAndSharing(divide->kernel(), add->kernel());
+  const ScalarProgram div = Chain(DType::kI32, {"div"}), sum = Chain(DType::kF32, {"add"});
+  FusedKernel divide(div), add(sum);
+  divide.Compile(div, *broken, builder_.cache());
+  add.Compile(sum, *broken, builder_.cache());
+  EXPECT_FALSE(divide.compiled());
+  EXPECT_EQ(divide.status().code(), absl::StatusCode::kFailedPrecondition) << divide.status();
+  ExpectFlagsStopsAndSharing(divide.kernel(), add.kernel());
 }
 
-TEST_F(FusedKernels, RefuseMalformedPrograms) {
-  EXPECT_EQ(CompileElementwise(ScalarProgram(), builder_.toolchain(), builder_.cache(), later_).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(tasks_.empty());
+TEST_F(FusedKernels, SayOnceThatCompilingThemPays) {
+  int said = 0;
+  const ScalarProgram program = Chain(DType::kI8, std::vector<std::string>(1000, "add"));
+  const FusedKernel fused(program, [&] { ++said; });
+  constexpr int64_t kElements = int64_t{1} << 18;
+  const std::vector<TestTensor> inputs(2, TestTensor(DType::kI8, {kElements}));
+  std::vector<TestTensor> y = {TestTensor(DType::kI8, {kElements})};
+  const int64_t runs = FusedKernel::kWorthCompiling / (kElements * static_cast<int64_t>(program.instructions().size()));
+  for (int64_t i = 0; i < runs; ++i) Call(fused.kernel(), inputs, y);
+  EXPECT_EQ(said, 0);
+  for (int64_t i = 0; i < 2 * runs; ++i) Call(fused.kernel(), inputs, y);
+  EXPECT_EQ(said, 1);
+}
+
+// Results in the places of operands, crossed over, one of them another's copy.
+TEST_F(FusedKernels, ReadAllBeforeTheyWrite) {
+  ScalarProgram p;
+  const int x = p.AddInput(DType::kF32), y = p.AddInput(DType::kF32);
+  p.AddOutput(*p.Append(*Catalogue().Find("add"), std::vector<int>{x, y}, {}, DType::kF32));
+  p.AddOutput(*p.Append(*Catalogue().Find("sub"), std::vector<int>{x, y}, {}, DType::kF32));
+  ScalarProgram swap;
+  for (const int input : {swap.AddInput(DType::kF32), swap.AddInput(DType::kF32)}) swap.AddOutput(1 - input);
+  for (const bool compiled : {false, true}) {
+    if (compiled && UnitArch().empty()) break;
+    for (const ScalarProgram* const program : {&p, &swap}) {
+      FusedKernel fused(*program);
+      if (compiled) fused.Compile(*program, builder_.toolchain(), builder_.cache());
+      EXPECT_EQ(fused.compiled(), compiled) << fused.status();
+      for (const int64_t n : {1, 7, 16, 1000, 70'001}) {
+        std::vector<float> a(static_cast<size_t>(n)), b(a.size());
+        for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i), b[i] = 3.0f;
+        const int64_t stride = 1;
+        const opw_tensor ta = {a.data(), &n, &stride, n, OPW_F32, 0, 1, 1}, tb = {b.data(), &n, &stride, n, OPW_F32, 0, 1, 1};
+        const bool crosses = program == &p;
+        const opw_tensor operands[] = {ta, tb}, results[] = {crosses ? tb : ta, crosses ? ta : tb};
+        CallOn(fused.kernel(), operands, results);
+        for (size_t i = 0; i < a.size(); ++i) {
+          const auto was = static_cast<float>(i);
+          ASSERT_EQ(b[i], crosses ? was + 3.0f : was) << i;
+          ASSERT_EQ(a[i], crosses ? was - 3.0f : 3.0f) << i;
+        }
+      }
+    }
+  }
+}
+
+class HostFuserTest : public testing::Test {
+ protected:
+  Folder folder_;
+  std::shared_ptr<Fuser> fuser_ = MakeHostFuser({.cache = folder_.path()});
+};
+
+TEST_F(HostFuserTest, EqualProgramsHaveOneKernelAsLongAsItIsHeld) {
+  const auto one = fuser_->Get(Chain(DType::kF32, {"add", "relu"}));
+  EXPECT_EQ(fuser_->Get(Chain(DType::kF32, {"add", "relu"})), one);
+  EXPECT_NE(fuser_->Get(Chain(DType::kF32, {"add", "sign"})), one);
+  EXPECT_NE(fuser_->Get(Chain(DType::kF64, {"add", "relu"})), one);
+  EXPECT_TRUE(fuser_->Settled());
+}
+
+TEST_F(HostFuserTest, CompilesWhatWorksMuch) {
+  if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
+  const auto kernel = fuser_->Get(Chain(DType::kI8, std::vector<std::string>(1000, "add")));
+  constexpr int64_t kElements = int64_t{1} << 21;
+  TestTensor ones(DType::kI8, {kElements});
+  ones.bytes.assign(ones.bytes.size(), 1);
+  std::vector<TestTensor> y = {TestTensor(DType::kI8, {kElements})};
+  Call(*kernel, {ones, ones}, y);
+  EXPECT_FALSE(fuser_->Settled()) << "it is being compiled";
+  Call(*kernel, {ones, ones}, y);
+  while (!fuser_->Settled()) std::this_thread::yield();
+  const std::vector<uint8_t> interpreted = y[0].bytes;
+  Call(*kernel, {ones, ones}, y);
+  EXPECT_EQ(y[0].bytes, interpreted);
+  fuser_.reset();
+  Call(*kernel, {ones, ones}, y);
+  EXPECT_EQ(y[0].bytes, std::vector<uint8_t>(ones.bytes.size(), static_cast<uint8_t>(1001))) << "it outlives its fuser";
 }
 
 }  // namespace

@@ -1,19 +1,24 @@
-// A scalar program over tensors as a part of a plan.
+// A scalar program over tensors as a part of a plan, and as a kernel by itself.
 #ifndef OPWIRE_KERNELS_OPS_GPU_FUSED_H_
 #define OPWIRE_KERNELS_OPS_GPU_FUSED_H_
 
+#include <memory>
 #include <span>
 #include <string>
 
+#include "kernels/fused/fuser.h"
 #include "kernels/fused/scalar_program.h"
 #include "kernels/ops/gpu/plan.h"
 
 namespace opwire::gpu {
 
 // `tensors` are the program's inputs, then its outputs, of which the first has elements; `sources` where each lies. `name` is for messages.
-// REQUIRES: program.Check().ok(), and it has no arguments.
+// REQUIRES: program.Check().ok(), and as many arguments as it has.
 Status PlanFused(Code& code, const std::string& name, const fused::ScalarProgram& program, std::span<const opw_tensor* const> tensors,
-                 std::span<const Source> sources, Plan& plan);
+                 std::span<const Source> sources, Plan& plan, std::span<const opw_attr> arguments = {});
+
+// Kernels of groups for this device, compiled when sizes are bound to them.
+std::shared_ptr<fused::Fuser> MakeFuser(std::shared_ptr<Code> code);
 
 }  // namespace opwire::gpu
 

@@ -1,0 +1,358 @@
+// Stages, groups, and an order of both.
+#include "executor/plan/schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <queue>
+
+#include "absl/container/flat_hash_map.h"
+#include "ir/scalar/scalar.h"
+
+namespace opwire {
+namespace {
+
+constexpr size_t kMaxNodes = 64;  // a group
+constexpr size_t kMaxEnds = 8;    // reasons that are kept
+
+// An edge from an earlier node to a later one, which must run after it.
+struct Edge {
+  uint32_t from, to;
+  bool joins;  // they can be in one group
+};
+
+class Scheduler {
+ public:
+  Scheduler(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser& fuser)
+      : w_(what), fuser_(fuser), nodes_(static_cast<uint32_t>(what.f.nodes.size())), producer_(what.values.size(), -1), elementwise_(nodes_), returned_(what.values.size()) {
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      for (size_t r = 0; r < w_.f.nodes[n].results.size(); ++r) producer_[w_.values.first_result[n] + r] = static_cast<int32_t>(n);
+    }
+    for (const Result& r : w_.f.results) returned_[static_cast<size_t>(r.value)] = true;
+    std::vector<bool> read = returned_;
+    for (const Node& node : w_.f.nodes) {
+      for (const ValueId v : node.operands) {
+        if (v != kAbsent) read[static_cast<size_t>(v)] = true;
+      }
+    }
+    // What nobody reads has no place among a group's outputs.
+    for (uint32_t n = 0; n < nodes_; ++n) elementwise_[n] = fusable[n] && IsElementwise(RowOf(n)) && read[ResultOf(n)] && AllDense(n);
+  }
+
+  Schedule Make() {
+    if (std::ranges::count(elementwise_, true) >= 2) {
+      FindEdges();
+      SetStages();
+      FormGroups();
+    }
+    Order();
+    return std::move(out_);
+  }
+
+ private:
+  const OpRow& RowOf(uint32_t n) const { return *w_.typing.nodes[n].row; }
+  size_t ResultOf(uint32_t n) const { return w_.values.first_result[n]; }
+  const TensorType& TypeOf(ValueId v) const { return *w_.values.types[static_cast<size_t>(v)]; }
+  bool SameShape(ValueId v, uint32_t n) const { return TypeOf(v).shape == w_.f.nodes[n].results[0].shape; }
+  bool AllDense(uint32_t n) const {
+    const auto dense = [&](ValueId v) { return TypeOf(v).encoding == Encoding::kDense; };
+    return std::ranges::all_of(w_.f.nodes[n].operands, dense) && dense(static_cast<ValueId>(ResultOf(n)));
+  }
+  // A number that groups take as an argument.
+  bool IsNumber(ValueId v) const {
+    const int32_t n = producer_[static_cast<size_t>(v)];
+    return n >= 0 && w_.f.nodes[static_cast<size_t>(n)].op == "full" && w_.f.nodes[static_cast<size_t>(n)].pin.empty();
+  }
+
+  void FindEdges() {
+    std::vector<int32_t> replaced_at(w_.f.params.size(), -1);  // by parameter: the node whose result takes its place
+    for (size_t r = 0; r < w_.inout_of_result.size(); ++r) {
+      if (w_.inout_of_result[r] >= 0) replaced_at[static_cast<size_t>(w_.inout_of_result[r])] = producer_[static_cast<size_t>(w_.root[static_cast<size_t>(w_.f.results[r].value)])];
+    }
+    int32_t last_effect = -1;
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      const Node& node = w_.f.nodes[n];
+      for (const ValueId v : node.operands) {
+        if (v == kAbsent) continue;
+        if (const int32_t p = producer_[static_cast<size_t>(v)]; p >= 0 && !(elementwise_[n] && IsNumber(v))) {
+          const auto from = static_cast<uint32_t>(p);
+          edges_.push_back({from, n, elementwise_[from] && elementwise_[n] && SameShape(v, n)});
+        }
+        // Before the value is gone.
+        if (w_.root[ResultOf(n)] != static_cast<ValueId>(ResultOf(n))) continue;  // a view reads nothing
+        const auto root = static_cast<size_t>(w_.root[static_cast<size_t>(v)]);
+        if (root >= replaced_at.size() || replaced_at[root] <= static_cast<int32_t>(n)) continue;
+        const auto to = static_cast<uint32_t>(replaced_at[root]);
+        edges_.push_back({n, to, elementwise_[n] && elementwise_[to] && SameShape(static_cast<ValueId>(ResultOf(n)), to)});
+      }
+      if (RowOf(n).effects == Effects::kPure && RowOf(n).control == Control::kNone) continue;
+      if (last_effect >= 0) edges_.push_back({static_cast<uint32_t>(last_effect), n, false});
+      last_effect = static_cast<int32_t>(n);
+    }
+    std::ranges::stable_sort(edges_, {}, &Edge::to);
+  }
+
+  void SetStages() {
+    stage_.assign(nodes_, 0);
+    for (const Edge& e : edges_) stage_[e.to] = std::max(stage_[e.to], stage_[e.from] + !e.joins);
+    // What only a later group reads is computed there, where that keeps no more in memory.
+    std::vector<Edge> by_from = edges_;
+    std::ranges::stable_sort(by_from, std::ranges::greater(), &Edge::from);
+    for (size_t at = 0; at < by_from.size();) {
+      const uint32_t n = by_from[at].from;
+      bool all_join = elementwise_[n] && !returned_[ResultOf(n)] && KeepsLess(n);
+      const uint32_t stage = stage_[by_from[at].to];
+      for (; at < by_from.size() && by_from[at].from == n; ++at) all_join = all_join && by_from[at].joins && stage_[by_from[at].to] == stage;
+      if (all_join) stage_[n] = stage;
+    }
+  }
+  // Whether what a node reads takes no more than what it makes.
+  bool KeepsLess(uint32_t n) const {
+    int64_t bytes = 0;
+    for (const ValueId v : w_.f.nodes[n].operands) bytes += SameShape(v, n) ? DTypeBytes(TypeOf(v).dtype) : 0;
+    return bytes <= DTypeBytes(w_.f.nodes[n].results[0].dtype);
+  }
+
+  uint32_t Find(uint32_t n) {
+    while (component_[n] != n) n = component_[n] = component_[component_[n]];
+    return n;
+  }
+
+  void FormGroups() {
+    component_.resize(nodes_);
+    std::iota(component_.begin(), component_.end(), 0u);
+    for (const Edge& e : edges_) {
+      if (e.joins && stage_[e.from] == stage_[e.to]) component_[Find(e.to)] = Find(e.from);
+    }
+    absl::flat_hash_map<uint32_t, std::vector<uint32_t>> members;
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      if (elementwise_[n]) members[Find(n)].push_back(n);
+    }
+    group_of_.assign(nodes_, -1);
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      const auto found = members.find(n);
+      if (found != members.end() && found->second.size() > 1) Split(found->second);
+    }
+  }
+
+  // Makes groups of a component's nodes, in their order, each as large as the limits allow.
+  void Split(std::span<const uint32_t> nodes) {
+    for (size_t begin = 0; begin < nodes.size();) {
+      size_t count = std::min(kMaxNodes, nodes.size() - begin);
+      while (count > 1 && !TryGroup(nodes.subspan(begin, count), begin + count < nodes.size())) count = count > 8 ? count * 3 / 4 : count - 1;
+      begin += count;
+    }
+  }
+
+  // False where they are too much for one kernel.
+  bool TryGroup(std::span<const uint32_t> nodes, bool goes_on) {
+    const auto number = static_cast<int32_t>(out_.groups.size());
+    FusedGroup group;
+    group.nodes.assign(nodes.begin(), nodes.end());
+    fused::ScalarProgram program;
+    absl::flat_hash_map<ValueId, int> known;
+    const auto value_of = [&](ValueId v) {
+      const auto [it, is_new] = known.try_emplace(v, -1);
+      if (!is_new) return it->second;
+      if (IsNumber(v)) {
+        it->second = program.AddArgument(TypeOf(v).dtype);
+        group.arguments.push_back(ArgumentOf(v));
+      } else {
+        it->second = program.AddInput(TypeOf(v).dtype);
+        group.inputs.push_back(v);
+      }
+      return it->second;
+    };
+    for (const uint32_t n : nodes) {
+      const Node& node = w_.f.nodes[n];
+      const OpRow& row = RowOf(n);
+      std::vector<int> operands;
+      for (const ValueId v : node.operands) operands.push_back(value_of(v));
+      int value = operands[0];
+      if (!row.body.Empty()) {
+        const int saturate = row.FindAttr("saturate");
+        const std::vector<int> unread(row.attrs.size(), -1);
+        const auto appended = program.Append(row, operands, unread, node.results[0].dtype,
+                                             saturate >= 0 && std::get<bool>(w_.typing.nodes[n].attrs[static_cast<size_t>(saturate)]));
+        if (!appended.ok()) return false;
+        value = *appended;
+      }
+      known[static_cast<ValueId>(ResultOf(n))] = value;
+    }
+    for (const uint32_t n : nodes) group_of_[n] = number;
+    const std::vector<bool> leaves = LeaveGroup(nodes, number, group.ends);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      if (!leaves[i]) continue;
+      group.outputs.push_back(static_cast<ValueId>(ResultOf(nodes[i])));
+      program.AddOutput(known.at(group.outputs.back()));
+    }
+    if (!program.Check().ok()) {
+      for (const uint32_t n : nodes) group_of_[n] = -1;
+      return false;
+    }
+    if (goes_on) group.ends.push_back(fmt::format("{} nodes are as many as one kernel takes here", nodes.size()));
+    for (const ValueId v : group.inputs) Explain(group, v);
+    group.kernel = fuser_.Get(program);
+    out_.groups.push_back(std::move(group));
+    return true;
+  }
+
+  // Which of the nodes' values are read elsewhere.
+  std::vector<bool> LeaveGroup(std::span<const uint32_t> nodes, int32_t group, std::vector<std::string>& ends) {
+    if (readers_begin_.empty()) IndexReaders();
+    std::vector<bool> out;
+    for (const uint32_t n : nodes) {
+      const size_t v = ResultOf(n);
+      bool leaves = returned_[v];
+      if (leaves && ends.size() < kMaxEnds) ends.push_back(fmt::format("{} is a result", ValueName(w_.f, static_cast<ValueId>(v))));
+      for (uint32_t i = readers_begin_[n]; i < readers_begin_[n + 1]; ++i) {
+        const uint32_t reader = readers_[i];
+        if (group_of_[reader] == group) continue;
+        if (!leaves && ends.size() < kMaxEnds) ends.push_back(fmt::format("{} goes to {}, {}", ValueName(w_.f, static_cast<ValueId>(v)), w_.f.nodes[reader].op, WhyApart(n, reader, "which also waits for others")));
+        leaves = true;
+      }
+      out.push_back(leaves);
+    }
+    return out;
+  }
+  // Of a node of a group and one that reads it or that it reads. `why`: where both could be of one.
+  std::string_view WhyApart(uint32_t n, uint32_t other, std::string_view why) const {
+    if (!elementwise_[other]) return IsElementwise(RowOf(other)) ? "which has a variant of its own" : "which is not elementwise";
+    return w_.f.nodes[other].results[0].shape == w_.f.nodes[n].results[0].shape ? why : "which has another shape";
+  }
+  void Explain(FusedGroup& group, ValueId input) const {
+    const int32_t p = producer_[static_cast<size_t>(input)];
+    if (p < 0 || group.ends.size() >= kMaxEnds) return;
+    group.ends.push_back(fmt::format("{} comes from {}, {}", ValueName(w_.f, input), w_.f.nodes[static_cast<size_t>(p)].op, WhyApart(group.nodes[0], static_cast<uint32_t>(p), "for which others wait")));
+  }
+
+  // By node: who reads its first result.
+  void IndexReaders() {
+    readers_begin_.assign(nodes_ + 1, 0);
+    const auto each = [&](const auto& visit) {
+      for (uint32_t n = 0; n < nodes_; ++n) {
+        for (const ValueId v : w_.f.nodes[n].operands) {
+          if (v == kAbsent || producer_[static_cast<size_t>(v)] < 0) continue;
+          const auto p = static_cast<uint32_t>(producer_[static_cast<size_t>(v)]);
+          if (ResultOf(p) == static_cast<size_t>(v)) visit(p, n);
+        }
+      }
+    };
+    each([&](uint32_t p, uint32_t) { ++readers_begin_[p + 1]; });
+    std::partial_sum(readers_begin_.begin(), readers_begin_.end(), readers_begin_.begin());
+    readers_.resize(readers_begin_.back());
+    std::vector<uint32_t> at(readers_begin_.begin(), readers_begin_.end() - 1);
+    each([&](uint32_t p, uint32_t n) { readers_[at[p]++] = n; });
+  }
+
+  // The number as a tensor of its type would hold it.
+  opw_attr ArgumentOf(ValueId v) const {
+    const auto node = static_cast<size_t>(producer_[static_cast<size_t>(v)]);
+    opw_attr a{};
+    a.kind = OPW_ATTR_FLOAT;
+    a.value.f = std::get<double>(w_.typing.nodes[node].attrs[static_cast<size_t>(RowOf(static_cast<uint32_t>(node)).FindAttr("value"))]);
+    if ((kFloats | kFloat8s).Has(TypeOf(v).dtype)) {
+      ops::VisitType(TypeOf(v).dtype, [&](auto tag) {
+        using T = typename decltype(tag)::Type;
+        const T held = ops::Convert<T>(a.value.f);
+        a.value.f = static_cast<double>(ops::Load<T>(&held, 0));
+      });
+    }
+    return a;
+  }
+
+  // As near to the function's order as groups allow, which are placed where their last nodes are.
+  void Order() {
+    std::vector<bool> taken_in(nodes_);
+    if (!out_.groups.empty()) {
+      if (readers_begin_.empty()) IndexReaders();
+      for (uint32_t n = 0; n < nodes_; ++n) {
+        if (w_.f.nodes[n].results.size() != 1 || !IsNumber(static_cast<ValueId>(ResultOf(n))) || returned_[ResultOf(n)]) continue;
+        taken_in[n] = readers_begin_[n] < readers_begin_[n + 1] &&
+                      std::all_of(readers_.begin() + readers_begin_[n], readers_.begin() + readers_begin_[n + 1], [&](uint32_t reader) { return group_of_[reader] >= 0; });
+      }
+    } else {
+      group_of_.assign(nodes_, -1);
+    }
+    out_.unit_of.assign(nodes_, Schedule::kNowhere);
+    std::vector<Unit> units;
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      const int32_t group = group_of_[n];
+      if (taken_in[n] || (group >= 0 && out_.groups[static_cast<size_t>(group)].nodes.back() != n)) continue;
+      for (const uint32_t member : group >= 0 ? std::span<const uint32_t>(out_.groups[static_cast<size_t>(group)].nodes) : std::span(&n, 1)) {
+        out_.unit_of[member] = static_cast<uint32_t>(units.size());
+      }
+      units.push_back({n, group});
+    }
+    if (out_.groups.empty()) {
+      out_.units = std::move(units);
+      return;
+    }
+    // Numbers that somebody reads from memory come first; they are read by no stage, so that the edges do not have them.
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      for (const ValueId v : w_.f.nodes[n].operands) {
+        if (v != kAbsent && elementwise_[n] && IsNumber(v) && group_of_[n] < 0) edges_.push_back({static_cast<uint32_t>(producer_[static_cast<size_t>(v)]), n, false});
+      }
+    }
+    std::vector<uint32_t> waits(units.size());
+    std::vector<std::pair<uint32_t, uint32_t>> after;  // of units
+    for (const Edge& e : edges_) {
+      const uint32_t from = out_.unit_of[e.from], to = out_.unit_of[e.to];
+      if (from == to) continue;
+      after.push_back({from, to});
+      ++waits[to];
+    }
+    std::ranges::sort(after);
+    // Units are numbered by their last nodes.
+    std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ready;
+    for (uint32_t u = 0; u < units.size(); ++u) {
+      if (waits[u] == 0) ready.push(u);
+    }
+    std::vector<uint32_t> place(units.size());
+    while (!ready.empty()) {
+      const uint32_t u = ready.top();
+      ready.pop();
+      place[u] = static_cast<uint32_t>(out_.units.size());
+      out_.units.push_back(units[u]);
+      for (auto it = std::ranges::lower_bound(after, std::pair(u, 0u)); it != after.end() && it->first == u; ++it) {
+        if (--waits[it->second] == 0) ready.push(it->second);
+      }
+    }
+    for (uint32_t& u : out_.unit_of) {
+      if (u != Schedule::kNowhere) u = place[u];
+    }
+  }
+
+  const Scheduled& w_;
+  fused::Fuser& fuser_;
+  const uint32_t nodes_;
+  std::vector<int32_t> producer_;    // by value: its node; -1 for parameters
+  std::vector<bool> elementwise_;    // by node: it may be part of a group
+  std::vector<bool> returned_;       // by value
+  std::vector<Edge> edges_;
+  std::vector<uint32_t> stage_;      // by node
+  std::vector<uint32_t> component_;  // by node: a union-find's
+  std::vector<int32_t> group_of_;    // by node
+  std::vector<uint32_t> readers_begin_, readers_;
+  Schedule out_;
+};
+
+}  // namespace
+
+bool IsElementwise(const OpRow& row) {
+  return (!row.body.Empty() || row.name == "expand") && row.results.size() == 1 && !row.HasLists() && row.effects == Effects::kPure;
+}
+
+Schedule MakeSchedule(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser* fuser) {
+  if (fuser) return Scheduler(what, fusable, *fuser).Make();
+  Schedule out;
+  for (uint32_t n = 0; n < what.f.nodes.size(); ++n) {
+    out.units.push_back({n});
+    out.unit_of.push_back(n);
+  }
+  return out;
+}
+
+}  // namespace opwire

@@ -1,0 +1,59 @@
+// In which order the nodes of a function run, and which of them run as one kernel.
+//
+// Groups are elementwise nodes of one shape. A stage is what lies between two values that must be in memory: each edge over which nodes cannot be joined
+// (another shape, an op that is not elementwise) leads to a later stage, so nodes of one stage that are joined directly or through each other are a group
+// that no path leaves and enters again. That takes time linear in the function's size.
+#ifndef OPWIRE_EXECUTOR_PLAN_SCHEDULE_H_
+#define OPWIRE_EXECUTOR_PLAN_SCHEDULE_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/program/module.h"
+#include "ir/verify/verify.h"
+#include "kernels/abi.h"
+#include "kernels/fused/fuser.h"
+
+namespace opwire {
+
+// The nodes of a group, 64 at the most.
+struct FusedGroup {
+  std::vector<uint32_t> nodes;             // at least two, in the function's order
+  std::vector<ValueId> inputs, outputs;    // the kernel's operands and results; numbers that it takes as arguments are none
+  std::vector<opw_attr> arguments;
+  std::shared_ptr<const opw_kernel> kernel;
+  std::vector<std::string> ends;           // for people: why neighbours are no part of it, "%5 goes to sum, which is not elementwise"
+};
+
+struct Unit {
+  uint32_t node;       // of a group: its last
+  int32_t group = -1;  // its number; -1: the node alone
+};
+
+struct Schedule {
+  std::vector<FusedGroup> groups;
+  std::vector<Unit> units;       // in the order in which they run; constants that groups have taken in are none
+  std::vector<uint32_t> unit_of; // by node: where it is among the units; kNowhere for such a constant
+  static constexpr uint32_t kNowhere = UINT32_MAX;
+};
+
+// What of a function a schedule is made of.
+struct Scheduled {
+  const Function& f;
+  const ValueTypes& values;
+  const FunctionTyping& typing;
+  std::span<const ValueId> root;             // FunctionPlan::root
+  std::span<const int32_t> inout_of_result;  // FunctionPlan::inout_of_result
+};
+// `fusable`: by node, whether a kernel of our own may take the place of what would run it. Without a fuser every node is a unit, in the function's order.
+Schedule MakeSchedule(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser* fuser);
+
+// Whether a row's nodes can be part of groups.
+bool IsElementwise(const OpRow& row);
+
+}  // namespace opwire
+
+#endif  // OPWIRE_EXECUTOR_PLAN_SCHEDULE_H_

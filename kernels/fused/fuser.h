@@ -1,0 +1,37 @@
+// Who makes kernels of elementwise groups for a device.
+//
+//   const std::shared_ptr<Fuser> fuser = BuildFuser(*device);               // kernels/select/variant.h
+//   const std::shared_ptr<const opw_kernel> kernel = fuser->Get(program);   // as long as it is held
+#ifndef OPWIRE_KERNELS_FUSED_FUSER_H_
+#define OPWIRE_KERNELS_FUSED_FUSER_H_
+
+#include <memory>
+#include <string>
+
+#include "kernels/abi.h"
+#include "kernels/fused/scalar_program.h"
+
+namespace opwire::fused {
+
+class Fuser {
+ public:
+  virtual ~Fuser() = default;
+
+  // Operands are the program's inputs, results its outputs, attributes its arguments. All results have one shape, which the operands broadcast to; any
+  // result may share storage with an operand of its type and shape. Equal programs have one kernel. Compiles nothing by itself, so it costs
+  // microseconds; the kernel keeps what it needs of the fuser. Any thread. REQUIRES: program.Check().ok().
+  virtual std::shared_ptr<const opw_kernel> Get(const ScalarProgram& program) = 0;
+  // Nothing is being compiled.
+  virtual bool Settled() const = 0;
+};
+
+struct HostFuserOptions {
+  std::string cache;                      // the build cache's directory; empty: the user's
+  std::string worker = "/proc/self/exe";  // ToolchainOptions::worker
+};
+// Kernels for this processor: interpreted at first, and compiled in the background once they have done enough to be worth it.
+std::shared_ptr<Fuser> MakeHostFuser(HostFuserOptions options);
+
+}  // namespace opwire::fused
+
+#endif  // OPWIRE_KERNELS_FUSED_FUSER_H_
