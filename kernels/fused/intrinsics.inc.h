@@ -58,6 +58,18 @@ inline __m512 _mm512_cvtph_ps(__m256i v) {
   inline V _mm512_scalef_##SUFFIX(V a, V b) {                                                                                   \
     return __builtin_ia32_scalef##SUFFIX##512_mask(a, b, V{}, (M)-1, _MM_FROUND_CUR_DIRECTION);                                 \
   }
+#define OPW_WIDE_ORDER(SUFFIX, V, M)                                                                                           \
+  inline V _mm512_mask_add_##SUFFIX(V rest, M mask, V a, V b) {                                                                \
+    return __builtin_ia32_add##SUFFIX##512_mask(a, b, rest, mask, _MM_FROUND_CUR_DIRECTION);                                   \
+  }
+OPW_WIDE_ORDER(ps, __m512, __mmask16)
+OPW_WIDE_ORDER(pd, __m512d, __mmask8)
+#undef OPW_WIDE_ORDER
+#define _CMP_UNORD_Q 3
+#define _mm512_range_ps(A, B, MODE) ((__m512)__builtin_ia32_rangeps512_mask(A, B, MODE, __m512{}, (__mmask16)-1, _MM_FROUND_CUR_DIRECTION))
+#define _mm512_range_pd(A, B, MODE) ((__m512d)__builtin_ia32_rangepd512_mask(A, B, MODE, __m512d{}, (__mmask8)-1, _MM_FROUND_CUR_DIRECTION))
+#define _mm512_cmp_ps_mask(A, B, HOW) ((__mmask16)__builtin_ia32_cmpps512_mask(A, B, HOW, (__mmask16)-1, _MM_FROUND_CUR_DIRECTION))
+#define _mm512_cmp_pd_mask(A, B, HOW) ((__mmask8)__builtin_ia32_cmppd512_mask(A, B, HOW, (__mmask8)-1, _MM_FROUND_CUR_DIRECTION))
 OPW_WIDE(ps, __m512, __mmask16)
 OPW_WIDE(pd, __m512d, __mmask8)
 #undef OPW_WIDE

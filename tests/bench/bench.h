@@ -89,7 +89,7 @@ inline constexpr const char* kAdd = "program @add(%x: f32[?n], %y: f32[?n]) -> (
 // Each family appends its rows.
 void WireRows(const Setup& setup, std::vector<Row>& rows);
 void ComputeRows(const Setup& setup, std::vector<Row>& rows);
-void FusedRows(const Setup& setup, Device& device, std::vector<Row>& rows);  // of compute
+void FusedRows(const Setup& setup, Device& device, const VariantTable& variants, std::vector<Row>& rows);  // of compute
 void OptimRows(Device& device, const VariantTable& variants, std::vector<Row>& rows);  // of compute
 void SystemRows(const Setup& setup, std::vector<Row>& rows);
 void JitRows(const Setup& setup, std::vector<Row>& rows);

@@ -50,10 +50,27 @@ OPWIRE_BINARY(NeOp, Test, a != b)
 OPWIRE_BINARY(LtOp, Test, a < b)
 OPWIRE_BINARY(LeOp, Test, a <= b)
 
+#ifdef __AVX512F__
+// The smaller (4) or the larger (5) of each pair, by one instruction that orders zeros by their signs, and the pair's sum where either is NaN.
+template <int kMode, typename V>
+inline V Extreme(V a, V b) {
+  if constexpr (sizeof(LaneOf<V>) == 4) {
+    const __m512 x = BitCast<__m512>(a), y = BitCast<__m512>(b);
+    return BitCast<V>(_mm512_mask_add_ps(_mm512_range_ps(x, y, kMode), _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q), x, y));
+  } else {
+    const __m512d x = BitCast<__m512d>(a), y = BitCast<__m512d>(b);
+    return BitCast<V>(_mm512_mask_add_pd(_mm512_range_pd(x, y, kMode), _mm512_cmp_pd_mask(x, y, _CMP_UNORD_Q), x, y));
+  }
+}
+#endif
+
 // NaN if either is NaN; of equal zeros the smaller has a sign if either has.
 struct MinOp : Value {
   template <typename V>
   static V Apply(V a, V b) {
+#ifdef __AVX512F__
+    if constexpr (kFloatLanes<V> && sizeof(V) == kVectorBytes) return Extreme<4>(a, b);
+#endif
     V m = a < b ? a : b;
     if constexpr (kFloatLanes<V>) {
       m = a == b ? BitCast<V>(BitCast<BitsOf<V>>(a) | BitCast<BitsOf<V>>(b)) : m;
@@ -66,6 +83,9 @@ struct MinOp : Value {
 struct MaxOp : Value {
   template <typename V>
   static V Apply(V a, V b) {
+#ifdef __AVX512F__
+    if constexpr (kFloatLanes<V> && sizeof(V) == kVectorBytes) return Extreme<5>(a, b);
+#endif
     V m = a > b ? a : b;
     if constexpr (kFloatLanes<V>) {
       m = a == b ? BitCast<V>(BitCast<BitsOf<V>>(a) & BitCast<BitsOf<V>>(b)) : m;

@@ -153,14 +153,14 @@ Status RoundTrip(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) 
 constexpr int kOps = 1000, kRebound = 100;
 constexpr int64_t kElements = 1024;
 
-// Sums, each of the one before it and a parameter: the first kRebound ones each of their own, the others of %x.
+// Sums, each of the one before it and a parameter: the first kRebound ones each of their own, the others of %x. Nodes that are pinned run one by one.
 std::string SumsText() {
   std::string text = fmt::format("program @sums(%x: f32[{}]", kElements);
   for (int i = 0; i < kRebound; ++i) text += fmt::format(", %p{}: f32[{}]", i, kElements);
   text += fmt::format(") -> (y: f32[{}]) {{\n", kElements);
   for (int i = 0; i < kOps; ++i) {
     const std::string before = i == 0 ? "x" : std::to_string(i - 1), with = i < kRebound ? fmt::format("p{}", i) : "x";
-    text += fmt::format("  %{} = add(%{}, %{})\n", i, before, with);
+    text += fmt::format("  %{} = add@gpu(%{}, %{})\n", i, before, with);
   }
   return text + fmt::format("  return %{}\n}}\n", kOps - 1);
 }
