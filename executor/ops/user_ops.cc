@@ -131,7 +131,8 @@ class UserOpsImpl final : public UserOps {
     if (!why.empty()) Log(LogLevel::kWarning, "the cache cannot be used", {{"why", why}});
     const std::string directory = cache.ok() ? (*cache)->directory() : "";
     choices_ = Choices::Open(directory, options_.context);
-    Quarantine(builtin_->variants, directory, options_.context, options_.died_of_time ? "" : options_.died);
+    const Quarantined quarantined = Quarantine(*builtin_, directory, options_.context, options_.died_of_time ? "" : options_.died);
+    if (!quarantined.why_not_fused.empty()) Log(LogLevel::kWarning, "nothing is fused", {{"why", quarantined.why_not_fused}});
     source_.emplace(OpSourceOptions{options_.worker, options_.seconds, options_.died, options_.device}, cache.ok() ? *std::move(cache) : nullptr, builtin_);
     return absl::OkStatus();
   }

@@ -57,7 +57,7 @@ uint32_t EstimateNanos(const OpCost& cost, const DeviceInfo& device) {
 
 const std::string& LabelOf(const Step& step, const VariantTable& variants) {
   const size_t i = step.mark >> 32;
-  static const std::string *const copy = new std::string("copy@result"), *const control = new std::string("control"), *const fused = new std::string("fused");
+  static const std::string *const copy = new std::string("copy@result"), *const control = new std::string("control"), *const fused = new std::string(kFusedLabel);
   if (step.kind != StepKind::kCall) return *control;
   if (i == CrashRecord::kFused) return *fused;
   return i < variants.labels().size() ? variants.labels()[i] : *copy;

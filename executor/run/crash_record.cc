@@ -1,6 +1,8 @@
 // The mapped crash record.
 #include "executor/run/crash_record.h"
 
+#include "kernels/select/variant.h"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -32,7 +34,7 @@ void OnFault(int signal) {
 
 std::string CrashRecord::LabelAt(const Contents& c, uint64_t mark) {
   const uint64_t label = mark >> 32;
-  if (label == kFused) return "fused";
+  if (label == kFused) return std::string(kFusedLabel);
   if (label >= std::min<uint64_t>(__atomic_load_n(&c.labels, __ATOMIC_ACQUIRE), kMaxLabels)) return "copy@result";
   const char* text = reinterpret_cast<const char*>(&c + 1) + label * kLabelBytes;
   return std::string(text, strnlen(text, kLabelBytes));

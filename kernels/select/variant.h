@@ -38,6 +38,9 @@ inline constexpr double kFasterBy = 1.1;
 // and by more than what a clock of tens of nanoseconds may make up.
 inline constexpr double kFasterByNs = 100;
 
+// What groups of elementwise nodes are called where variants have labels.
+inline constexpr std::string_view kFusedLabel = "fused";
+
 // Candidates of a higher tier are preferred to all of a lower one.
 enum class Tier : uint8_t { kReference = 0, kLibtorch = 1, kProduction = 2, kPinned = 3 };
 std::string_view TierName(Tier tier);
