@@ -6,16 +6,15 @@
 // FILE.opw: the trained network as one program, for `opwire run`. DIRECTORY: where data/ and 01_digits/ lie (default: examples).
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <numeric>
 #include <random>
-#include <sstream>
 
 #include <fmt/format.h>
 
+#include "examples/data/digits.h"
 #include "frontend/cpp/client.h"
 #include "frontend/cpp/placement.h"
 #include "ir/text/text.h"
@@ -24,38 +23,8 @@ namespace {
 
 using namespace opwire;
 
-constexpr int64_t kPixels = 64, kHidden = 64, kDigits = 10, kBatch = 32;
+constexpr int64_t kBatch = 32;
 constexpr uint64_t kSeed = 7;
-
-StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) return NotFound("{} cannot be read; name the directory of the examples: --examples DIRECTORY", path);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-// Uniform in +-sqrt(6 / inputs), as He et al. 2015 for relu.
-Array Initial(std::vector<int64_t> shape, std::mt19937_64& random) {
-  Array a(DType::kF32, shape);
-  const float bound = shape.size() == 2 ? std::sqrt(6.0f / static_cast<float>(shape[0])) : 0.0f;
-  std::uniform_real_distribution<float> uniform(-bound, bound);
-  for (float& v : a.values<float>()) v = shape.size() == 2 ? uniform(random) : 0.0f;
-  return a;
-}
-
-// The rows of `all` that `order` names, from `first`.
-Array Rows(const Array& all, const std::vector<int64_t>& order, size_t first, size_t count) {
-  std::vector<int64_t> shape = all.shape();
-  const size_t row = all.bytes().size() / static_cast<size_t>(shape[0]);
-  shape[0] = static_cast<int64_t>(count);
-  Array out(all.dtype(), shape);
-  for (size_t i = 0; i < count; ++i) {
-    std::copy_n(all.bytes().begin() + static_cast<ptrdiff_t>(static_cast<size_t>(order[first + i]) * row), row,
-                out.bytes().begin() + static_cast<ptrdiff_t>(i * row));
-  }
-  return out;
-}
 
 void Draw(const Array& images, const std::vector<int64_t>& which, const Array& digits, const Array& labels) {
   static constexpr const char* kShades[] = {"  ", "░░", "▒▒", "▓▓", "██"};
@@ -94,8 +63,8 @@ std::string WithConstants(const std::string& predict, const std::map<std::string
 Status Train(int epochs, const std::string& save, const std::string& examples) {
   OPWIRE_ASSIGN_OR_RETURN(const Array images, Array::ReadNpy(examples + "/data/digits.npy"));
   OPWIRE_ASSIGN_OR_RETURN(const Array labels, Array::ReadNpy(examples + "/data/labels.npy"));
-  OPWIRE_ASSIGN_OR_RETURN(const std::string train_text, ReadText(examples + "/01_digits/train.opw"));
-  OPWIRE_ASSIGN_OR_RETURN(const std::string predict_text, ReadText(examples + "/01_digits/predict.opw"));
+  OPWIRE_ASSIGN_OR_RETURN(const std::string train_text, ReadExample(examples + "/01_digits/train.opw"));
+  OPWIRE_ASSIGN_OR_RETURN(const std::string predict_text, ReadExample(examples + "/01_digits/predict.opw"));
 
   OPWIRE_ASSIGN_OR_RETURN(Client client, Client::Connect({.registries = {}, .name = "digits"}));
   OPWIRE_ASSIGN_OR_RETURN(Session session, client.Open());
@@ -112,12 +81,11 @@ Status Train(int epochs, const std::string& save, const std::string& examples) {
   order.resize(training);
   const Array test_images = Rows(images, test, 0, held_out), test_labels = Rows(labels, test, 0, held_out);
 
-  const std::vector<std::pair<std::string, std::vector<int64_t>>> shapes = {
-      {"w1", {kPixels, kHidden}}, {"b1", {kHidden}}, {"w2", {kHidden, kDigits}}, {"b2", {kDigits}}};
+  const auto& shapes = DigitWeights();
   std::vector<Tensor> state;
   for (const bool velocity : {false, true}) {
     for (const auto& [name, shape] : shapes) {
-      const Array initial = velocity ? Array(DType::kF32, shape) : Initial(shape, random);
+      const Array initial = velocity ? Array(DType::kF32, shape) : InitialWeight(shape, random);
       OPWIRE_ASSIGN_OR_RETURN(Tensor t, session.Put(initial.view(), velocity ? "velocity of " + name : name));
       state.push_back(t);
     }

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
+#include <optional>
 
 #include "ir/ops/names.h"
 #include "ir/verify/verify.h"
@@ -198,6 +200,113 @@ std::vector<Value> FunctionBuilder::OpsWithLists(std::string_view op, const std:
 Value FunctionBuilder::OpWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands,
                                    const std::vector<AttrArg>& attrs) {
   return One(op, OpsWithLists(op, operands, attrs));
+}
+
+namespace {
+
+// Extents and attributes of one module as another one has them.
+class Inliner {
+ public:
+  Inliner(const Module& from, Module& to) : from_(from), to_(to), bound_(from.dims.symbols().size()) {}
+
+  // A parameter's type with what is given for it: binds symbols that stand alone.
+  void Bind(const TensorType& param, const TensorType& given) {
+    for (size_t i = 0; i < std::min(param.shape.size(), given.shape.size()); ++i) {
+      const DimNode& d = from_.dims.node(param.shape[i]);
+      if (d.kind == DimKind::kSymbol && !bound_[static_cast<size_t>(d.value)]) bound_[static_cast<size_t>(d.value)] = given.shape[i];
+    }
+  }
+  StatusOr<Dim> Of(Dim d) {
+    DimNode node = from_.dims.node(d);
+    if (node.kind == DimKind::kFromValue) return Unimplemented("an extent comes from a value");
+    if (node.kind == DimKind::kSymbol) {
+      if (const auto& bound = bound_[static_cast<size_t>(node.value)]) return *bound;
+      return InvalidArgument("no parameter has ?{} as an extent", Clip(from_.dims.symbols()[static_cast<size_t>(node.value)].name));
+    }
+    if (node.kind != DimKind::kConstant) {
+      OPWIRE_ASSIGN_OR_RETURN(node.a, Of(node.a));
+      OPWIRE_ASSIGN_OR_RETURN(node.b, Of(node.b));
+    }
+    return to_.dims.Make(node);
+  }
+  StatusOr<TensorType> Of(const TensorType& type) {
+    TensorType out = type;
+    for (Dim& d : out.shape) {
+      OPWIRE_ASSIGN_OR_RETURN(d, Of(d));
+    }
+    return out;
+  }
+  StatusOr<AttrValue> Of(const AttrValue& value) {
+    switch (KindOf(value)) {
+      case AttrKind::kDim: {
+        OPWIRE_ASSIGN_OR_RETURN(const Dim d, Of(std::get<Dim>(value)));
+        return AttrValue(d);
+      }
+      case AttrKind::kDims: {
+        Dims out = std::get<Dims>(value);
+        for (Dim& d : out) {
+          OPWIRE_ASSIGN_OR_RETURN(d, Of(d));
+        }
+        return AttrValue(std::move(out));
+      }
+      case AttrKind::kType: {
+        OPWIRE_ASSIGN_OR_RETURN(TensorType type, Of(std::get<TensorType>(value)));
+        return AttrValue(std::move(type));
+      }
+      case AttrKind::kBlob:
+        to_.blobs.push_back(from_.blobs[std::get<BlobRef>(value).index]);
+        return AttrValue(BlobRef{static_cast<uint32_t>(to_.blobs.size() - 1)});
+      default: return value;
+    }
+  }
+
+ private:
+  const Module& from_;
+  Module& to_;
+  std::vector<std::optional<Dim>> bound_;  // by symbol
+};
+
+}  // namespace
+
+std::vector<Value> FunctionBuilder::Inline(const Module& module, const std::vector<Value>& arguments) {
+  const opwire::Function& f = module.functions[0];
+  std::vector<Value> results(f.results.size());
+  if (!s_->status->ok()) return results;
+  const auto fail = [&](const Status& why) {
+    s_->Fail(Status(why.code(), fmt::format("inline of @{}: {}", Clip(f.name), MessageOf(why))));
+    return results;
+  };
+  if (f.params.size() != arguments.size()) return fail(InvalidArgument("expected {} values, got {}", f.params.size(), arguments.size()));
+  Inliner importer(module, *s_->module);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (f.params[i].mode == ParamMode::kDim) return fail(Unimplemented("parameter %{} is a dimension", Clip(f.params[i].name)));
+    importer.Bind(f.params[i].type, TypeOf(arguments[i]));
+  }
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const StatusOr<TensorType> type = importer.Of(f.params[i].type);
+    if (!type.ok()) return fail(type.status());
+    if (*type == TypeOf(arguments[i])) continue;
+    return fail(InvalidArgument("parameter %{}: expected {}, got {}", Clip(f.params[i].name), ToString(*type, dims()), ToString(TypeOf(arguments[i]), dims())));
+  }
+  std::vector<Value> values = arguments;
+  for (const Node& node : f.nodes) {
+    if (!node.calls.empty()) return fail(Unimplemented("{} calls a function", Clip(node.op)));
+    std::vector<ValueId> operands;
+    for (const ValueId v : node.operands) operands.push_back(v == kAbsent ? kAbsent : values[static_cast<size_t>(v)].id);
+    std::vector<AttrArg> attrs;
+    for (const NamedAttr& a : node.attrs) {
+      StatusOr<AttrValue> value = importer.Of(a.value);
+      if (!value.ok()) return fail(value.status());
+      attrs.push_back({a.name, *std::move(value)});
+    }
+    const std::vector<Value> made = Append(node.op, std::move(operands), node.segments, attrs);
+    if (!s_->status->ok()) return results;
+    if (!node.pin.empty()) Pin(node.pin);
+    if (!node.location.empty()) Location(node.location);
+    values.insert(values.end(), made.begin(), made.end());
+  }
+  for (size_t r = 0; r < results.size(); ++r) results[r] = values[static_cast<size_t>(f.results[r].value)];
+  return results;
 }
 
 Value FunctionBuilder::Scalar(DType dtype, double value) {

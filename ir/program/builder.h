@@ -80,6 +80,11 @@ class FunctionBuilder {
   std::vector<Value> Repeat(Value times, const std::vector<Value>& carried, const std::vector<Value>& inputs, const FunctionBuilder& body);
   void Emit(std::string_view name, Value v);
 
+  // The nodes of the entry of another module, which Gradient gave or Parse read, with these values in place of its parameters; its results. Its symbols are
+  // extents of the values, its `inout` parameters are read like others: what replaces them is among the results. INVALID_ARGUMENT where a value has not the
+  // type of its parameter, UNIMPLEMENTED where the entry has dimensions as parameters, extents that come from values, or calls functions.
+  std::vector<Value> Inline(const Module& module, const std::vector<Value>& arguments);
+
   // A 0-d constant.
   Value Scalar(DType dtype, double value);
 

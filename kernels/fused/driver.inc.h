@@ -21,8 +21,8 @@ struct Rows {
 using RowFunction = uint32_t (*)(const Rows&);  // the OPW_FLAG_* that it raises
 
 constexpr int64_t kGrain = 16384;                    // elements a range
-constexpr int64_t kPacked = 256;                     // elements that are packed at once
-constexpr int64_t kShortRow = 64;                    // below it rows are packed together
+constexpr int64_t kPacked = 512;                     // elements that are packed at once
+constexpr int64_t kShortRow = 256;                   // below it rows are packed together
 constexpr int64_t kStreamBytes = int64_t{8} << 20;   // from this size on an output is streamed
 
 // What `prepare` makes of the shapes: the outputs' axes, neighbours merged where every tensor allows it. Inputs come first.
@@ -32,6 +32,8 @@ struct Layout {
   bool stream;
   uint32_t repeated;              // along the last axis
   uint32_t constant;              // along all axes
+  uint32_t dense;                 // without gaps, in the order of the elements
+  uint32_t periodic;              // inputs that repeat after a part of kPacked elements
   int64_t elements;
   int64_t bytes[kMaxTensors];     // an element
   int64_t shape[OPW_MAX_RANK];
@@ -89,6 +91,14 @@ inline int PrepareLayout(const opw_call* c, int inputs, int outputs, void** stat
     bool constant = input;
     for (int a = 0; a < l.rank; ++a) constant = constant && l.strides[t][a] == 0;
     if (constant) l.constant |= 1u << t;
+    bool dense = true;
+    int64_t below = 1, period = 1;  // elements along the axes further in, and those after which t repeats
+    for (int a = last; a >= 0; below *= l.shape[a--]) {
+      dense = dense && l.strides[t][a] == below * l.bytes[t];
+      if (l.strides[t][a] != 0) period = below * l.shape[a];
+    }
+    if (dense) l.dense |= 1u << t;
+    if (input && l.elements > 0 && kPacked % period == 0) l.periodic |= 1u << t;
   }
   *state = layout;
   return OPW_OK;
@@ -124,6 +134,10 @@ inline void CopyStrided(char* to, int64_t to_stride, const char* from, int64_t f
   for (int64_t i = 0; i < n; ++i) __builtin_memcpy(to + i * to_stride, from + i * from_stride, sizeof(U));
 }
 inline void CopyElements(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t n, int64_t bytes) {
+  if (to_stride == bytes && from_stride == bytes) {
+    __builtin_memcpy(to, from, static_cast<uint64_t>(n * bytes));
+    return;
+  }
   if (bytes == 8) return CopyStrided<uint64_t>(to, to_stride, from, from_stride, n);
   if (bytes == 4) return CopyStrided<uint32_t>(to, to_stride, from, from_stride, n);
   if (bytes == 2) return CopyStrided<uint16_t>(to, to_stride, from, from_stride, n);
@@ -185,9 +199,9 @@ struct Job {
     }
   }
 
-  // Elements through blocks.
+  // Elements through blocks, but for tensors that lie as blocks do.
   void RunPacked(int64_t begin, int64_t end) const {
-    alignas(64) char blocks[kMaxTensors][kPacked * 8];
+    alignas(64) char blocks[kMaxTensors][kPacked * 8 + 64];  // not a power of two apart, so that they share no lines of a cache
     const int64_t extent = l.shape[l.rank - 1];
     Rows rows{c->context, c->attrs, 0, l.constant, false, {}, {}};
     for (int64_t at = begin; at < end; at += kPacked) {
@@ -195,12 +209,16 @@ struct Job {
       const RowWalk walk(l, at / extent);
       const int64_t column = at % extent;
       for (int t = 0; t < l.tensors; ++t) {
-        const bool constant = (uint64_t{l.constant} >> t & 1) != 0;
-        Point(rows, t, constant ? Data(t) : blocks[t]);
-        if (t < l.inputs && !constant) Transfer(t, walk, column, rows.n, blocks[t]);
+        const uint32_t bit = 1u << t;
+        const bool constant = (l.constant & bit) != 0, dense = (l.dense & bit) != 0;
+        Point(rows, t, constant ? Data(t) : dense ? Data(t) + at * l.bytes[t] : blocks[t]);
+        const bool there = (l.periodic & bit) != 0 && at > begin;  // from the block before
+        if (t < l.inputs && !constant && !dense && !there) Transfer(t, walk, column, rows.n, blocks[t]);
       }
       Raise(function(rows));
-      for (int t = l.inputs; t < l.tensors; ++t) Transfer(t, walk, column, rows.n, blocks[t]);
+      for (int t = l.inputs; t < l.tensors; ++t) {
+        if ((l.dense & 1u << t) == 0) Transfer(t, walk, column, rows.n, blocks[t]);
+      }
     }
   }
 };

@@ -84,6 +84,15 @@ uint32_t RunCopy(const Step&, void* y, const void* const* in, int64_t n, unsigne
   return 0;
 }
 
+// Bytes of bools as 0 and 1.
+uint32_t RunTruth(const Step&, void* y, const void* const* in, int64_t n, unsigned repeated) {
+  const auto* const x = static_cast<const uint8_t*>(in[0]);
+  auto* const to = static_cast<uint8_t*>(y);
+  if ((repeated & 1) != 0) std::memset(to, x[0] != 0, static_cast<size_t>(n));
+  else for (int64_t i = 0; i < n; ++i) to[i] = x[i] != 0;
+  return 0;
+}
+
 // From any type by way of one that holds all its values: f64, i64 or u64.
 template <typename Carrier>
 uint32_t RunCast(const Step& s, void* y, const void* const* in, int64_t n, unsigned repeated) {
@@ -139,8 +148,8 @@ Step CastStep(DType from, DType to, bool saturate, const Isa& isa) {
   s.operands = 1;
   s.types[0] = from;
   s.types[1] = to;
-  if (from == to && from != DType::kBool) {
-    s.run = ops::VisitBits(DTypeBytes(from), [](auto tag) { return &RunCopy<typename decltype(tag)::Type>; });
+  if (from == to) {
+    s.run = from == DType::kBool ? RunTruth : ops::VisitBits(DTypeBytes(from), [](auto tag) { return &RunCopy<typename decltype(tag)::Type>; });
     return s;
   }
   const ops::FastCasts& casts = isa.avx512 ? ops::FastCastsAvx512() : ops::FastCastsAvx2();

@@ -78,7 +78,10 @@ class Builder {
   Slot Canonical(int value) { return held_[value].exact ? values_[value] : Add(CanonicalStep(held_[value].as), {values_[value]}); }
   void Output(int i) {
     const int value = program_.outputs()[i];
-    Add(CastStep(held_[value].as, program_.OutputType(i), false, isa_), {Canonical(value)}, {Slot::kOutput, i});
+    const DType from = held_[value].as, to = program_.OutputType(i);
+    const Slot place{Slot::kOutput, i};
+    if (from == to && !held_[value].exact) Add(CanonicalStep(from), {values_[value]}, place);
+    else Add(CastStep(from, to, false, isa_), {Canonical(value)}, place);
   }
 
   // So far every result has a block of its own.

@@ -323,5 +323,14 @@ TEST_F(Commands, TheTrainedNetworkReadsDigits) {
   EXPECT_EQ(st.st_size, 128 + 1797 * 10 * 4);
 }
 
+TEST_F(Commands, ALoopTrainsTheExamplesNetwork) {
+  StartBoth();
+  const House::Result r = house_.Run("digits_loop --examples " OPWIRE_SOURCE "/examples");
+  EXPECT_EQ(r.code, 0) << r.output;
+  EXPECT_NE(r.output.find("one request: 1320 steps on executor cpu-0"), std::string::npos) << r.output;
+  EXPECT_NE(r.output.find("step   1320/1320  loss 0.0"), std::string::npos) << r.output;
+  Expect("digits_loop --batch 0", 2, "expected [--epochs N]");
+}
+
 }  // namespace
 }  // namespace opwire

@@ -86,5 +86,66 @@ TEST(Builder, WrongUsesAreErrors) {
   EXPECT_EQ(error([](FunctionBuilder& f, Value) { f.Return("y", Value{}); }), "result y: _ is no value of the function (\"f\")");
 }
 
+constexpr const char* kLayer = R"(
+dim ?b
+program @layer(%x: f32[?b, 4], %w: f32[4, 2], inout %n: i64[]) -> (y: f32[?b, 2], n: i64[], z: f32[2*?b]) {
+  %0 = matmul@cpu(%x, %w) loc("layer.py:1")
+  %1 = constant() {type = f32[2], value = #0}
+  %2 = add(%0, %1)
+  %3 = zeros() {shape = [2*?b], dtype = f32}
+  %4 = full() {value = 1.0, dtype = i64}
+  %5 = add(%n, %4)
+  return %2, %5, %3
+}
+blob 0 =
+  "0000803f00000040"
+)";
+
+TEST(Builder, InlinesAnotherModulesEntry) {
+  const Module layer = Parse(kLayer, "layer.opw").value();
+  ModuleBuilder b;
+  FunctionBuilder f = b.Function("twice");
+  const Dim n = f.Symbol("n");
+  f.Blob("mine");
+  const Value x = f.In("x", DType::kF32, {n, 4}), w = f.In("w", DType::kF32, {4, 2}), count = f.In("count", DType::kI64, {}), y = f.In("y", DType::kF32, {3, 4});
+  const std::vector<Value> first = f.Inline(layer, {x, w, count}), second = f.Inline(layer, {y, w, first[1]});
+  ASSERT_EQ(second.size(), 3u);
+  EXPECT_EQ(ToString(f.TypeOf(first[2]), f.dims()), "f32[2*?n]");
+  EXPECT_EQ(ToString(f.TypeOf(second[2]), f.dims()), "f32[6]");
+  f.Return("y", first[0]);
+  f.Return("z", second[0]);
+  f.Return("count", second[1]);
+  const auto m = b.Finish();
+  ASSERT_TRUE(m.ok()) << m.status();
+  EXPECT_EQ(m->functions[0].nodes[0].pin, "cpu");
+  EXPECT_EQ(m->functions[0].nodes[0].location, "layer.py:1");
+  ASSERT_EQ(m->blobs.size(), 3u);
+  EXPECT_EQ(m->blobs[1], layer.blobs[0]);
+}
+
+TEST(Builder, InlineSaysWhatDoesNotFit) {
+  const auto error = [](const std::string& text, auto use) {
+    const Module other = Parse(text, "t").value();
+    ModuleBuilder b;
+    FunctionBuilder f = b.Function("f");
+    const Value x = f.In("x", DType::kF32, {3, 4}), w = f.In("w", DType::kF32, {4, 2}), n = f.In("n", DType::kI64, {});
+    EXPECT_EQ(use(f, other, x, w, n).size(), other.functions[0].results.size());
+    return MessageOf(b.Finish().status());
+  };
+  const auto all = [](FunctionBuilder& f, const Module& m, Value x, Value w, Value n) { return f.Inline(m, {x, w, n}); };
+  EXPECT_EQ(error(kLayer, [](FunctionBuilder& f, const Module& m, Value x, Value w, Value) { return f.Inline(m, {x, w}); }),
+            "inline of @layer: expected 3 values, got 2");
+  EXPECT_EQ(error(kLayer, [](FunctionBuilder& f, const Module& m, Value x, Value, Value n) { return f.Inline(m, {x, x, n}); }),
+            "inline of @layer: parameter %w: expected f32[4, 2], got f32[3, 4]");
+  EXPECT_EQ(error("program @g(%x: f32[?a, ?a], %w: f32[4, 2], %n: i64[]) -> (y: f32[?a, ?a]) {\n  %0 = neg(%x)\n  return %0\n}\n", all),
+            "inline of @g: parameter %x: expected f32[3, 3], got f32[3, 4]");
+  EXPECT_EQ(error("program @g(dim %x: ?k, %w: f32[4, 2], %n: i64[]) -> (y: f32[4, 2]) {\n  %0 = neg(%w)\n  return %0\n}\n", all),
+            "inline of @g: parameter %x is a dimension");
+  EXPECT_EQ(error("program @g(%x: f32[3, 4], %w: f32[4, 2], %n: i64[]) -> (n: i64[]) {\n  emit(%n) {name = \"n\"}\n  %0 = repeat(%n, [%n], []) calls(@h)\n  return %0\n}\n"
+                  "function @h(%t: i64[], %n: i64[]) -> (n: i64[]) {\n  %0 = add(%n, %t)\n  return %0\n}\n",
+                  all),
+            "inline of @g: repeat calls a function");
+}
+
 }  // namespace
 }  // namespace opwire
