@@ -96,7 +96,7 @@ std::string Describe(Instance& instance) {
     if (!steps.empty()) steps += ',';
     steps += text;
   }
-  return fmt::format(R"({{"function":{},"scratch_bytes":{},"loops":{},"count":{},"steps":[{}]}})", Dump(run.name), instance.scratch_bytes(), instance.loops(),
+  return fmt::format(R"({{"function":{},"scratch_bytes":{},"scratch_bound":{},"loops":{},"count":{},"steps":[{}]}})", Dump(run.name), instance.scratch_bytes(), instance.scratch_bound(), instance.loops(),
                      instance.steps().size(), steps);
 }
 

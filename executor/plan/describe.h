@@ -8,7 +8,7 @@
 
 namespace opwire {
 
-// {"function", "scratch_bytes", "loops", "count": of steps, "steps": the first of them, as many as a message carries}, a step being
+// {"function", "scratch_bytes", "scratch_bound": the least that any order of values takes, "loops", "count": of steps, "steps": the first of them, as many as a message carries}, a step being
 //   {"function": whose node it is, "node": its number, "value": the name of its first result, "op", "label": "matmul@onednn",
 //    "group": of a fused one {"nodes": their numbers, "ops": theirs, "ends": why their neighbours are none of it},
 //    "writes": [{"to": "scratch" | "inout NAME" | "result NAME", "at": bytes from its begin, "bytes"}], "graph": whether a graph may hold it}

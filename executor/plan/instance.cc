@@ -95,7 +95,13 @@ class Instance::Builder {
     OPWIRE_RETURN_IF_ERROR(PlaceFunction(frame));
     // Steps no longer move: their workspaces' addresses can be noted.
     for (const auto& [step, at] : workspaces_) PatchScratch(&out_->steps_[step].call.workspace, at);
-    out_->scratch_bytes_ = options_.no_arena ? 0 : scratch_.peak();
+    if (!options_.no_arena) {
+      scratch_.Place();
+      for (ScratchPatch& p : out_->scratch_patches_) p.offset = scratch_.OffsetOf(p.offset);
+      for (int64_t& at : out_->result_scratch_) at = at < 0 ? at : scratch_.OffsetOf(at);
+      out_->scratch_bytes_ = scratch_.peak();
+      out_->scratch_bound_ = scratch_.bound();
+    }
     return std::move(out_);
   }
 
@@ -108,7 +114,7 @@ class Instance::Builder {
   // Where a root's storage is.
   struct Place {
     enum Kind { kNone, kParam, kResult, kScratch } kind = kNone;
-    int64_t at = 0;  // parameter, result, or scratch offset
+    int64_t at = 0;  // parameter, result, or the number of the scratch memory
     bool operator==(const Place&) const = default;
     template <typename H>
     friend H AbslHashValue(H h, const Place& p) {
@@ -129,8 +135,8 @@ class Instance::Builder {
     std::vector<Layout> layout;  // by value
     std::vector<Place> place;    // by root
     std::vector<Place> results;  // by result: where it goes
-    absl::flat_hash_map<ValueId, int64_t> scratch;         // roots whose memory is this frame's, and their bytes
-    std::vector<std::pair<int64_t, int64_t>> temporaries;  // scratch memory and bytes, until the function's end
+    absl::flat_hash_set<ValueId> scratch;   // roots whose memory is this frame's
+    std::vector<int64_t> temporaries;       // scratch memory, until the function's end
     std::vector<bool> late;      // by result: it must be copied into its parameter after all
     uint32_t unit = 0;           // of the schedule: that is being placed
   };
@@ -252,8 +258,8 @@ class Instance::Builder {
       if (!status.ok()) return SiteOf(status).op.empty() ? WithSite(std::move(status), Site(frame, n)) : status;  // or where in a called function
     }
     OPWIRE_RETURN_IF_ERROR(PlaceResults(frame));
-    for (const auto& [root, bytes] : frame.scratch) GiveScratch(frame.place[root].at, bytes);
-    for (const auto& [at, bytes] : frame.temporaries) GiveScratch(at, bytes);
+    for (const ValueId root : frame.scratch) GiveScratch(frame.place[root].at);
+    for (const int64_t at : frame.temporaries) GiveScratch(at);
     return absl::OkStatus();
   }
 
@@ -278,7 +284,7 @@ class Instance::Builder {
     else out_->scratch_patches_.push_back({slot, at});
   }
 
-  // Scratch memory: an offset, or with no_arena the number of an allocation.
+  // The number of a piece of scratch memory: of the planner's, or with no_arena of an allocation.
   StatusOr<int64_t> TakeScratch(int64_t bytes) {
     if (options_.no_arena) {
       if (bytes > options_.most - owned_bytes_) {
@@ -291,12 +297,12 @@ class Instance::Builder {
       out_->owned_.push_back(std::move(memory));
       return static_cast<int64_t>(out_->owned_.size() - 1);
     }
-    const auto offset = scratch_.Take(bytes);
-    if (!offset) return ResourceExhausted("scratch memory has more bytes than can be counted");
-    return *offset;
+    const auto place = scratch_.Take(bytes);
+    if (!place) return ResourceExhausted("scratch memory has more bytes than can be counted");
+    return *place;
   }
-  void GiveScratch(int64_t at, int64_t bytes) {
-    if (!options_.no_arena) scratch_.Give(at, bytes);
+  void GiveScratch(int64_t at) {
+    if (!options_.no_arena) scratch_.Give(at);
   }
 
   // Attributes in the row's order as the kernel reads them.
@@ -425,7 +431,7 @@ class Instance::Builder {
       if (workspace < 0) return Internal("{} asked for a workspace of {} bytes", who, workspace);
     }
 
-    // Results, then operands that end here give their memory back: a kernel's results never overlap what it reads.
+    // Results, then operands that end here give their memory back: a kernel's results never overlap what it reads, but for what it is done with.
     opw_tensor *const operands = const_cast<opw_tensor*>(call.operands), *const results = const_cast<opw_tensor*>(call.results);
     for (uint32_t r = 0; r < values.results.size(); ++r) {
       const ValueId v = values.results[r];
@@ -440,7 +446,7 @@ class Instance::Builder {
       OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(workspace));
       call.workspace_bytes = workspace;
       workspaces_.push_back({out_->steps_.size(), at});
-      GiveScratch(at, workspace);
+      GiveScratch(at);
     }
     ReleaseAround(frame, values.operands, values.results);
     out_->steps_.push_back(step);
@@ -501,7 +507,7 @@ class Instance::Builder {
     if (frame.plan.last_use[root] > frame.unit) return;
     const auto held = frame.scratch.find(root);
     if (held == frame.scratch.end()) return;
-    GiveScratch(frame.place[root].at, held->second);
+    GiveScratch(frame.place[root].at);
     frame.scratch.erase(held);
   }
 
@@ -527,6 +533,25 @@ class Instance::Builder {
   // Which operand a loop's result begins as. REQUIRES: the row is a loop's.
   static size_t CarriedOperand(const OpRow& row, const Node& node, size_t result) { return row.OperandStarts(node.segments)[row.LengthOf(0)] + result; }
 
+  // An operand that ends here, in whose memory the result can be made; kAbsent: none. Not where every value is to have memory of its own.
+  template <typename DoneWith>
+  ValueId TakesPlaceOf(const Frame& frame, ValueId v, std::span<const ValueId> operands, const DoneWith& done_with) const {
+    if (options_.no_arena) return kAbsent;
+    const auto fits = [&](size_t i) {
+      const ValueId o = operands[i];
+      return done_with(i) && frame.types.types[o]->dtype == frame.types.types[v]->dtype && frame.layout[o].shape == frame.layout[v].shape;
+    };
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i] == kAbsent) continue;
+      const ValueId root = frame.plan.root[operands[i]];
+      if (!fits(i) || frame.plan.last_use[root] > frame.unit || !frame.scratch.contains(root)) continue;
+      bool all_fit = true;  // the root may be read as several operands
+      for (size_t k = 0; k < operands.size(); ++k) all_fit = all_fit && (operands[k] == kAbsent || frame.plan.root[operands[k]] != root || fits(k));
+      if (all_fit) return root;
+    }
+    return kAbsent;
+  }
+
   // Where a result of what reads `operands` goes. `done_with(i)`: it may take the place of operand i, element by element.
   template <typename DoneWith>
   StatusOr<Place> PlaceResult(Frame& frame, ValueId v, std::span<const ValueId> operands, const DoneWith& done_with) {
@@ -545,8 +570,13 @@ class Instance::Builder {
       if (!reads || safe) return frame.results[result];
       frame.late[static_cast<size_t>(result)] = true;
     }
+    if (const ValueId gone = TakesPlaceOf(frame, v, operands, done_with); gone != kAbsent) {
+      frame.scratch.erase(gone);
+      frame.scratch.insert(v);
+      return frame.place[gone];
+    }
     OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(frame.layout[v].bytes));
-    frame.scratch[v] = frame.layout[v].bytes;
+    frame.scratch.insert(v);
     return Place{Place::kScratch, at};
   }
 
@@ -639,9 +669,8 @@ class Instance::Builder {
     bool alone = held != frame.scratch.end() && frame.plan.last_use[begins] == frame.unit && frame.plan.result_of[v] < 0;
     for (size_t i = 0; i < node.operands.size(); ++i) alone = alone && (i == own || frame.plan.root[node.operands[i]] != begins);
     if (!alone) return PlaceResult(frame, v, node.operands, [&](size_t i) { return DoneWith(frame, n, i, r); });
-    const int64_t bytes = held->second;
     frame.scratch.erase(held);
-    frame.scratch[v] = bytes;
+    frame.scratch.insert(v);
     return frame.place[begins];
   }
 
@@ -693,7 +722,7 @@ class Instance::Builder {
       c->loop = loop;
       c->max_trips = max_trips;
     }
-    GiveScratch(aside.at, kAsideBytes);
+    GiveScratch(aside.at);
     return absl::OkStatus();
   }
 
@@ -741,7 +770,7 @@ class Instance::Builder {
       if (from == frame.results[i]) continue;  // handed back unchanged
       if (replaced.contains(from)) {
         OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(bytes));
-        frame.temporaries.push_back({at, bytes});
+        frame.temporaries.push_back(at);
         const Place temporary{Place::kScratch, at};
         AddCopy(frame, from, temporary, bytes);
         from = temporary;

@@ -88,6 +88,8 @@ class Instance {
 
   // Bytes of scratch memory that a run needs; `base` is 64-byte aligned and stays until the run ends.
   int64_t scratch_bytes() const { return scratch_bytes_; }
+  // What is needed of it at one time: no order of values in memory takes less.
+  int64_t scratch_bound() const { return scratch_bound_; }
   void BindScratch(uint8_t* base);
   void BindParam(int param, void* data);
   // REQUIRES: InoutOf(result) < 0. Null: the result lies in scratch memory (not wanted, or sent inline).
@@ -163,7 +165,7 @@ class Instance {
   std::vector<void*> result_data_;
   uint64_t bindings_ = 1;
   uint8_t* scratch_ = nullptr;
-  int64_t scratch_bytes_ = 0;
+  int64_t scratch_bytes_ = 0, scratch_bound_ = 0;
 };
 
 }  // namespace opwire

@@ -1,4 +1,10 @@
-// Offsets in scratch memory for values with lifetimes: best fit over free ranges, in order of definition.
+// Places in scratch memory for values with lifetimes.
+//
+//   ScratchPlanner planner;
+//   const auto a = planner.Take(4096), b = planner.Take(64);   // both are needed at the same time
+//   planner.Give(*a);
+//   planner.Place();
+//   planner.OffsetOf(*b); planner.peak();
 #ifndef OPWIRE_EXECUTOR_PLAN_SCRATCH_H_
 #define OPWIRE_EXECUTOR_PLAN_SCRATCH_H_
 
@@ -6,65 +12,35 @@
 #include <map>
 #include <optional>
 #include <set>
-
-#include "ir/base/checked.h"
+#include <utility>
+#include <vector>
 
 namespace opwire {
 
 class ScratchPlanner {
  public:
-  // The offset of `bytes` bytes, 64-byte aligned; nothing when sizes overflow.
-  std::optional<int64_t> Take(int64_t bytes) {
-    const auto padded = CheckedAdd(bytes, kAlign - 1);
-    if (!padded) return std::nullopt;
-    const int64_t size = std::max(*padded / kAlign * kAlign, kAlign);
-    const auto fit = by_size_.lower_bound({size, 0});
-    if (fit != by_size_.end()) {
-      const auto [gap, offset] = *fit;
-      Remove(offset, gap);
-      if (gap > size) Insert(offset + size, gap - size);
-      return offset;
-    }
-    // Grow, out of a free range that ends at the top if there is one.
-    int64_t offset = top_;
-    if (!by_offset_.empty()) {
-      const auto last = std::prev(by_offset_.end());
-      if (last->first + last->second == top_) {
-        offset = last->first;
-        Remove(last->first, last->second);
-      }
-    }
-    const auto end = CheckedAdd(offset, size);
-    if (!end) return std::nullopt;
-    top_ = *end;
-    peak_ = std::max(peak_, top_);
-    return offset;
-  }
+  // The number of a place for `bytes` bytes, from 0 on; nothing when sizes overflow.
+  std::optional<int64_t> Take(int64_t bytes);
+  // It is needed no longer. REQUIRES: Take gave it, and nobody gave it back.
+  void Give(int64_t place);
+  // Behind the last Take: decides where places lie. They begin as best fit over free ranges gave them, in order. Where that takes notably more than the bound, and there
+  // are few enough that it takes milliseconds at the most, the largest are placed first, each as low as those before it allow, if that is less.
+  void Place();
 
-  // REQUIRES: Take gave this offset for these bytes.
-  void Give(int64_t offset, int64_t bytes) {
-    int64_t size = std::max((bytes + kAlign - 1) / kAlign * kAlign, kAlign);
-    const auto next = by_offset_.lower_bound(offset);
-    if (next != by_offset_.end() && offset + size == next->first) {
-      size += next->second;
-      Remove(next->first, next->second);
-    }
-    const auto after = by_offset_.lower_bound(offset);
-    if (after != by_offset_.begin()) {
-      const auto [before_offset, before_size] = *std::prev(after);
-      if (before_offset + before_size == offset) {
-        Remove(before_offset, before_size);
-        offset = before_offset;
-        size += before_size;
-      }
-    }
-    Insert(offset, size);
-  }
-
+  // 64-byte aligned; places whose times overlap lie apart. REQUIRES: Place was called.
+  int64_t OffsetOf(int64_t place) const { return places_[static_cast<size_t>(place)].offset; }
   int64_t peak() const { return peak_; }
+  // The most bytes that were needed at one time: no order of places takes less.
+  int64_t bound() const { return bound_; }
 
  private:
-  static constexpr int64_t kAlign = 64;
+  struct Range {
+    int64_t offset, size;
+    uint32_t begin, end;  // of Takes and Gives, counted
+  };
+  static constexpr uint32_t kForever = UINT32_MAX;
+
+  std::optional<int64_t> Fit(int64_t size);
   void Insert(int64_t offset, int64_t size) {
     by_offset_.emplace(offset, size);
     by_size_.emplace(size, offset);
@@ -74,10 +50,11 @@ class ScratchPlanner {
     by_size_.erase({size, offset});
   }
 
-  std::map<int64_t, int64_t> by_offset_;
+  std::vector<Range> places_;
+  std::map<int64_t, int64_t> by_offset_;  // free ranges
   std::set<std::pair<int64_t, int64_t>> by_size_;
-  int64_t top_ = 0;
-  int64_t peak_ = 0;
+  uint32_t now_ = 0;
+  int64_t top_ = 0, peak_ = 0, live_ = 0, bound_ = 0;
 };
 
 }  // namespace opwire

@@ -220,8 +220,8 @@ Status ExplainProgram(const Common& common, const ExplainArgs& args) {
   if (count > number) fmt::print("and {} steps more\n", count - number);
   std::string at;
   for (size_t s = 0; s < sizes.size(); ++s) at += fmt::format("{} {} = {}", s == 0 ? " with" : ",", file.module.dims.symbols()[s].name, sizes[s]);
-  fmt::print("{} steps{} on {}{}, {} of scratch memory\n", count, loops > 0 ? fmt::format(" with loops ({})", loops) : "", session.executor(), at,
-             HumanBytes(plan.at("scratch_bytes").get<int64_t>()));
+  fmt::print("{} steps{} on {}{}, {} of scratch memory (at least {})\n", count, loops > 0 ? fmt::format(" with loops ({})", loops) : "", session.executor(), at,
+             HumanBytes(plan.at("scratch_bytes").get<int64_t>()), HumanBytes(plan.at("scratch_bound").get<int64_t>()));
   return absl::OkStatus();
 }
 

@@ -2,7 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
 
+#include "executor/plan/instance.h"
 #include "executor/plan/program.h"
 #include "ir/text/text.h"
 #include "kernels/fused/fuser.h"
@@ -159,6 +163,31 @@ function @step(%trip: i64[], inout %w: f32[8], %g: f32[8]) -> (w: f32[8]) {
             (Labels{"control", "control", "fused(mul, sub)", "control"}));
 }
 
+// ---- Memory --------------------------------------------------------------------------------------------------------------------
+
+int64_t ScratchOf(const std::string& text, bool no_arena = false) {
+  const std::unique_ptr<Device> device = OpenDevice("cpu", {}).value();
+  const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = BuildFuser(*device), .variants = BuildVariantTable(*device)});
+  const auto program = PrepareProgram(Serialise(Parse(text, "t").value()), set, ExecutorLimits()).value();
+  return Instance::Build(*program, 0, {}, {.runtime = device->runtime(), .no_arena = no_arena}).value()->scratch_bytes();
+}
+
+TEST(Scratch, AnElementwiseKernelWritesOverAnOperandThatEnds) {
+  constexpr int64_t kResult = 4096 * 4;  // has a place beside, for runs that do not keep it
+  const auto chain = [](const char* between) {
+    return fmt::format("program @f(%x: f32[4096]) -> (y: f32[4096]) {{\n  %0 = softmax(%x)\n{}  %9 = softmax(%8)\n  return %9\n}}\n", between);
+  };
+  EXPECT_EQ(ScratchOf(chain("  %1 = mul(%0, %0)\n  %8 = add(%1, %x)\n")), kResult + 4096 * 4) << "a group";
+  EXPECT_EQ(ScratchOf(chain("  %8 = neg(%0)\n")), kResult + 4096 * 4) << "a node";
+  EXPECT_EQ(ScratchOf(chain("  %8 = softmax(%0)\n")), kResult + 2 * 4096 * 4) << "not elementwise";
+  EXPECT_EQ(ScratchOf(chain("  %1 = softmax(%0)\n  %8 = sub(%1, %0)\n")), kResult + 2 * 4096 * 4);
+  EXPECT_EQ(ScratchOf(chain("  %1 = reshape(%0) {shape = [64, 64]}\n  %2 = neg(%1)\n  %8 = reshape(%2) {shape = [4096]}\n")), kResult + 4096 * 4) << "a view's shape is the result's";
+  EXPECT_EQ(ScratchOf("program @f(%x: f32[4096, 1]) -> (y: f32[4096, 4096]) {\n  %0 = softmax(%x)\n  %1 = reshape(%0) {shape = [1, 4096]}\n  %2 = add(%0, %1)\n  return %2\n}\n"),
+            int64_t{4096} * 4096 * 4 + 4096 * 4)
+      << "read under two shapes";
+  EXPECT_EQ(ScratchOf(chain("  %8 = neg(%0)\n"), /*no_arena=*/true), 0);
+}
+
 // ---- Results -------------------------------------------------------------------------------------------------------------------
 
 class FusionTest : public CoreTest {
@@ -270,12 +299,39 @@ program @f(%x: f32[3]) -> (y: f32[3]) {
   EXPECT_EQ(a.run().profile[0]->node, 1u) << "its last";
 }
 
-// Bits are those of the nodes by themselves, but for floats that are narrower than what they compute in.
+// What CoreTest::Outcome gave, with every NaN the same one.
+std::vector<std::string> WithOneNan(const Module& m, std::vector<std::string> outcome) {
+  const Function& f = m.functions[0];
+  const ValueTypes values(f);
+  std::vector<DType> types;
+  for (const Param& p : f.params) {
+    if (p.mode == ParamMode::kInout) types.push_back(p.type.dtype);
+  }
+  for (const Result& r : f.results) {
+    const bool replaces = std::ranges::any_of(f.params, [&](const Param& p) { return p.mode == ParamMode::kInout && p.name == r.name; });
+    if (!replaces) types.push_back(values.types[static_cast<size_t>(r.value)]->dtype);
+  }
+  const auto settle = [](std::string& bytes, auto nan) {
+    for (size_t at = 0; at + sizeof(nan) <= bytes.size(); at += sizeof(nan)) {
+      auto v = nan;
+      std::memcpy(&v, bytes.data() + at, sizeof(v));
+      if (v != v) std::memcpy(bytes.data() + at, &nan, sizeof(nan));
+    }
+  };
+  for (size_t i = 0; outcome[0] == "OK" && i < types.size(); ++i) {
+    if (types[i] == DType::kF32) settle(outcome[i + 1], std::numeric_limits<float>::quiet_NaN());
+    if (types[i] == DType::kF64) settle(outcome[i + 1], std::numeric_limits<double>::quiet_NaN());
+  }
+  return outcome;
+}
+
+// Bits are those of the nodes by themselves, but for those of NaNs, and for floats that are narrower than what they compute in. OPWIRE_PROGRAMS: how many.
 TEST_F(FusionTest, RandomProgramsGiveEqualResults) {
   if (!device_->info().host_memory) GTEST_SKIP() << "each group would be compiled";
-  int done = 0;
-  size_t groups = 0;
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+  const char* const many = std::getenv("OPWIRE_PROGRAMS");
+  const uint64_t programs = many ? std::strtoull(many, nullptr, 10) : 150;
+  uint64_t done = 0, groups = 0;
+  for (uint64_t seed = 1; seed <= programs; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 rng(seed);
     RandomOptions options{.nodes = 25, .control = seed % 3 == 0};
@@ -290,15 +346,20 @@ TEST_F(FusionTest, RandomProgramsGiveEqualResults) {
     if (text.find("16[") != text.npos && text.find("f16[") != text.npos) continue;
     if (text.find("f8e") != text.npos) continue;
     Start(false);
-    const std::vector<std::string> alone = Outcome(c_, m, seed);
+    const std::vector<std::string> alone = WithOneNan(m, Outcome(c_, m, seed));
     Start(true);
-    EXPECT_EQ(Outcome(c_, m, seed), alone) << text;
+    const std::vector<std::string> fused = WithOneNan(m, Outcome(c_, m, seed));
+    // Of several values outside their domains another may be met first.
+    if (alone[0].starts_with("OUT_OF_RANGE")) EXPECT_TRUE(fused[0].starts_with("OUT_OF_RANGE")) << fused[0];
+    else EXPECT_EQ(fused, alone) << text;
     done += alone[0] == "OK";
     const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = built_, .variants = variants_});
-    for (const FunctionPlan& plan : PrepareProgram(Serialise(m), set, ExecutorLimits()).value()->plans) groups += plan.schedule.groups.size();
+    const std::shared_ptr<Program> program = PrepareProgram(Serialise(m), set, ExecutorLimits()).value();
+    for (const FunctionPlan& plan : program->plans) groups += plan.schedule.groups.size();
   }
-  EXPECT_GT(groups, 60u);
-  EXPECT_GT(done, 60) << "most programs run to their end";
+  EXPECT_GT(groups, programs / 3);
+  EXPECT_GT(done, programs / 3) << "most programs run to their end";
+  fmt::print("{} programs, {} of which ran to their end, with {} groups\n", programs, done, groups);
 }
 
 }  // namespace

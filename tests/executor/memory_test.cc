@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <map>
 #include <random>
@@ -176,39 +177,102 @@ TEST(Store, StatesAndKeys) {
   EXPECT_EQ(budget.in_use, 0);
 }
 
+// Takes and gives of values, and who lives beside whom.
+struct Lives {
+  struct Value {
+    int64_t place, bytes;
+    int begin, end;
+  };
+  ScratchPlanner planner;
+  std::vector<Value> values;
+  int now = 0;
+
+  size_t Take(int64_t bytes) {
+    const auto place = planner.Take(bytes);
+    EXPECT_TRUE(place);
+    values.push_back({*place, bytes, now++, INT_MAX});
+    return values.size() - 1;
+  }
+  void Give(size_t value) {
+    planner.Give(values[value].place);
+    values[value].end = now++;
+  }
+  void ExpectApart() {
+    planner.Place();
+    std::vector<std::pair<int, std::pair<bool, size_t>>> events;
+    for (size_t i = 0; i < values.size(); ++i) {
+      events.push_back({values[i].begin, {true, i}});
+      if (values[i].end != INT_MAX) events.push_back({values[i].end, {false, i}});
+    }
+    std::sort(events.begin(), events.end());
+    Ranges ranges;
+    for (const auto& [when, what] : events) {
+      const Value& v = values[what.second];
+      const int64_t offset = planner.OffsetOf(v.place);
+      if (!what.first) {
+        ranges.Remove(offset);
+        continue;
+      }
+      ASSERT_EQ(offset % 64, 0);
+      ASSERT_LE(offset + v.bytes, planner.peak());
+      ASSERT_TRUE(ranges.Add(offset, std::max<int64_t>(v.bytes, 1))) << "value " << what.second;
+    }
+    EXPECT_GE(planner.peak(), planner.bound());
+  }
+};
+
 TEST(Scratch, LiveValuesNeverOverlap) {
   std::mt19937_64 random(Seed());
   OPWIRE_TRACE_SEED();
-  for (int round = 0; round < 50; ++round) {
-    ScratchPlanner planner;
-    Ranges ranges;
-    std::vector<std::pair<int64_t, int64_t>> live;
-    int64_t live_bytes = 0, most = 0;
+  for (int round = 0; round < 60; ++round) {
+    Lives lives;
+    const int64_t scale = round % 2 == 0 ? 1 : 5000;  // so that both orders are tried
+    std::vector<size_t> live;
     for (int i = 0; i < 1000; ++i) {
       if (random() % 100 < 52 || live.empty()) {
-        const int64_t bytes = RandomSize(random, 16);
-        const auto offset = planner.Take(bytes);
-        ASSERT_TRUE(offset);
-        ASSERT_EQ(*offset % 64, 0);
-        ASSERT_TRUE(ranges.Add(*offset, std::max<int64_t>(bytes, 1))) << "round " << round << " step " << i;
-        ASSERT_LE(*offset + bytes, planner.peak());
-        live.push_back({*offset, bytes});
-        most = std::max(most, live_bytes += bytes);
+        live.push_back(lives.Take(scale * RandomSize(random, 16)));
       } else {
         const size_t at = random() % live.size();
-        ranges.Remove(live[at].first);
-        planner.Give(live[at].first, live[at].second);
-        live_bytes -= live[at].second;
+        lives.Give(live[at]);
         live[at] = live.back();
         live.pop_back();
       }
     }
-    EXPECT_LE(planner.peak(), 4 * most + 64'000) << "it does not reuse";
-    for (const auto& [offset, bytes] : live) planner.Give(offset, bytes);
-    // One free range from 0 to the top.
-    const int64_t peak = planner.peak();
-    EXPECT_EQ(planner.Take(peak), 0);
-    EXPECT_EQ(planner.peak(), peak);
+    lives.ExpectApart();
+    EXPECT_LE(lives.planner.peak(), 2 * lives.planner.bound()) << "it does not reuse";
+  }
+}
+
+// What training takes: activations of layers of several widths, kept until the way back, with values of the way beside them.
+TEST(Scratch, TrainingTakesNearlyTheBound) {
+  std::mt19937_64 random(Seed());
+  OPWIRE_TRACE_SEED();
+  for (int round = 0; round < 40; ++round) {
+    Lives lives;
+    std::vector<std::vector<size_t>> kept;
+    const int64_t unit = 100'000 + static_cast<int64_t>(random() % 100'000);
+    for (int layer = 0; layer < 24; ++layer) {
+      std::vector<size_t>& mine = kept.emplace_back();
+      for (const int64_t width : {1, 3, 1, 4, 4, 1}) {
+        const size_t temporary = lives.Take(unit * width / 2);
+        mine.push_back(lives.Take(unit * width));
+        lives.Give(temporary);
+      }
+    }
+    size_t gradient = lives.Take(unit);
+    while (!kept.empty()) {
+      for (; !kept.back().empty(); kept.back().pop_back()) {
+        const size_t value = kept.back().back();
+        const size_t next = lives.Take(lives.values[value].bytes), workspace = lives.Take(unit / 3);
+        lives.Give(workspace);
+        lives.Give(gradient);
+        lives.Give(value);
+        gradient = next;
+      }
+      kept.pop_back();
+    }
+    lives.ExpectApart();
+    EXPECT_LE(static_cast<double>(lives.planner.peak()), 1.05 * static_cast<double>(lives.planner.bound()));
   }
 }
 

@@ -1,0 +1,103 @@
+// Best fit as values come and go; the largest first once all are known.
+#include "executor/plan/scratch.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "ir/base/checked.h"
+
+namespace opwire {
+namespace {
+
+constexpr int64_t kAlign = 64;
+constexpr size_t kMostPlaces = 2048;               // for the second order, whose time grows with their square
+constexpr int64_t kWorthBytes = int64_t{1} << 20;  // less is not worth it,
+constexpr int64_t kWorthPart = 50;                 // nor is less than this part of the bound
+
+}  // namespace
+
+std::optional<int64_t> ScratchPlanner::Fit(int64_t size) {
+  const auto fit = by_size_.lower_bound({size, 0});
+  if (fit != by_size_.end()) {
+    const auto [gap, offset] = *fit;
+    Remove(offset, gap);
+    if (gap > size) Insert(offset + size, gap - size);
+    return offset;
+  }
+  // Grow, out of a free range that ends at the top if there is one.
+  int64_t offset = top_;
+  if (!by_offset_.empty()) {
+    const auto last = std::prev(by_offset_.end());
+    if (last->first + last->second == top_) {
+      offset = last->first;
+      Remove(last->first, last->second);
+    }
+  }
+  const auto end = CheckedAdd(offset, size);
+  if (!end) return std::nullopt;
+  top_ = *end;
+  peak_ = std::max(peak_, top_);
+  return offset;
+}
+
+std::optional<int64_t> ScratchPlanner::Take(int64_t bytes) {
+  const auto padded = CheckedAdd(bytes, kAlign - 1);
+  if (!padded) return std::nullopt;
+  const int64_t size = std::max(*padded / kAlign * kAlign, kAlign);
+  const auto offset = Fit(size);
+  if (!offset) return std::nullopt;
+  bound_ = std::max(bound_, live_ += size);
+  places_.push_back({*offset, size, now_++, kForever});
+  return static_cast<int64_t>(places_.size() - 1);
+}
+
+void ScratchPlanner::Give(int64_t place) {
+  Range& range = places_[static_cast<size_t>(place)];
+  range.end = now_++;
+  live_ -= range.size;
+  int64_t offset = range.offset, size = range.size;
+  const auto next = by_offset_.lower_bound(offset);
+  if (next != by_offset_.end() && offset + size == next->first) {
+    size += next->second;
+    Remove(next->first, next->second);
+  }
+  const auto after = by_offset_.lower_bound(offset);
+  if (after != by_offset_.begin()) {
+    const auto [before_offset, before_size] = *std::prev(after);
+    if (before_offset + before_size == offset) {
+      Remove(before_offset, before_size);
+      offset = before_offset;
+      size += before_size;
+    }
+  }
+  Insert(offset, size);
+}
+
+void ScratchPlanner::Place() {
+  const int64_t more = peak_ - bound_;
+  if (more < kWorthBytes || more < bound_ / kWorthPart || places_.size() > kMostPlaces) return;
+  std::vector<uint32_t> order(places_.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::ranges::stable_sort(order, std::greater(), [&](uint32_t i) { return places_[i].size; });
+  std::vector<int64_t> offsets(places_.size());
+  std::vector<uint32_t> placed;  // by offset
+  int64_t peak = 0;
+  for (const uint32_t i : order) {
+    const Range& range = places_[i];
+    int64_t offset = 0;
+    for (const uint32_t other : placed) {
+      const Range& o = places_[other];
+      if (o.begin > range.end || range.begin > o.end) continue;
+      if (offsets[other] - offset >= range.size) break;
+      offset = std::max(offset, offsets[other] + o.size);
+    }
+    offsets[i] = offset;
+    peak = std::max(peak, offset + range.size);
+    if (peak >= peak_) return;
+    placed.insert(std::ranges::upper_bound(placed, offset, {}, [&](uint32_t p) { return offsets[p]; }), i);
+  }
+  for (size_t i = 0; i < places_.size(); ++i) places_[i].offset = offsets[i];
+  peak_ = peak;
+}
+
+}  // namespace opwire
