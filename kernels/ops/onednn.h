@@ -11,6 +11,8 @@ namespace opwire::ops {
 
 inline constexpr int64_t kOneDnnCallWork = int64_t{1} << 28;  // multiplications of a call, for each thread: some 5 ms
 
+inline constexpr int64_t kOneDnnThreadWork = int64_t{1} << 18;  // multiplications that are worth a thread: some 5 us, several times what meeting another takes
+
 inline const dnnl::engine& OneDnnEngine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return engine;

@@ -67,14 +67,14 @@ Primitive MakePrimitive(const OneDnnSpec& spec, const MatmulShapes& s) {
 
 class Product final : public OneDnnProduct {
  public:
-  Product(const OneDnnSpec& spec, int threads) : spec_(spec), pieces_(spec.shapes, kOneDnnCallWork * threads), threads_(threads), stream_(OneDnnEngine()) {
-    scratch_bytes_ = MakeFor(threads, &primitives_);
+  Product(const OneDnnSpec& spec, int threads) : spec_(spec), pieces_(spec.shapes, kOneDnnCallWork * threads), threads_(Useful(threads)), stream_(OneDnnEngine()) {
+    scratch_bytes_ = MakeFor(threads_, &primitives_);
   }
 
   int64_t scratch_bytes() const override { return scratch_bytes_; }
 
   bool Run(const opw_call* c, const void* x, const void* y, const void* bias, void* z, void* scratch) override try {
-    if (threads_ != c->runtime->threads) Adapt(c->runtime->threads);
+    if (const int threads = Useful(c->runtime->threads); threads_ != threads) Adapt(threads);
     const auto at = [](const void* base, int64_t offset, uint8_t type) { return static_cast<char*>(const_cast<void*>(base)) + offset * WidthOf(type); };
     pieces_.ForEach(c, spec_.shapes, [&](int64_t x_offset, int64_t y_offset, int64_t z_offset, int64_t positions) {
       Primitive& p = primitives_[positions != pieces_.length];
@@ -95,6 +95,12 @@ class Product final : public OneDnnProduct {
   }
 
  private:
+  // Of so many threads those that the product has work for: others cost more than they bring, above all where somebody else computes too.
+  int Useful(int threads) const {
+    const MatmulShapes& s = spec_.shapes;
+    const double work = static_cast<double>(s.Batches()) * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+    return std::clamp(static_cast<int>(std::min(work / static_cast<double>(kOneDnnThreadWork), 1e6)), 1, threads);
+  }
   // The primitives of all pieces for a number of threads; how much scratch memory they need.
   int64_t MakeFor(int threads, Primitives* primitives) const {
     const OneDnnThreads of_primitives(threads);
