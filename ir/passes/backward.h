@@ -3,7 +3,11 @@
 #define OPWIRE_IR_PASSES_BACKWARD_H_
 
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "ir/passes/pattern.h"
@@ -13,7 +17,7 @@ namespace opwire {
 
 class Backward {
  public:
-  // `r` kept every node, so that its values have their old numbers.
+  // `r` kept every node. `wanted`: by its new values, so far.
   Backward(Rewriter& r, const std::vector<bool>& wanted) : r_(r), wanted_(wanted), gradients_(wanted.size(), kAbsent) {}
 
   Rewriter& rewriter() { return r_; }
@@ -29,6 +33,8 @@ class Backward {
   // Nodes of the backward pass. Once one cannot be made, all that follow are kAbsent, and failed() says so: a rule that contradicts the catalogue.
   ValueId Op(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
   std::vector<ValueId> Ops(std::string_view op, std::vector<ValueId> operands, size_t results, std::vector<NamedAttr> attrs = {});
+  // A `repeat` of the body, with the place in the source of what was begun.
+  std::vector<ValueId> Repeat(ValueId times, std::span<const ValueId> carried, std::span<const ValueId> inputs, uint32_t body, const std::string& location);
   ValueId Reshape(ValueId v, const std::vector<Dim>& shape);
   ValueId Expand(ValueId v, const std::vector<Dim>& shape);
   ValueId Full(const TensorType& type, double value);
@@ -52,6 +58,65 @@ bool AddGradients(Backward& b, const Node& node, std::span<const ValueId> result
 
 // By operand of a row with a body, the term of its gradient: names are those of the row's operands, `out` for its result and `g` for the gradient by that. Empty: it is 0.
 std::optional<std::vector<std::string_view>> BodyGradients(std::string_view op);
+
+// By value of a function.
+using Marks = std::vector<bool>;
+
+// Marks the floats that nodes make of marked ones.
+void MarkMade(const Function& f, const ValueTypes& values, Marks& made);
+
+// Of the `made` values those that lead to one of `to`.
+Marks Between(const Function& f, const ValueTypes& values, const Marks& made, Marks to);
+
+// Product of the extents.
+Dim Product(DimTable& dims, std::span<const Dim> shape);
+
+// Writes ways back into the functions of a module: the one that a gradient is asked of, and those that loops on its way call (gradient_loops.cc).
+class Differentiator {
+ public:
+  // Where the way back begins: the gradient by a value of the function is one of its parameters, or kAbsent: 1.
+  struct Seed {
+    ValueId value;
+    ValueId gradient;
+  };
+  // What the user wrote of a function: its name, and the number of the value that its first node makes.
+  struct Origin {
+    std::string name;
+    size_t first_value;
+  };
+
+  // Of a verified module, with its typing.
+  Differentiator(Module& module, Typing typing, const OpCatalogue& ops);
+
+  // Adds the way back through the `wanted` values to the function; the gradients by the values named, zeros where there is none. Its loops on the way carry what that needs.
+  StatusOr<std::vector<ValueId>> AddWayBack(uint32_t function, const Marks& wanted, std::span<const Seed> seeds, std::span<const ValueId> by, const Origin& origin);
+
+ private:
+  // A `repeat` on the way.
+  struct Loop {
+    int64_t trips = 0;
+    std::vector<ValueId> kept;  // by carried value: what it was at the begin of each trip, [1, trips, elements]; kAbsent: the body does not read it
+  };
+
+  PassContext Context() { return {.module = module_, .typing = typing_, .ops = ops_, .limits = {.nodes = INT64_MAX}}; }
+  // A new function, whose name begins so.
+  uint32_t AddFunction(Function f, std::string_view name);
+  // Of a function whose nodes are of verified ones.
+  void AddTyping(uint32_t function);
+  // The function that does the same and emits nothing.
+  uint32_t Silent(uint32_t function);
+  // Lets the node that was begun, a `repeat`, keep what it carries, and keeps it. Nothing where the number of trips is not known.
+  StatusOr<std::optional<Loop>> KeepCarried(Rewriter& r, Node& node, const std::string& place);
+  uint32_t AddKeepingBody(uint32_t body, const std::vector<std::optional<TensorType>>& kept);
+  Status AddLoopGradients(Backward& b, const Node& node, std::span<const ValueId> results, const Loop& loop);
+
+  Module& module_;
+  Typing typing_;
+  const OpCatalogue& ops_;
+  std::unordered_set<std::string> names_;                // of functions
+  std::unordered_map<uint32_t, uint32_t> silent_;
+  std::unordered_map<uint32_t, std::string> written_as_;  // what silent copies are of
+};
 
 }  // namespace opwire
 

@@ -65,7 +65,9 @@ void RemoveDeadBlobs(PassContext& context) {
   m.blobs = std::move(kept);
 }
 
-std::vector<bool> Called(const Module& m) {
+}  // namespace
+
+std::vector<bool> CalledFunctions(const Module& m) {
   std::vector<bool> called(m.functions.size());
   for (const Function& f : m.functions) {
     for (const Node& node : f.nodes) {
@@ -75,11 +77,10 @@ std::vector<bool> Called(const Module& m) {
   return called;
 }
 
-// Those that lost their last caller; others may be run by name.
-void RemoveDeadFunctions(PassContext& context, std::vector<bool> called_before) {
-  Module& m = context.module;
+int64_t RemoveUncalled(Module& m, std::vector<bool> called_before) {
+  const size_t all = m.functions.size();
   while (true) {
-    const std::vector<bool> called = Called(m);
+    const std::vector<bool> called = CalledFunctions(m);
     std::vector<uint32_t> place(m.functions.size());
     std::vector<Function> kept;
     std::vector<bool> kept_called;
@@ -89,11 +90,10 @@ void RemoveDeadFunctions(PassContext& context, std::vector<bool> called_before) 
       kept.push_back(std::move(m.functions[f]));
       kept_called.push_back(called_before[f]);
     }
-    const size_t gone = m.functions.size() - kept.size();
+    const bool gone = kept.size() < m.functions.size();
     m.functions = std::move(kept);
     called_before = std::move(kept_called);
-    if (gone == 0) return;
-    context.changes += static_cast<int64_t>(gone);
+    if (!gone) return static_cast<int64_t>(all - m.functions.size());
     for (Function& f : m.functions) {
       for (Node& node : f.nodes) {
         for (uint32_t& callee : node.calls) callee = place[callee];
@@ -102,10 +102,8 @@ void RemoveDeadFunctions(PassContext& context, std::vector<bool> called_before) 
   }
 }
 
-}  // namespace
-
 void RemoveDeadNodes(PassContext& context) {
-  const std::vector<bool> acts = Acting(context), called = Called(context.module);
+  const std::vector<bool> acts = Acting(context), called = CalledFunctions(context.module);
   for (uint32_t f = 0; f < context.module.functions.size(); ++f) {
     const std::vector<bool> needed = Needed(context, acts, f);
     Rewriter r(context, f);
@@ -116,7 +114,7 @@ void RemoveDeadNodes(PassContext& context) {
     }
     r.Finish();
   }
-  RemoveDeadFunctions(context, called);
+  context.changes += RemoveUncalled(context.module, called);
   RemoveDeadBlobs(context);
 }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 
 #include "ir/ops/names.h"
 #include "ir/passes/backward.h"
@@ -22,6 +24,17 @@ std::vector<ValueId> Backward::Ops(std::string_view op, std::vector<ValueId> ope
   if (!failed_) out = r_.AppendAll(op, std::move(operands), std::move(attrs));
   failed_ |= out.size() != results;
   return failed_ ? std::vector<ValueId>(results, kAbsent) : out;
+}
+
+std::vector<ValueId> Backward::Repeat(ValueId times, std::span<const ValueId> carried, std::span<const ValueId> inputs, uint32_t body, const std::string& location) {
+  const OpRow& row = *r_.FindRow("repeat");
+  Node node{.op = row.name, .version = row.version, .operands = {times}, .calls = {body}, .location = location};
+  for (const std::span<const ValueId> list : {carried, inputs}) node.operands.insert(node.operands.end(), list.begin(), list.end());
+  node.segments = {1, static_cast<uint32_t>(carried.size()), static_cast<uint32_t>(inputs.size())};
+  failed_ |= std::ranges::find(node.operands, kAbsent) != node.operands.end();
+  if (failed_) return std::vector<ValueId>(carried.size(), kAbsent);
+  for (const ValueId v : carried) node.results.push_back(TypeOf(v));
+  return r_.AppendNode(std::move(node));
 }
 
 ValueId Backward::Reshape(ValueId v, const std::vector<Dim>& shape) {
@@ -73,7 +86,7 @@ void Backward::Add(ValueId v, ValueId g) {
   sum = sum == kAbsent ? g : Op("add", {sum, g});
 }
 
-// ---- Gradient ----------------------------------------------------------------------------------------------------------------
+// ---- What is asked for -------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -113,64 +126,110 @@ StatusOr<std::vector<ValueId>> ParamsOf(const Function& f, std::span<const std::
   return out;
 }
 
-// The values between the parameters and the loss.
-std::vector<bool> Between(const Function& f, const ValueTypes& values, std::span<const ValueId> wrt, ValueId loss) {
-  std::vector<bool> from(values.size()), to(values.size());
-  for (ValueId v : wrt) from[static_cast<size_t>(v)] = true;
-  to[static_cast<size_t>(loss)] = true;
+}  // namespace
+
+void MarkMade(const Function& f, const ValueTypes& values, Marks& made) {
   const auto is_float = [&](ValueId v) { return values.types[static_cast<size_t>(v)] != nullptr && kFloats.Has(values.types[static_cast<size_t>(v)]->dtype); };
   for (size_t n = 0; n < f.nodes.size(); ++n) {
-    const bool reached = std::ranges::any_of(f.nodes[n].operands, [&](ValueId v) { return v != kAbsent && from[static_cast<size_t>(v)]; });
-    for (size_t r = 0; r < f.nodes[n].results.size(); ++r) from[values.first_result[n] + r] = reached && is_float(static_cast<ValueId>(values.first_result[n] + r));
+    const bool reached = std::ranges::any_of(f.nodes[n].operands, [&](ValueId v) { return v != kAbsent && made[static_cast<size_t>(v)]; });
+    for (size_t r = 0; r < f.nodes[n].results.size(); ++r) made[values.first_result[n] + r] = reached && is_float(static_cast<ValueId>(values.first_result[n] + r));
   }
+}
+
+Marks Between(const Function& f, const ValueTypes& values, const Marks& made, Marks to) {
   for (size_t n = f.nodes.size(); n-- > 0;) {
     bool read = false;
-    for (size_t r = 0; r < f.nodes[n].results.size(); ++r) read |= to[values.first_result[n] + r] && from[values.first_result[n] + r];
+    for (size_t r = 0; r < f.nodes[n].results.size(); ++r) read |= to[values.first_result[n] + r] && made[values.first_result[n] + r];
     for (ValueId v : f.nodes[n].operands) {
       if (v != kAbsent && read) to[static_cast<size_t>(v)] = true;
     }
   }
-  for (size_t v = 0; v < from.size(); ++v) from[v] = from[v] && to[v];
-  return from;
+  for (size_t v = 0; v < to.size(); ++v) to[v] = to[v] && made[v];
+  return to;
 }
 
-}  // namespace
+// ---- Differentiator ----------------------------------------------------------------------------------------------------------
+
+Differentiator::Differentiator(Module& module, Typing typing, const OpCatalogue& ops) : module_(module), typing_(std::move(typing)), ops_(ops) {
+  for (const Function& f : module.functions) names_.insert(f.name);
+}
+
+StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, const Marks& wanted, std::span<const Seed> seeds, std::span<const ValueId> by, const Origin& origin) {
+  const Function f = module_.functions[function];
+  const ValueTypes values(f);
+  PassContext context = Context();
+  Rewriter r(context, function);
+  const auto place = [&](uint32_t n) {
+    const Node& node = f.nodes[n];
+    return fmt::format("{} (node %{} of \"{}\"{}{})", node.op, values.first_result[n] - origin.first_value, origin.name, node.location.empty() ? "" : ", ", node.location);
+  };
+  std::map<uint32_t, Loop> loops;
+  for (uint32_t n = 0; n < f.nodes.size(); ++n) {
+    Node& node = r.Begin(n);
+    bool on_the_way = r.RowOf(n).control == Control::kRepeat;
+    if (on_the_way) on_the_way = std::any_of(wanted.begin() + values.first_result[n], wanted.begin() + values.first_result[n] + static_cast<ptrdiff_t>(node.results.size()), std::identity());
+    if (!on_the_way) {
+      r.Keep();
+      continue;
+    }
+    OPWIRE_ASSIGN_OR_RETURN(std::optional<Loop> loop, KeepCarried(r, node, place(n)));
+    if (loop) loops.emplace(n, *std::move(loop));
+  }
+  Marks renamed(r.size());
+  for (size_t v = 0; v < wanted.size(); ++v) {
+    if (wanted[v]) renamed[static_cast<size_t>(r.Renamed(static_cast<ValueId>(v)))] = true;
+  }
+  Backward b(r, renamed);
+  for (const Seed& s : seeds) b.Add(r.Renamed(s.value), s.gradient != kAbsent ? s.gradient : b.Full(r.TypeOf(r.Renamed(s.value)), 1));
+  for (uint32_t n = static_cast<uint32_t>(f.nodes.size()); n-- > 0;) {
+    std::vector<ValueId> results;
+    bool reached = false;
+    for (size_t i = 0; i < f.nodes[n].results.size(); ++i) {
+      results.push_back(r.Renamed(static_cast<ValueId>(values.first_result[n] + i)));
+      reached |= b.GradientOf(results.back()) != kAbsent;
+    }
+    if (!reached) continue;
+    const Node& node = r.Begin(n);  // for the place in the source
+    if (std::ranges::none_of(node.operands, [&](ValueId v) { return b.Wants(v); })) continue;
+    if (r.RowOf(n).control == Control::kRepeat) {
+      const auto loop = loops.find(n);
+      if (loop == loops.end()) return Unimplemented("gradient: expected a constant number of trips, got one that only a run knows, for {}", place(n));
+      OPWIRE_RETURN_IF_ERROR(AddLoopGradients(b, node, results, loop->second));
+    } else if (!AddGradients(b, node, results, r.AttrsOf(n))) {
+      return Unimplemented("gradient: there is none of {}", place(n));
+    }
+    if (b.failed()) return Internal("gradient: the rule of {} asks for a node that does not fit", place(n));
+  }
+  std::vector<ValueId> out;
+  for (const ValueId v : by) {
+    const ValueId value = r.Renamed(v);
+    out.push_back(b.GradientOf(value) != kAbsent ? b.GradientOf(value) : b.Full(r.TypeOf(value), 0));
+  }
+  r.Finish();
+  return out;
+}
+
+// ---- Gradient ----------------------------------------------------------------------------------------------------------------
 
 StatusOr<Module> Gradient(Module module, std::span<const std::string> wrt, const GradientOptions& options) {
-  OPWIRE_ASSIGN_OR_RETURN(const Typing typing, VerifyModule(module, options.limits, options.ops));
+  OPWIRE_ASSIGN_OR_RETURN(Typing typing, VerifyModule(module, options.limits, options.ops));
   const Function f = module.functions[0];
   const ValueTypes values(f);
   OPWIRE_ASSIGN_OR_RETURN(const ValueId loss, LossOf(f, values, options));
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<ValueId> params, ParamsOf(f, wrt));
-  const std::vector<bool> wanted = Between(f, values, params, loss);
-  // Beyond its limits the module does not verify, which says so.
-  PassContext context{.module = module, .typing = typing, .ops = options.ops, .limits = {.nodes = INT64_MAX}};
-  Rewriter r(context, 0);
-  for (uint32_t n = 0; n < f.nodes.size(); ++n) {
-    r.Begin(n);
-    r.Keep();
-  }
-  Backward b(r, wanted);
-  b.Add(loss, b.Full(r.TypeOf(loss), 1));
-  for (size_t n = f.nodes.size(); n-- > 0;) {
-    const Node& node = f.nodes[n];
-    const size_t first = values.first_result[n];
-    std::vector<ValueId> results;
-    bool reached = false;
-    for (size_t i = 0; i < node.results.size(); ++i) {
-      results.push_back(static_cast<ValueId>(first + i));
-      reached |= b.GradientOf(results.back()) != kAbsent;
-    }
-    if (!reached) continue;
-    r.Begin(static_cast<uint32_t>(n));  // for the place in the source
-    const auto place = [&] { return fmt::format("{} (node {} of \"{}\"{}{})", node.op, ValueName(f, results[0]), f.name, node.location.empty() ? "" : ", ", node.location); };
-    if (!AddGradients(b, node, results, typing.functions[0].nodes[n].attrs)) return Unimplemented("gradient: there is none of {}", place());
-    if (b.failed()) return Internal("gradient: the rule of {} asks for a node that does not fit", place());
-  }
-  std::vector<ValueId> gradients;
-  for (ValueId p : params) gradients.push_back(b.GradientOf(p) != kAbsent ? b.GradientOf(p) : b.Full(r.TypeOf(p), 0));
-  r.Finish();
+  Marks made(values.size()), to(values.size());
+  for (ValueId v : params) made[static_cast<size_t>(v)] = true;
+  to[static_cast<size_t>(loss)] = true;
+  MarkMade(f, values, made);
+  std::vector<bool> called = CalledFunctions(module);
+  Differentiator differentiator(module, std::move(typing), options.ops);
+  const Differentiator::Seed seed{loss, kAbsent};
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ValueId> gradients,
+                          differentiator.AddWayBack(0, Between(f, values, made, std::move(to)), std::span(&seed, 1), params, {f.name, f.params.size()}));
   for (size_t i = 0; i < params.size(); ++i) module.functions[0].results.push_back({"grad." + wrt[i], gradients[i]});
+  // Of the functions that were added some may have been written for others.
+  called.resize(module.functions.size(), true);
+  RemoveUncalled(module, std::move(called));
   OPWIRE_RETURN_IF_ERROR(VerifyModule(module, options.limits, options.ops).status());
   return module;
 }

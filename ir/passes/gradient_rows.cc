@@ -27,12 +27,6 @@ struct Call {
   }
 };
 
-Dim Product(DimTable& dims, std::span<const Dim> shape) {
-  Dim out = dims.Constant(1);
-  for (Dim d : shape) out = dims.Mul(out, d);
-  return out;
-}
-
 // ---- Shapes ------------------------------------------------------------------------------------------------------------------
 
 bool Cast(const Call& c) {
@@ -348,6 +342,12 @@ const std::unordered_map<std::string_view, bool (*)(const Call&)>& RowTable() {
 }
 
 }  // namespace
+
+Dim Product(DimTable& dims, std::span<const Dim> shape) {
+  Dim out = dims.Constant(1);
+  for (Dim d : shape) out = dims.Mul(out, d);
+  return out;
+}
 
 bool AddGradients(Backward& b, const Node& node, std::span<const ValueId> results, const std::vector<AttrValue>& attrs) {
   if (const auto terms = BodyGradients(node.op)) {

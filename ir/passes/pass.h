@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "ir/base/status.h"
 #include "ir/ops/catalogue.h"
@@ -48,6 +49,11 @@ void Simplify(PassContext& context);
 void SimplifyShapes(PassContext& context);
 void ShareEqualNodes(PassContext& context);
 void RemoveDeadNodes(PassContext& context);
+
+// By function, whether one calls it.
+std::vector<bool> CalledFunctions(const Module& module);
+// Functions that were called and no longer are go, others may be run by name; how many went.
+int64_t RemoveUncalled(Module& module, std::vector<bool> called_before);
 
 }  // namespace opwire
 

@@ -66,12 +66,13 @@ void Rewriter::Define(const Node& node) {
 
 ValueId Rewriter::Keep() {
   const auto first = static_cast<ValueId>(types_.size());
-  for (size_t r = 0; r < node_.results.size(); ++r) {
+  const size_t old_results = old_.nodes[current_].results.size();
+  for (size_t r = 0; r < old_results; ++r) {
     const size_t from = first_result_[current_] + r;
     renamed_[from] = static_cast<ValueId>(types_.size() + r);
   }
   Define(node_);
-  for (size_t r = 0; r < node_.results.size(); ++r) {
+  for (size_t r = 0; r < old_results; ++r) {
     const size_t from = first_result_[current_] + r;
     if (uses_[from].replaces) replaces_[renamed_[from]] = true;
   }
@@ -119,6 +120,10 @@ std::vector<ValueId> Rewriter::AppendAll(std::string_view op, std::vector<ValueI
   auto inferred = InferTypes(*row, dims(), types, {}, *resolved);
   if (!inferred.ok()) return {};
   node.results = std::move(inferred->results);
+  return AppendNode(std::move(node));
+}
+
+std::vector<ValueId> Rewriter::AppendNode(Node node) {
   std::vector<ValueId> results;
   for (size_t i = 0; i < node.results.size(); ++i) results.push_back(static_cast<ValueId>(types_.size() + i));
   Define(node);

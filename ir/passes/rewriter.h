@@ -33,7 +33,7 @@ class Rewriter {
 
   // The next old node, which then is kept, replaced or dropped.
   Node& Begin(uint32_t node);
-  // As it stands, with whatever was changed in it; its first result.
+  // As it stands, with whatever was changed in it; its first result. It may have more results than before, behind those.
   ValueId Keep();
   // Its only result is `v` from here on, a new value of the same type. False, and nothing happened, where that is not allowed: the rules of inout
   // parameters (verify.h) want a value of its own there, or %w would be read behind its end.
@@ -47,9 +47,15 @@ class Rewriter {
   ValueId Append(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
   // The same with all results, empty where the catalogue does not take it. Absent operands at the end may be left out.
   std::vector<ValueId> AppendAll(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
+  // The same of a node that is whole, with its results' types.
+  std::vector<ValueId> AppendNode(Node node);
   // Takes nodes and blobs back that were appended since Begin.
   void TakeBack();
 
+  // The new value that an old one became. REQUIRES: it is a parameter, or its node was kept or replaced.
+  ValueId Renamed(ValueId old) const { return renamed_[static_cast<size_t>(old)]; }
+  // How many new values there are.
+  size_t size() const { return types_.size(); }
   // Of new values.
   const TensorType& TypeOf(ValueId v) const { return types_[v]; }
   // The node that makes it as its first result; null for parameters and further results, and where it reads an inout parameter that the node which

@@ -1,0 +1,252 @@
+// Gradients through `repeat`. The loop also carries what its carried values were at the begin of each trip; the way back is a loop from the last trip to the first, whose body computes
+// a trip again from what was kept and goes back through it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ir/passes/backward.h"
+#include "ir/passes/constants.h"
+
+namespace opwire {
+namespace {
+
+// Adds the nodes of `from`. `values`: its parameters as values of `to`; then all of its values.
+void AppendNodes(Function& to, const Function& from, std::vector<ValueId>& values) {
+  size_t next = ValueTypes(to).size();
+  for (Node node : from.nodes) {
+    for (ValueId& v : node.operands) {
+      if (v != kAbsent) v = values[static_cast<size_t>(v)];
+    }
+    for (size_t r = 0; r < node.results.size(); ++r) values.push_back(static_cast<ValueId>(next++));
+    to.nodes.push_back(std::move(node));
+  }
+}
+
+// "begins", or with a number behind it where that is taken; taken from here on.
+std::string UniqueName(std::unordered_set<std::string>& taken, std::string begins) {
+  std::string name = begins;
+  for (int i = 2; !taken.insert(name).second; ++i) name = fmt::format("{}.{}", begins, i);
+  return name;
+}
+
+// Of parameters and results of a function that has those of another and more.
+std::unordered_set<std::string> NamesIn(const Function& f) {
+  std::unordered_set<std::string> names;
+  for (const Param& p : f.params) names.insert(p.name);
+  for (const Result& r : f.results) names.insert(r.name);
+  return names;
+}
+
+// One of the kept values.
+std::vector<Dim> RowShape(DimTable& dims, const TensorType& type) { return {dims.Constant(1), dims.Constant(1), Product(dims, type.shape)}; }
+
+}  // namespace
+
+uint32_t Differentiator::AddFunction(Function f, std::string_view name) {
+  f.name = UniqueName(names_, std::string(name));
+  typing_.functions.push_back({.replaced_by = std::vector<int32_t>(f.params.size(), -1)});
+  module_.functions.push_back(std::move(f));
+  return static_cast<uint32_t>(module_.functions.size() - 1);
+}
+
+void Differentiator::AddTyping(uint32_t function) {
+  for (const Node& node : module_.functions[function].nodes) {
+    const OpRow* const row = ops_.Find(node.op);
+    typing_.functions[function].nodes.push_back({row, *ResolveAttrs(*row, node.attrs, module_.dims)});
+  }
+}
+
+uint32_t Differentiator::Silent(uint32_t function) {
+  if (const auto it = silent_.find(function); it != silent_.end()) return it->second;
+  Function copy = module_.functions[function];
+  // It has no results, so values keep their numbers.
+  bool differs = std::erase_if(copy.nodes, [&](const Node& node) { return ops_.Find(node.op)->control == Control::kEmit; }) > 0;
+  for (Node& node : copy.nodes) {
+    for (uint32_t& callee : node.calls) {
+      const uint32_t silent = Silent(callee);
+      differs |= silent != callee;
+      callee = silent;
+    }
+  }
+  uint32_t out = function;
+  if (differs) {
+    const std::string name = copy.name;
+    out = AddFunction(std::move(copy), name + ".silent");
+    written_as_.emplace(out, name);
+  }
+  silent_.emplace(function, out);
+  silent_.emplace(out, out);
+  return out;
+}
+
+// body(trip, carried, kept, inputs) -> (carried, kept): each of `kept`, by carried value, gets a row.
+uint32_t Differentiator::AddKeepingBody(uint32_t number, const std::vector<std::optional<TensorType>>& kept) {
+  const Function body = module_.functions[number];
+  const auto first_input = body.params.begin() + 1 + static_cast<ptrdiff_t>(kept.size());
+  std::unordered_set<std::string> names = NamesIn(body);
+  Function f{.params = {body.params.begin(), first_input}};
+  std::vector<Result> results = body.results;
+  for (size_t c = 0; c < kept.size(); ++c) {
+    if (kept[c]) f.params.push_back({.name = UniqueName(names, "kept." + body.params[1 + c].name), .type = *kept[c]});
+  }
+  std::vector<ValueId> values;
+  for (size_t p = 0; p < body.params.size(); ++p) values.push_back(static_cast<ValueId>(p <= kept.size() ? p : p + f.params.size() - 1 - kept.size()));
+  f.params.insert(f.params.end(), first_input, body.params.end());
+  const uint32_t out = AddFunction(std::move(f), body.name + ".kept");
+  PassContext context = Context();
+  Rewriter r(context, out);
+  auto at = static_cast<ValueId>(1 + kept.size());
+  for (size_t c = 0; c < kept.size(); ++c) {
+    if (!kept[c]) continue;
+    const ValueId row = r.Append("reshape", {static_cast<ValueId>(1 + c)}, {{"shape", RowShape(module_.dims, body.params[1 + c].type)}});
+    results.push_back({r.old().params[static_cast<size_t>(at)].name, r.Append("kv_append", {at, row, 0})});
+    ++at;
+  }
+  r.Finish();
+  AppendNodes(module_.functions[out], body, values);
+  for (size_t c = 0; c < kept.size(); ++c) results[c].value = values[static_cast<size_t>(results[c].value)];
+  module_.functions[out].results = std::move(results);
+  return out;
+}
+
+StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(Rewriter& r, Node& node, const std::string& place) {
+  const size_t carried = node.results.size();
+  const std::optional<Constant> trips = ConstantOf(r, node.operands[0]);
+  Loop loop{.kept = std::vector<ValueId>(carried, kAbsent)};
+  if (trips) loop.trips = static_cast<int64_t>(trips->bits());
+  if (loop.trips <= 0) {
+    r.Keep();
+    return trips ? std::optional(std::move(loop)) : std::nullopt;
+  }
+  std::vector<std::optional<TensorType>> kept(carried);
+  std::vector<ValueId> begin;
+  for (size_t c = 0; c < carried; ++c) {
+    const auto reads = [&](const Node& n) { return std::ranges::find(n.operands, static_cast<ValueId>(1 + c)) != n.operands.end(); };
+    if (std::ranges::none_of(module_.functions[node.calls[0]].nodes, reads)) continue;
+    const TensorType& type = node.results[c];
+    if (type.encoding != Encoding::kDense) return Unimplemented("gradient: expected dense tensors among what is carried, got {} for {}", ToString(type, module_.dims), place);
+    kept[c] = {.dtype = type.dtype, .shape = RowShape(module_.dims, type)};
+    kept[c]->shape[1] = module_.dims.Constant(loop.trips);
+    begin.push_back(r.Append("zeros", {}, {{"shape", kept[c]->shape}, {"dtype", type.dtype}}));
+  }
+  node.calls[0] = AddKeepingBody(node.calls[0], kept);
+  node.operands.insert(node.operands.begin() + 1 + static_cast<ptrdiff_t>(carried), begin.begin(), begin.end());
+  node.segments[1] += static_cast<uint32_t>(begin.size());
+  for (const std::optional<TensorType>& type : kept) {
+    if (type) node.results.push_back(*type);
+  }
+  ValueId next = r.Keep() + static_cast<ValueId>(carried);
+  for (size_t c = 0; c < carried; ++c) {
+    if (kept[c]) loop.kept[c] = next++;
+  }
+  return loop;
+}
+
+// The body on the way back is grad(trip, gradients by carried values, gradients by inputs so far, kept, inputs) -> (those gradients, a trip earlier).
+Status Differentiator::AddLoopGradients(Backward& b, const Node& node, std::span<const ValueId> results, const Loop& loop) {
+  const size_t carried = results.size();
+  if (loop.trips <= 0) {
+    for (size_t c = 0; c < carried; ++c) {
+      if (b.GradientOf(results[c]) != kAbsent) b.Add(node.operands[1 + c], b.GradientOf(results[c]));
+    }
+    return absl::OkStatus();
+  }
+  const uint32_t silent = Silent(node.calls[0]);
+  const Function body = module_.functions[silent];
+  const ValueTypes types(body);
+  const auto made_by_trip = [&](size_t c) { return static_cast<size_t>(body.results[c].value); };
+
+  // What is carried is made of what is wanted, and leads to a result that is, after some number of trips.
+  Marks made(types.size()), leads(carried), wanted;
+  for (size_t p = 1; p < body.params.size(); ++p) made[p] = b.Wants(node.operands[p]);
+  for (bool more = true; more;) {
+    more = false;
+    MarkMade(body, types, made);
+    for (size_t c = 0; c < carried; ++c) {
+      if (made[made_by_trip(c)] && !made[1 + c]) made[1 + c] = more = true;
+    }
+  }
+  for (size_t c = 0; c < carried; ++c) leads[c] = b.GradientOf(results[c]) != kAbsent;
+  for (bool more = true; more;) {
+    more = false;
+    Marks to(types.size());
+    for (size_t c = 0; c < carried; ++c) {
+      if (leads[c]) to[made_by_trip(c)] = true;
+    }
+    wanted = Between(body, types, made, std::move(to));
+    for (size_t c = 0; c < carried; ++c) {
+      if (wanted[1 + c] && !leads[c]) leads[c] = more = true;
+    }
+  }
+  std::vector<size_t> by;  // parameters of the body, those that are carried first
+  for (size_t p = 1; p < body.params.size(); ++p) {
+    if (p <= carried ? made[p] && leads[p - 1] : static_cast<bool>(wanted[p])) by.push_back(p);
+  }
+
+  if (by.empty()) return absl::OkStatus();
+
+  std::unordered_set<std::string> names = NamesIn(body);
+  Function f{.params = {body.params[0]}};
+  for (const size_t p : by) f.params.push_back({.name = UniqueName(names, "grad." + body.params[p].name), .type = body.params[p].type});
+  std::vector<ValueId> inputs;
+  for (size_t c = 0; c < carried; ++c) {
+    if (loop.kept[c] == kAbsent) continue;
+    f.params.push_back({.name = UniqueName(names, "kept." + body.params[1 + c].name), .type = b.TypeOf(loop.kept[c])});
+    inputs.push_back(loop.kept[c]);
+  }
+  std::vector<ValueId> values(1 + carried, kAbsent);
+  for (size_t p = 1 + carried; p < body.params.size(); ++p) {
+    values.push_back(static_cast<ValueId>(f.params.size()));
+    f.params.push_back(body.params[p]);
+    inputs.push_back(node.operands[p]);
+  }
+  const auto written = written_as_.find(silent);
+  const std::string name = written == written_as_.end() ? body.name : written->second;
+  const uint32_t back = AddFunction(std::move(f), name + ".grad");
+  PassContext context = Context();
+  Rewriter r(context, back);
+  const auto scalar = [&](int64_t value) { return r.Append("full", {}, {{"value", static_cast<double>(value)}, {"dtype", DType::kI64}}); };
+  values[0] = r.Append("sub", {scalar(loop.trips - 1), 0});
+  auto kept = static_cast<ValueId>(1 + by.size());
+  for (size_t c = 0; c < carried; ++c) {
+    const TensorType& type = body.params[1 + c].type;
+    if (loop.kept[c] == kAbsent) {
+      // No node reads it; gradients by it are summed all the same.
+      if (made[1 + c] && leads[c]) values[1 + c] = r.Append("zeros", {}, {{"shape", type.shape}, {"dtype", type.dtype}});
+      continue;
+    }
+    const ValueId row = r.Append("slice", {kept++, values[0]}, {{"dim", int64_t{1}}, {"length", module_.dims.Constant(1)}});
+    values[1 + c] = r.Append("reshape", {row}, {{"shape", type.shape}});
+  }
+  const size_t first_value = r.size();
+  r.Finish();
+  AppendNodes(module_.functions[back], body, values);
+  AddTyping(back);
+
+  Marks wanted_back(first_value + types.size() - body.params.size());
+  for (size_t v = 0; v < wanted.size(); ++v) {
+    if (values[v] != kAbsent) wanted_back[static_cast<size_t>(values[v])] = wanted[v];
+  }
+  std::vector<Seed> seeds;
+  std::vector<ValueId> by_values;
+  for (size_t i = 0; i < by.size(); ++i) {
+    // What is only handed on has no value where it is not wanted.
+    const ValueId end = values[by[i] <= carried ? made_by_trip(by[i] - 1) : by[i]];
+    if (end != kAbsent) seeds.push_back({end, static_cast<ValueId>(1 + i)});
+    by_values.push_back(values[by[i]]);
+  }
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ValueId> gradients, AddWayBack(back, wanted_back, seeds, by_values, {name, first_value}));
+  for (size_t i = 0; i < by.size(); ++i) module_.functions[back].results.push_back({module_.functions[back].params[1 + i].name, gradients[i]});
+
+  std::vector<ValueId> begin;
+  for (const size_t p : by) {
+    const ValueId g = p <= carried ? b.GradientOf(results[p - 1]) : kAbsent;
+    begin.push_back(g != kAbsent ? g : b.Full(body.params[p].type, 0));
+  }
+  const std::vector<ValueId> out = b.Repeat(node.operands[0], begin, inputs, back, node.location);
+  for (size_t i = 0; i < by.size(); ++i) b.Add(node.operands[by[i]], out[i]);
+  return absl::OkStatus();
+}
+
+}  // namespace opwire
