@@ -88,8 +88,10 @@ class Differentiator {
   // Of a verified module, with its typing.
   Differentiator(Module& module, Typing typing, const OpCatalogue& ops);
 
-  // Adds the way back through the `wanted` values to the function; the gradients by the values named, zeros where there is none. Its loops on the way carry what that needs.
-  StatusOr<std::vector<ValueId>> AddWayBack(uint32_t function, const Marks& wanted, std::span<const Seed> seeds, std::span<const ValueId> by, const Origin& origin);
+  // Adds the way back through the `wanted` values to the function, whose loops on that way then also carry what it needs; the gradients by the values
+  // named, zeros where there is none. UNIMPLEMENTED, with the place, where a node on the way has no gradient.
+  StatusOr<std::vector<ValueId>> AddWayBack(uint32_t function, const Marks& wanted, std::span<const Seed> seeds, std::span<const ValueId> by,
+                                            const Origin& origin);
 
  private:
   // A `repeat` on the way.

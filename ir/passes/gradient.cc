@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 
 #include "ir/ops/names.h"
@@ -26,7 +25,8 @@ std::vector<ValueId> Backward::Ops(std::string_view op, std::vector<ValueId> ope
   return failed_ ? std::vector<ValueId>(results, kAbsent) : out;
 }
 
-std::vector<ValueId> Backward::Repeat(ValueId times, std::span<const ValueId> carried, std::span<const ValueId> inputs, uint32_t body, const std::string& location) {
+std::vector<ValueId> Backward::Repeat(ValueId times, std::span<const ValueId> carried, std::span<const ValueId> inputs, uint32_t body,
+                                      const std::string& location) {
   const OpRow& row = *r_.FindRow("repeat");
   Node node{.op = row.name, .version = row.version, .operands = {times}, .calls = {body}, .location = location};
   for (const std::span<const ValueId> list : {carried, inputs}) node.operands.insert(node.operands.end(), list.begin(), list.end());
@@ -154,21 +154,22 @@ Differentiator::Differentiator(Module& module, Typing typing, const OpCatalogue&
   for (const Function& f : module.functions) names_.insert(f.name);
 }
 
-StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, const Marks& wanted, std::span<const Seed> seeds, std::span<const ValueId> by, const Origin& origin) {
+StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, const Marks& wanted, std::span<const Seed> seeds, std::span<const ValueId> by,
+                                                          const Origin& origin) {
   const Function f = module_.functions[function];
   const ValueTypes values(f);
   PassContext context = Context();
   Rewriter r(context, function);
   const auto place = [&](uint32_t n) {
     const Node& node = f.nodes[n];
-    return fmt::format("{} (node %{} of \"{}\"{}{})", node.op, values.first_result[n] - origin.first_value, origin.name, node.location.empty() ? "" : ", ", node.location);
+    const std::string at = node.location.empty() ? "" : ", " + node.location;
+    return fmt::format("{} (node %{} of \"{}\"{})", node.op, values.first_result[n] - origin.first_value, origin.name, at);
   };
   std::map<uint32_t, Loop> loops;
   for (uint32_t n = 0; n < f.nodes.size(); ++n) {
     Node& node = r.Begin(n);
-    bool on_the_way = r.RowOf(n).control == Control::kRepeat;
-    if (on_the_way) on_the_way = std::any_of(wanted.begin() + values.first_result[n], wanted.begin() + values.first_result[n] + static_cast<ptrdiff_t>(node.results.size()), std::identity());
-    if (!on_the_way) {
+    const auto first = wanted.begin() + values.first_result[n], end = first + static_cast<ptrdiff_t>(node.results.size());
+    if (r.RowOf(n).control != Control::kRepeat || std::find(first, end, true) == end) {
       r.Keep();
       continue;
     }

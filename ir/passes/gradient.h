@@ -2,8 +2,9 @@
 //
 //   StatusOr<Module> both = Gradient(module, {"w", "b"});   // results: those of the entry, then grad.w and grad.b
 //
-// Each row has its rule in gradient_bodies.cc (ops with a body, as terms) or gradient_rows.cc. Gradients have their parameter's type and are sums in a fixed order. Where a function has
-// none, PyTorch's convention holds: 0 for relu, abs and sign at 0, halves where maximum and minimum meet equals, equal parts among equal largest elements of amax and amin.
+// Each row has its rule in gradient_bodies.cc (ops with a body, as terms) or gradient_rows.cc; `repeat` in gradient_loops.cc. Gradients have their parameter's type and are sums in a fixed
+// order. Where a function has none, PyTorch's convention holds: 0 for relu, abs and sign at 0, halves where maximum and minimum meet equals, equal parts among equal largest elements of
+// amax and amin. A loop keeps what its carried values were at the begin of each trip, and the way back computes trips again from that.
 #ifndef OPWIRE_IR_PASSES_GRADIENT_H_
 #define OPWIRE_IR_PASSES_GRADIENT_H_
 
@@ -24,7 +25,8 @@ struct GradientOptions {
 };
 
 // Of the entry by the parameters named. INVALID_ARGUMENT where there is no such parameter or result, or it is no float, or inout, or where the way back would read an
-// inout parameter behind its end; UNIMPLEMENTED, with the node's place, where the way to the loss leads through an op that has no gradient. Other functions stay.
+// inout parameter behind its end; UNIMPLEMENTED, with the node's place, where the way to the loss leads through an op that has no gradient, or through a loop whose number of
+// trips no constant makes, or that carries encoded tensors. Functions that lose their last caller go, others stay.
 StatusOr<Module> Gradient(Module module, std::span<const std::string> wrt, const GradientOptions& options = {});
 
 }  // namespace opwire

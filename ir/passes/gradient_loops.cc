@@ -1,5 +1,5 @@
-// Gradients through `repeat`. The loop also carries what its carried values were at the begin of each trip; the way back is a loop from the last trip to the first, whose body computes
-// a trip again from what was kept and goes back through it.
+// Gradients through `repeat`. The loop also carries what its carried values were at the begin of each trip; the way back is a loop
+// from the last trip to the first, whose body computes a trip again from what was kept and goes back through it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -125,7 +125,9 @@ StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(Rewrit
     const auto reads = [&](const Node& n) { return std::ranges::find(n.operands, static_cast<ValueId>(1 + c)) != n.operands.end(); };
     if (std::ranges::none_of(module_.functions[node.calls[0]].nodes, reads)) continue;
     const TensorType& type = node.results[c];
-    if (type.encoding != Encoding::kDense) return Unimplemented("gradient: expected dense tensors among what is carried, got {} for {}", ToString(type, module_.dims), place);
+    if (type.encoding != Encoding::kDense) {
+      return Unimplemented("gradient: expected dense tensors among what is carried, got {} for {}", ToString(type, module_.dims), place);
+    }
     kept[c] = {.dtype = type.dtype, .shape = RowShape(module_.dims, type)};
     kept[c]->shape[1] = module_.dims.Constant(loop.trips);
     begin.push_back(r.Append("zeros", {}, {{"shape", kept[c]->shape}, {"dtype", type.dtype}}));

@@ -89,6 +89,10 @@ TEST(Documents, PassesAndOneOfOnesOwn) {
   Transcript gradients(house);
   gradients.Type("opwire opt fit.opw --grad w,bias");
   gradients.Compare(page, "Gradients");
+  house.Write("settle.opw", BlockOf(document, "Gradients through loops", ""));
+  Transcript loops(house);
+  loops.Type("opwire opt settle.opw --grad w");
+  loops.Compare(page, "Gradients through loops");
   house.Write("tanh-gelu", BlockOf(document, "A pass of your own", "sh"));
   ASSERT_EQ(house.Run("chmod +x tanh-gelu").code, 0);
   Transcript own(house);
