@@ -116,6 +116,28 @@ TEST_F(Commands, OptAddsGradients) {
   Expect("opwire opt loss.opw --loss loss", 2, "--loss loss: expected --grad beside it");
 }
 
+// Run by the kernels that users get.
+TEST_F(Commands, OptAddsGradientsOfLoops) {
+  StartBoth();
+  house_.Write("loop.opw",
+               "program @f(%x: f32[8, 8], %w: f32[8, 8]) -> (loss: f32[]) { %n = full() {value = 3.0, dtype = i64} %y = repeat(%n, [%x], [%w]) calls(@step) %s = sum(%y) return %s }\n"
+               "function @step(%trip: i64[], inout %x: f32[8, 8], %w: f32[8, 8]) -> (x: f32[8, 8]) { %0 = matmul(%x, %w) %1 = sin(%0) return %1 }");
+  house_.Write("steps.opw",
+               "program @f(%x: f32[8, 8], %w: f32[8, 8]) -> (loss: f32[]) { %0 = matmul(%x, %w) %1 = sin(%0) %2 = matmul(%1, %w) %3 = sin(%2) %4 = matmul(%3, %w) %5 = sin(%4) %6 = sum(%5) return %6 }");
+  const auto gradients = [&](const std::string& name) {
+    const House::Result r = house_.Run(fmt::format("opwire opt {0}.opw --grad x,w > {0}.grad.opw && opwire run {0}.grad.opw --in x=random:1 --in w=random:2 | grep grad", name));
+    EXPECT_EQ(r.code, 0) << r.output;
+    return r.output;
+  };
+  const std::string loop = gradients("loop");
+  EXPECT_TRUE(Has(loop, "grad.w: f32[8, 8] = ")) << loop;
+  EXPECT_EQ(loop, gradients("steps"));
+  house_.Write("unknown.opw",
+               "program @f(%n: i64[], %x: f32[8]) -> (loss: f32[]) { %y = repeat(%n, [%x], []) calls(@step) %s = sum(%y) return %s }\n"
+               "function @step(%trip: i64[], %x: f32[8]) -> (x: f32[8]) { %0 = sin(%x) return %0 }");
+  Expect("opwire opt unknown.opw --grad x", 1, "gradient: expected a constant number of trips, got one that only a run knows, for repeat (node %0 of \"f\")");
+}
+
 TEST_F(Commands, WrongUsageIsTwo) {
   house_.Write("count.opw", kCount);
   Expect("opwire device", 2, "no command 'device', did you mean devices?");
