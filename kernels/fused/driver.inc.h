@@ -21,7 +21,7 @@ struct Rows {
 using RowFunction = uint32_t (*)(const Rows&);  // the OPW_FLAG_* that it raises
 
 constexpr int64_t kGrain = 16384;                    // elements a range
-constexpr int64_t kPacked = 512;                     // elements that are packed at once
+constexpr int64_t kPacked = 512;                     // elements that are packed at once, at the most
 constexpr int64_t kShortRow = 256;                   // below it rows are packed together
 constexpr int64_t kStreamBytes = int64_t{8} << 20;   // from this size on an output is streamed
 
@@ -33,7 +33,8 @@ struct Layout {
   uint32_t repeated;              // along the last axis
   uint32_t constant;              // along all axes
   uint32_t dense;                 // without gaps, in the order of the elements
-  uint32_t periodic;              // inputs that repeat after a part of kPacked elements
+  uint32_t periodic;              // inputs that repeat after a part of `packed` elements
+  int64_t packed, grain;          // elements that are packed at once, and those of a range of such
   int64_t elements;
   int64_t bytes[kMaxTensors];     // an element
   int64_t shape[OPW_MAX_RANK];
@@ -69,6 +70,16 @@ inline void SetAxes(Layout& l, const opw_call* c) {
   for (int t = 0; t < l.tensors; ++t) l.strides[t][0] = t < l.inputs ? 0 : l.bytes[t];
 }
 
+// The greatest number that divides both.
+inline int64_t Divisor(int64_t a, int64_t b) {
+  while (b != 0) {
+    const int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
 inline int PrepareLayout(const opw_call* c, int inputs, int outputs, void** state) {
   Layout* const layout = static_cast<Layout*>(__builtin_malloc(sizeof(Layout)));
   if (layout == nullptr) return OPW_FAILED;
@@ -82,6 +93,7 @@ inline int PrepareLayout(const opw_call* c, int inputs, int outputs, void** stat
   const int last = l.rank - 1;
   l.direct = last == 0 || l.shape[last] >= kShortRow;
   l.stream = l.direct && last == 0;
+  int64_t common = 1;  // multiple of the periods
   for (int t = 0; t < l.tensors; ++t) {
     const int64_t stride = l.strides[t][last];
     const bool input = t < inputs;
@@ -98,8 +110,14 @@ inline int PrepareLayout(const opw_call* c, int inputs, int outputs, void** stat
       if (l.strides[t][a] != 0) period = below * l.shape[a];
     }
     if (dense) l.dense |= 1u << t;
-    if (input && l.elements > 0 && kPacked % period == 0) l.periodic |= 1u << t;
+    if (!input || l.elements == 0 || period > kPacked) continue;
+    const int64_t both = common / Divisor(common, period) * period;
+    if (both > kPacked) continue;
+    common = both;
+    l.periodic |= 1u << t;
   }
+  l.packed = kPacked / common * common;
+  l.grain = kGrain / l.packed * l.packed;
   *state = layout;
   return OPW_OK;
 }
@@ -204,8 +222,8 @@ struct Job {
     alignas(64) char blocks[kMaxTensors][kPacked * 8 + 64];  // not a power of two apart, so that they share no lines of a cache
     const int64_t extent = l.shape[l.rank - 1];
     Rows rows{c->context, c->attrs, 0, l.constant, false, {}, {}};
-    for (int64_t at = begin; at < end; at += kPacked) {
-      rows.n = end - at < kPacked ? end - at : kPacked;
+    for (int64_t at = begin; at < end; at += l.packed) {
+      rows.n = end - at < l.packed ? end - at : l.packed;
       const RowWalk walk(l, at / extent);
       const int64_t column = at % extent;
       for (int t = 0; t < l.tensors; ++t) {
@@ -236,7 +254,7 @@ inline int RunLayout(const opw_call* c, RowFunction function) {
         [](void* context, int64_t begin, int64_t end) { static_cast<const Job*>(context)->RunDirect(begin, end); }, &job);
   } else {
     c->runtime->parallel_for(
-        c->runtime, l.elements, kGrain,
+        c->runtime, l.elements, l.grain,
         [](void* context, int64_t begin, int64_t end) { static_cast<const Job*>(context)->RunPacked(begin, end); }, &job);
   }
   return OPW_OK;

@@ -24,8 +24,8 @@ namespace opwire::fused {
 
 class FusedKernel {
  public:
-  // What is interpreted in about the time that a compilation takes, in elements times instructions.
-  static constexpr int64_t kWorthCompiling = int64_t{1} << 30;
+  // What is interpreted in some tens of milliseconds, in elements times instructions.
+  static constexpr int64_t kWorthCompiling = int64_t{1} << 28;
 
   // `worth_it` is called once, by a run, when so much was interpreted. REQUIRES: program.Check().ok().
   explicit FusedKernel(const ScalarProgram& program, std::function<void()> worth_it = nullptr)

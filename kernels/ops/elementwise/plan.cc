@@ -3,6 +3,7 @@
 #include "kernels/ops/elementwise/plan.h"
 
 #include <memory>
+#include <numeric>
 
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
@@ -15,13 +16,16 @@ constexpr int kMaxOperands = 3;
 constexpr int kResult = kMaxOperands;  // the result's place beside the operands
 constexpr int64_t kGrain = 16384;      // elements a range: some 10 us of memory traffic
 constexpr int64_t kBlock = 512;        // elements that are packed, or computed beside the result, at once
-constexpr int64_t kShortRow = 32;      // below it rows are packed into blocks
+constexpr int64_t kShortRow = 32;      // below it rows are packed into blocks,
+constexpr int64_t kShortBesideRepeated = 256;  // and below this where blocks of what repeats are made once
 
 struct Plan {
   int (*run)(const Plan&, const opw_call*);
   ElementwiseLoop loop;
   int operands;
-  unsigned repeated;  // in `run` flat and by rows
+  unsigned repeated;  // in `run` flat and by rows; periodic: one element for all
+  unsigned dense;     // periodic: operands without gaps, in the order of the elements; the others but the repeated ones repeat after a part of `block`
+  int64_t block, grain;  // periodic
   int64_t elements;
   int slot[kMaxOperands];           // the call's operand that is the loop's i-th
   int64_t bytes[kMaxOperands + 1];  // an element
@@ -100,6 +104,37 @@ int RunRows(const Plan& p, const opw_call* c) {
   return OPW_OK;
 }
 
+// The first `n` elements of the loop's operand t, as the result's shape reads it.
+void Gather(const Plan& p, const opw_call* c, int t, int64_t n, char* to) {
+  Walk<1> walk(p.rank, p.shape);
+  for (int a = 0; a < p.rank; ++a) walk.SetStride(0, a, p.strides[t][a]);
+  walk.Start(0);
+  VisitBits(p.bytes[t], [&](auto tag) {
+    using U = typename decltype(tag)::Type;
+    const U* const from = static_cast<const U*>(c->operands[p.slot[t]].data);
+    for (int64_t i = 0; i < n; ++i, walk.Next()) reinterpret_cast<U*>(to)[i] = from[walk.offset(0)];
+  });
+}
+
+// A dense result, of operands that are dense too, or repeat after a few elements: a block of each of the latter serves a whole range.
+int RunPeriodic(const Plan& p, const opw_call* c) {
+  ParallelFor(c, p.elements, p.grain, [&](int64_t begin, int64_t end) {
+    alignas(64) char blocks[kMaxOperands][kBlock * 8];
+    for (int t = 0; t < p.operands; ++t) {
+      if (((p.dense | p.repeated) >> t & 1) == 0) Gather(p, c, t, std::min(p.block, p.elements), blocks[t]);
+    }
+    for (int64_t at = begin; at < end; at += p.block) {
+      const void* in[kMaxOperands];
+      for (int t = 0; t < p.operands; ++t) {
+        const char* const data = static_cast<const char*>(c->operands[p.slot[t]].data);
+        in[t] = (p.repeated >> t & 1) != 0 ? data : (p.dense >> t & 1) != 0 ? data + at * p.bytes[t] : blocks[t];
+      }
+      Raise(c, p.loop(static_cast<char*>(c->results[0].data) + at * p.bytes[kResult], in, std::min(p.block, end - at), p.repeated));
+    }
+  });
+  return OPW_OK;
+}
+
 // Any strides: operands are packed into blocks, results unpacked.
 int RunPacked(const Plan& p, const opw_call* c) {
   ParallelFor(c, p.elements, kGrain, [&](int64_t begin, int64_t end) {
@@ -158,6 +193,34 @@ void SetAxes(const opw_call* c, Plan* p) {
   }
 }
 
+// Whether RunPeriodic serves the call; sets what that reads.
+bool SetPeriods(Plan* p) {
+  const auto is_dense = [&](int t) {
+    int64_t below = 1;
+    for (int a = p->rank; a-- > 0; below *= p->shape[a]) {
+      if (p->strides[t][a] != below) return false;
+    }
+    return true;
+  };
+  if (!is_dense(kResult)) return false;
+  unsigned repeated = 0, dense = 0;
+  int64_t common = 1;
+  for (int t = 0; t < p->operands; ++t) {
+    int64_t below = 1, period = 1;
+    for (int a = p->rank; a-- > 0; below *= p->shape[a]) {
+      if (p->strides[t][a] != 0) period = below * p->shape[a];
+    }
+    if (period == 1) repeated |= 1u << t;
+    else if (is_dense(t)) dense |= 1u << t;
+    else if (period > kBlock || (common = std::lcm(common, period)) > kBlock) return false;
+  }
+  p->repeated = repeated;
+  p->dense = dense;
+  p->block = kBlock / common * common;
+  p->grain = kGrain / p->block * p->block;
+  return true;
+}
+
 }  // namespace
 
 int PreparePlan(const opw_call* c, ElementwiseLoop loop, int operands, bool swap, void** state) {
@@ -183,6 +246,8 @@ int PreparePlan(const opw_call* c, ElementwiseLoop loop, int operands, bool swap
     p->run = RunEmpty;
   else if (rows && p->rank <= 1)
     p->run = p->elements <= kGrain ? RunSmall : RunFlat;
+  else if (p->shape[last] < kShortBesideRepeated && SetPeriods(p.get()))
+    p->run = RunPeriodic;
   else if (rows && p->shape[last] >= kShortRow)
     p->run = RunRows;
   else
