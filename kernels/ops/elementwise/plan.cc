@@ -19,13 +19,12 @@ constexpr int64_t kBlock = 512;        // elements that are packed, or computed 
 constexpr int64_t kShortRow = 32;      // below it rows are packed into blocks,
 constexpr int64_t kShortBesideRepeated = 256;  // and below this where blocks of what repeats are made once
 
+// What a small call reads comes first: in a long program that is a line of memory a call.
 struct Plan {
   int (*run)(const Plan&, const opw_call*);
   ElementwiseLoop loop;
   int operands;
   unsigned repeated;  // in `run` flat and by rows; periodic: one element for all
-  unsigned dense;     // periodic: operands without gaps, in the order of the elements; the others but the repeated ones repeat after a part of `block`
-  int64_t block, grain;  // periodic
   int64_t elements;
   int slot[kMaxOperands];           // the call's operand that is the loop's i-th
   int64_t bytes[kMaxOperands + 1];  // an element
@@ -33,6 +32,9 @@ struct Plan {
   int rank;
   int64_t shape[OPW_MAX_RANK];
   int64_t strides[kMaxOperands + 1][OPW_MAX_RANK];
+  // Periodic: operands without gaps, in the order of the elements; the others but the repeated ones repeat after a part of `block`.
+  unsigned dense;
+  int64_t block, grain;
 };
 
 void Raise(const opw_call* c, uint32_t flags) {
