@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <functional>
 #include <numeric>
 #include <queue>
@@ -81,7 +82,7 @@ class Scheduler {
           edges_.push_back({from, n, elementwise_[from] && elementwise_[n] && SameShape(v, n)});
         }
         // Before the value is gone.
-        if (w_.root[ResultOf(n)] != static_cast<ValueId>(ResultOf(n))) continue;  // a view reads nothing
+        if (!node.results.empty() && w_.root[ResultOf(n)] != static_cast<ValueId>(ResultOf(n))) continue;  // a view reads nothing
         const auto root = static_cast<size_t>(w_.root[static_cast<size_t>(v)]);
         if (root >= replaced_at.size() || replaced_at[root] <= static_cast<int32_t>(n)) continue;
         const auto to = static_cast<uint32_t>(replaced_at[root]);
@@ -320,6 +321,7 @@ class Scheduler {
         if (--waits[it->second] == 0) ready.push(it->second);
       }
     }
+    assert(out_.units.size() == units.size());
     for (uint32_t& u : out_.unit_of) {
       if (u != Schedule::kNowhere) u = place[u];
     }

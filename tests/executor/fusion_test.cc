@@ -149,6 +149,19 @@ program @step(inout %w: f32[8], %g: f32[8]) -> (w: f32[8], n: f32[]) {
             (Labels{"fused(mul, sub)", "sum"}));
 }
 
+TEST(Schedule, WhatIsSentIsSentInOrder) {
+  EXPECT_EQ(Fused(R"(
+program @f(%x: f32[8]) -> (y: f32[8]) {
+  %0 = neg(%x)
+  emit(%0) {name = "a"}
+  %1 = abs(%0)
+  emit(%x) {name = "b"}
+  emit(%1) {name = "c"}
+  return %0
+})"),
+            (Labels{"fused(neg, abs)", "control", "control", "control"}));
+}
+
 TEST(Schedule, ALoopsBodyIsFusedInPlace) {
   EXPECT_EQ(Fused(R"(
 program @f(%n: i64[], inout %w: f32[8], %g: f32[8]) -> (w: f32[8]) {
