@@ -65,10 +65,10 @@ class Builder {
 
  private:
   // `mask`: 1 with a weight, 2 with a bias.
-  void AddNorm(const Extents& shape, int trailing, int mask) {
+  void AddNorm(const Extents& shape, int trailing, int mask, Values values = Values::kPlain) {
     const Tensor absent;
     const Extents tail(shape.end() - trailing, shape.end());
-    std::vector<Tensor> operands = {Of(shape)};
+    std::vector<Tensor> operands = {Of(shape, values)};
     if (row_.operands[1].name != "weight") operands.push_back(Of(shape));
     operands.push_back((mask & 1) != 0 ? Of(tail) : absent);
     if (row_.FindOperand("bias") > 0) operands.push_back((mask & 2) != 0 ? Of(tail) : absent);
@@ -292,6 +292,7 @@ void Builder::Reduce() {
     Add({Of({3, 2000}, v)}, {{"dims", Ints{1}}});
     if (op != "prod") Add({Of({20011}, v)});
     Add({Of({op == "prod" ? 130 : 5000, 33}, v)}, {{"dims", Ints{0}}});  // several parts of columns
+    if (op != "prod") Add({Of({2, 400, 1003}, v)}, {{"dims", Ints{1}}});  // many columns, none aligned as the next
   }
   Add({Of({0, 3})}, {{"dims", Ints{1}}});
   if (!extreme) Add({Of({3, 0})}, {{"dims", Ints{1}}});
@@ -450,7 +451,9 @@ void Builder::Nn() {
     }
     if (DTypeBytes(type_) == 2) {  // more than a GPU's warp holds; of the first, rows begin in the middle of vectors
       for (const int64_t columns : {5003, 8192}) AddNorm({2, columns}, 1, 3);
+      if (!op.starts_with("add_") && !op.ends_with("_backward")) AddNorm({35, 5003}, 1, 3);  // several such rows a block
     }
+    for (const Extents& shape : {Extents{9, 512}, Extents{2, 8200}}) AddNorm(shape, 1, 1, Values::kUnit);  // far from 0, for its spread
     if (type_ == DType::kF32) {  // longer than a GPU's block holds: few rows in chunks, many one a block
       AddNorm({2, 20000}, 1, 1);
       if (!op.ends_with("_backward")) AddNorm({5, 20001}, 1, 3);
@@ -926,6 +929,10 @@ void Builder::Long() {
   for (const Extents& shape : {Extents{66, 20000}, Extents{70, 30001}, Extents{40, 40003}, Extents{20, 131072}}) {
     if (row_.family == "softmax") Add(row_.operands.size() == 1 ? std::vector{Of(shape)} : std::vector{Of(shape), Of(shape)});
     if (row_.family == "norm") AddNorm(shape, 1, 1);
+  }
+  if (row_.family == "norm") AddNorm({2500, 1027}, 1, 3);  // of rows that begin in the middle of vectors, several a block
+  if (row_.family == "reduce" && row_.FindAttr("dims") >= 0 && row_.name != "prod") {  // columns whose rows a cluster shares
+    for (const Extents& shape : {Extents{600, 4096}, Extents{600, 4099}, Extents{8200, 256}}) Add({Of(shape)}, {{"dims", Ints{0}}});
   }
 }
 

@@ -70,7 +70,7 @@ class Folder {
     p.lane_bits = std::countr_zero(static_cast<unsigned>(lanes));
     const int64_t blocks = CeilDiv(p.columns, lanes);
     Split(p, std::min(wanted_blocks() / blocks, extent / (32 * (kThreads / lanes))), 1);
-    return Launch(p, "reduce::FoldStates<{}, {}>", "", blocks, final, outer);
+    return Launch(p, fmt::format("reduce::FoldStates<{}, {}>", op_.code, final && p.chunks == 1), {blocks}, final, outer);
   }
 
  private:
@@ -94,18 +94,62 @@ class Folder {
     p.chunks = CeilDiv(p.extent, p.chunk);
   }
 
-  // Decides lanes and chunks of a fold of columns, and gives its blocks along x: rather narrow blocks, down to 128 bytes of a row, than chunks, whose states
-  // another launch has to join; and of chunks as many as give each thread whole batches of loads.
-  int64_t SplitColumns(opw::reduce::FoldParams& p) const {
-    constexpr int kLeastLanes = 8, kBatch = 8;
-    int lanes = 32;
-    while (lanes > kLeastLanes && CeilDiv(p.vectors, lanes) < wanted_blocks()) lanes /= 2;
-    while (lanes > 1 && p.vectors <= lanes / 2) lanes /= 2;
-    while (lanes < kThreads && kThreads / lanes > p.extent) lanes *= 2;
-    p.lane_bits = std::countr_zero(static_cast<unsigned>(lanes));
-    const int64_t blocks = CeilDiv(p.vectors, lanes), unit = kBatch * (kThreads / lanes);
-    if (4 * blocks < 3 * wanted_blocks()) Split(p, std::min<int64_t>(4 * wanted_blocks() / blocks, p.extent / unit), unit);
-    return blocks;
+  // How blocks share a fold of columns.
+  struct ColumnForm {
+    int lane_bits = 0;     // vectors of a row a block, as their logarithm
+    int threads = kThreads;
+    int cluster = 1;       // blocks that share their columns' rows
+    int batch = 8;         // loads of a thread at a time
+    int resident = 4;      // blocks a multiprocessor
+    int64_t blocks = 0;    // or clusters, along x
+  };
+  // Of x as [outer, extent, inner]. Frames: blocks have one vector less than they read (FoldFrames).
+  struct ColumnWork {
+    int64_t outer, inner;
+    int width;    // elements of a vector
+    bool frames;
+    int64_t Blocks(int bits) const {
+      const int64_t vectors = int64_t{1} << bits;
+      return frames ? outer * CeilDiv(inner, width * (vectors - 1)) : CeilDiv(outer * CeilDiv(inner, width), vectors);
+    }
+    bool Allows(int bits, int threads) const { return !frames || (bits > 0 && (threads >> bits) % width == 0); }
+  };
+
+  // Rather narrow blocks, down to 128 bytes of a row, than chunks, whose states another launch has to join; and of chunks as many as give each thread whole
+  // batches of loads.
+  ColumnForm SplitColumns(const ColumnWork& work, opw::reduce::FoldParams& p) const {
+    constexpr int kLeastBits = 3;
+    ColumnForm form{.lane_bits = 5, .batch = op_.arg ? 4 : work.width >= 16 ? 2 : 8};
+    while (!work.Allows(form.lane_bits, kThreads)) --form.lane_bits;
+    while (form.lane_bits > kLeastBits && work.Blocks(form.lane_bits) < wanted_blocks()) --form.lane_bits;
+    if (work.frames) {
+      while (form.lane_bits > 1 && work.inner + work.width <= int64_t{work.width} << (form.lane_bits - 1)) --form.lane_bits;
+    } else {
+      while (form.lane_bits > 0 && p.vectors <= int64_t{1} << (form.lane_bits - 1)) --form.lane_bits;
+      while (kThreads >> form.lane_bits > 1 && kThreads >> form.lane_bits > p.extent) ++form.lane_bits;
+    }
+    form.blocks = work.Blocks(form.lane_bits);
+    // Four blocks share a multiprocessor, but where the states alone fill the registers that this leaves.
+    if (work.width * op_.state_bytes > 64) form.resident = 0;
+    const int64_t unit = int64_t{8} * (kThreads >> form.lane_bits);
+    if (4 * form.blocks < 3 * wanted_blocks()) Split(p, std::min<int64_t>(4 * wanted_blocks() / form.blocks, p.extent / unit), unit);
+    return form;
+  }
+
+  // Clusters whose blocks share the rows, with no other launch, of columns as wide as leaves each multiprocessor a block; none where that is less than 64
+  // bytes of a row. Some 64 KiB on their way in each multiprocessor are best: more are slower.
+  ColumnForm ClustersOf(const ColumnWork& work, int64_t extent) const {
+    constexpr int kRowsEach = 8, kLeastBits = 2;
+    const int cluster = call_.code.cluster_blocks(), units = call_.multiprocessors() / cluster * cluster;
+    for (int bits = 5; cluster > 1 && bits >= kLeastBits; --bits) {
+      const int64_t blocks = work.Blocks(bits);
+      if (blocks * cluster < units) continue;
+      const int threads = blocks * cluster > units ? 256 : 512;
+      if (!work.Allows(bits, threads) || extent < int64_t{kRowsEach} * cluster * (threads >> bits)) continue;
+      const bool large = work.width * op_.state_bytes > 32;
+      return {bits, threads, cluster, work.width >= 16 ? 2 : large ? 4 : 8, large ? 0 : 1024 / threads, blocks};
+    }
+    return {};
   }
 
   Status FoldRows(int64_t rows, int64_t extent, bool final) {
@@ -116,29 +160,41 @@ class Folder {
     const int lanes = vectors <= 128 && (!few || vectors <= 32) ? 8 : vectors <= 1024 && rows >= 2 * wanted_blocks() ? 32 : 0;
     if (lanes == 0) Split(p, std::min(CeilDiv(wanted_blocks(), rows), extent * op_.element_bytes / kLeastChunk), 64);
     const int64_t blocks = lanes == 0 ? rows : CeilDiv(rows, kThreads / lanes);
-    return Launch(p, "reduce::FoldRows<{}, {}, {}>", fmt::format("{}", lanes), blocks, final, rows);
+    return Launch(p, fmt::format("reduce::FoldRows<{}, {}, {}>", op_.code, lanes, final && p.chunks == 1), {blocks}, final, rows);
   }
 
   Status FoldColumns(int64_t outer, int64_t extent, int64_t inner, bool final) {
     opw::reduce::FoldParams p = Params(outer * inner, extent, inner);
-    int64_t width = 16 / op_.element_bytes;
-    if (op_.arg) width = inner % 4 == 0 ? std::min<int64_t>(width, 4) : 1;
+    const int whole = static_cast<int>(16 / op_.element_bytes);
+    int width = whole;
+    if (op_.arg) width = inner % 4 == 0 ? std::min(width, 4) : 1;
     if (inner < width) width = 1;
     p.vectors = outer * CeilDiv(inner, width);
-    const int64_t blocks = SplitColumns(p);
-    // Four blocks share a multiprocessor, but where the states alone fill the registers that this leaves.
-    const int resident = width * op_.state_bytes <= 64 ? 4 : 0;
-    return Launch(p, "reduce::FoldColumns<{}, {}, {}>", fmt::format("{}", width), blocks, final, outer, resident);
+    const ColumnWork work{outer, inner, width, width == whole && width > 1 && inner % width != 0 && extent >= 64};
+    ColumnForm form = SplitColumns(work, p);
+    if (p.chunks > 1 && !op_.arg) {
+      if (const ColumnForm clusters = ClustersOf(work, extent); clusters.blocks > 0) {
+        form = clusters;
+        p.chunks = 1;
+        p.chunk = CeilDiv(CeilDiv(extent, form.cluster), 16) * 16;  // so that rows of all chunks begin alike
+      }
+    }
+    p.lane_bits = form.lane_bits;
+    const std::string body = fmt::format("reduce::{}<{}, {}, {}, {}, {}, {}>", work.frames ? "FoldFrames" : "FoldColumns", op_.code, width, final && p.chunks == 1,
+                                         form.threads, form.cluster, form.batch);
+    return Launch(p, body, {form.blocks, form.threads, form.cluster, form.resident}, final, outer);
   }
 
-  // `middle`: the template argument between the operation and whether the result is final.
-  Status Launch(opw::reduce::FoldParams p, std::string_view body, const std::string& middle, int64_t blocks, bool final, int64_t outer, int resident = 0) {
+  struct Shape {
+    int64_t blocks;  // or clusters
+    int threads = kThreads, cluster = 1, resident = 0;
+  };
+  Status Launch(opw::reduce::FoldParams p, const std::string& body, const Shape& shape, bool final, int64_t outer) {
     const bool last = final && p.chunks == 1;
-    const std::string text = middle.empty() ? fmt::format(fmt::runtime(body), op_.code, last) : fmt::format(fmt::runtime(body), op_.code, middle, last);
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call_.code.Get({kFile, text, std::string(kParams), kThreads, resident}));
+    OPWIRE_ASSIGN_OR_RETURN(const Function f, call_.code.Get({kFile, body, std::string(kParams), shape.threads, shape.resident, shape.cluster}));
     const Source from = at_ < 0 ? Operand(0) : Workspace(at_);
     at_ = last ? -1 : plan_.TakeWorkspace(p.columns * p.chunks * op_.state_bytes);
-    const Grid grid{.blocks = std::min<int64_t>(blocks, INT32_MAX), .threads = kThreads, .blocks_y = p.chunks};
+    const Grid grid{.blocks = std::min<int64_t>(shape.blocks * shape.cluster, INT32_MAX), .threads = shape.threads, .blocks_y = p.chunks};
     plan_.Launch(f, grid, p, {{&p.x, from}, {&p.y, last ? Result(0) : Workspace(at_)}});
     return p.chunks > 1 ? FoldStates(outer, p.chunks, p.inner, final) : absl::OkStatus();
   }

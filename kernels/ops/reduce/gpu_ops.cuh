@@ -84,6 +84,7 @@ struct Found {
   C value;
   i64 index;
 };
+using opw::ShuffleXor;
 template <typename C>
 OPW_DEVICE Found<C> ShuffleXor(const Found<C>& v, int mask) { return {opw::ShuffleXor(v.value, mask), opw::ShuffleXor(v.index, mask)}; }
 template <typename C>

@@ -12,7 +12,7 @@ namespace opwire::conformance {
 namespace {
 
 // Rows that are few or many, of each size class; the last three are taken apart.
-const Extents kRows[] = {{4096, 64}, {4096, 512}, {4096, 2048}, {4096, 8192}, {1024, 32768}, {1000, 5003}, {512, 131072}, {3, 131072}, {1, 5000011}};
+const Extents kRows[] = {{4096, 64}, {4096, 512}, {4096, 2048}, {4096, 8192}, {1024, 32768}, {4097, 5003}, {512, 131072}, {3, 131072}, {1, 5000011}};
 const Extents kColumns[] = {{8192, 512}, {131072, 33}, {64, 8192}};  // folded along their first axis
 
 class LargeCases {
