@@ -291,24 +291,17 @@ struct OnChip {
   // REQUIRES: n / kWidth <= kVectors * GroupSize(); a block has 32 threads at least, a width is 8 at most.
   // In clusters, the blocks are all there behind it, and have read what others gave them for the row before.
   OPW_DEVICE void Load(const T* p, int n) {
-    LoadFramed<kLanes, kEnds>(*this, p, n, [&] {
-      const T* const from = p + head + GroupRank<kLanes>() * kWidth;
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        if (Vector(i) < body) vectors[i] = LoadAligned(from + i * GroupSize<kLanes>() * kWidth);
-      }
-#pragma unroll
-      for (int i = 0; i < kEdges; ++i) {
-        if (HasEdge(i)) edges[i] = p[EdgeAt(i)];
-      }
-    });
+    LoadFramed<kLanes, kEnds>(*this, p, n, [&] { Fetch(p); });
+  }
+  // The row at `p`, which is as long as `row` and aligned as it is. Not of clusters.
+  OPW_DEVICE void LoadAlike(const OnChip& row, const T* p) {
+    static_assert(!kIsCluster<kLanes>);
+    Frame(row);
+    Fetch(p);
   }
   // The row at `p` in the places where `row`, which is loaded, has its elements. Unless trimmed, `p` is aligned as that row is.
   OPW_DEVICE void LoadLike(const OnChip& row, const T* p) {
-    head = row.head;
-    edge_count = row.edge_count;
-    body = row.body;
-    phase = row.phase;
+    Frame(row);
     Places([&](int i, int at) { vectors[i] = LoadNear<kTrim>(p + at); }, [&](int i, int at) { edges[i] = p[at]; });
   }
   // Calls vector(i, position of its first element) for the thread's vectors, and edge(i, position) for its edge elements.
@@ -405,6 +398,23 @@ struct OnChip {
   }
 
  private:
+  OPW_DEVICE void Frame(const OnChip& row) {
+    head = row.head;
+    edge_count = row.edge_count;
+    body = row.body;
+    phase = row.phase;
+  }
+  OPW_DEVICE void Fetch(const T* p) {
+    const T* const from = p + head + GroupRank<kLanes>() * kWidth;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (Vector(i) < body) vectors[i] = LoadAligned(from + i * GroupSize<kLanes>() * kWidth);
+    }
+#pragma unroll
+    for (int i = 0; i < kEdges; ++i) {
+      if (HasEdge(i)) edges[i] = p[EdgeAt(i)];
+    }
+  }
   static OPW_DEVICE int Vector(int i) { return GroupRank<kLanes>() + i * GroupSize<kLanes>(); }
   static OPW_DEVICE int Edge(int i) { return GroupRank<kLanes>() + i * GroupSize<kLanes>(); }
   OPW_DEVICE bool HasEdge(int i) const { return kEnds != Ends::kWhole && Edge(i) < edge_count; }

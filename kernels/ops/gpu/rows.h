@@ -2,6 +2,8 @@
 #ifndef OPWIRE_KERNELS_OPS_GPU_ROWS_H_
 #define OPWIRE_KERNELS_OPS_GPU_ROWS_H_
 
+#include <numeric>
+
 #include "kernels/ops/gpu/plan.h"
 
 namespace opwire::gpu {
@@ -70,6 +72,31 @@ inline HeldForm HeldFormOf(const Call& call, int64_t rows, int64_t extent, int64
   if (turns <= 4) form.vectors = turns;
   form.shared = turns * form.threads * 16;
   return form;
+}
+
+// Of rows that are no whole vectors, which blocks walk by the rows that are aligned alike, two at a time in registers (WalkedRows in norm/gpu.cuh): what
+// all rows share, `operands` of a row's length, is brought into a row's places once a block, and not by two shifted loads for each vector of each row.
+struct WalkedForm {
+  int vectors = 0;     // of 16 bytes a thread
+  int threads = 0;     // a block; 0: another form is better
+  int resident = 0;    // blocks a multiprocessor
+  int shared = 0;      // bytes a block
+  int64_t blocks = 0;  // a multiple of the rows after which they are aligned alike again
+};
+inline WalkedForm WalkedFormOf(const Call& call, int64_t rows, int64_t extent, int64_t bytes_each, int operands) {
+  constexpr int kVectors = 3, kLeast = 32 * 8, kMost = kVectors * 448, kThreads = 896, kTurns = 3;  // 72 registers a thread
+  const int64_t bytes = extent * bytes_each, vectors = (bytes + 15) / 16;
+  if (bytes % 16 == 0 || operands == 0 || bytes_each > 4 || vectors <= kLeast || vectors > kMost) return {};
+  WalkedForm form{.vectors = kVectors, .threads = static_cast<int>((vectors + kVectors * 32 - 1) / (kVectors * 32) * 32)};
+  form.resident = kThreads / form.threads;
+  form.shared = form.threads * kVectors * 16 * operands;
+  const int64_t most = int64_t{call.multiprocessors()} * form.resident, period = 16 / std::gcd<int64_t>(16, bytes);
+  int64_t turns = (rows + most - 1) / most;
+  if (turns < kTurns || most < period) return {};
+  for (;; ++turns) {
+    form.blocks = ((rows + turns - 1) / turns + period - 1) / period * period;
+    if (form.blocks <= most) return form;
+  }
 }
 
 // What a form's kernel is compiled for: so many threads a block, and blocks a multiprocessor that leave 64 registers a thread, of f64 128.

@@ -46,6 +46,10 @@ Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan) {
     plan.LaunchBytes(f, grid, &p, sizeof p, fields);
     return absl::OkStatus();
   };
+  if (const WalkedForm form = residual ? WalkedForm{} : WalkedFormOf(call, p.rows, p.extent, bytes_each, n.weight.has_value() + n.bias.has_value()); form.threads > 0) {
+    const std::string body = fmt::format("norm::WalkedRows<{}, {}, {}, {}, {}, {}>", type, n.layer, n.weight.has_value(), n.bias.has_value(), form.vectors, form.threads);
+    return launch(body, form.threads, form.resident, {.blocks = form.blocks, .threads = form.threads, .shared = form.shared});
+  }
   // Vectors a thread: of a layer's odd rows more, as each is work.
   const int each = n.layer && p.extent * bytes_each % 16 != 0 ? 8 : n.layer || residual ? 4 : 3;
   if (const HeldForm form = HeldFormOf(call, p.rows, p.extent, bytes_each, each, residual ? 512 : 1024); form.threads > 0) {

@@ -224,6 +224,55 @@ OPW_DEVICE void HeldRows(const RowsParams& p) {
   else RowsAs<T, kLayer, kWeight, kBias, kResidual, true, Trimmed, kLanes, 0>(p);
 }
 
+// Rows that blocks walk, each those that are aligned alike: weights and biases wait in shared memory in the places of each thread's vectors, and of two rows
+// that a block holds one is on its way while the other is worked on. The grid is a multiple of the rows after which they are aligned alike again.
+template <typename T, bool kLayer, bool kWeight, bool kBias, int kVectors, int kThreads>
+OPW_DEVICE void WalkedRows(const RowsParams& p) {
+  using Row = OnChip<T, 0, kVectors, Ends::kTrimmed>;
+  using Beside = Affine<T, kWeight, kBias, true>;
+  extern __shared__ Quad places[];
+  Quad* const own = places + threadIdx.x;  // of each vector the weights, then of each the biases
+  const i64 step = gridDim.x;
+  i64 at = blockIdx.x;
+  if (at >= p.rows) return;
+  const auto x = [&](i64 row) { return static_cast<const T*>(p.x) + row * p.extent; };
+  Row rows[2];
+  rows[0].Load(x(at), static_cast<int>(p.extent));
+  const Beside affine(p);
+  typename Beside::Pair edge{1, 0};
+  rows[0].Places(
+      [&](int i, int position) {
+        const typename Beside::Pairs pairs = affine.Beside(position);
+        const auto keep = [&](int which, const Wide<T>& v) { own[(which * kVectors + i) * kThreads] = {v.words[0], v.words[1], v.words[2], v.words[3]}; };
+        if constexpr (kWeight) keep(0, pairs.weight);
+        if constexpr (kBias) keep(kWeight, pairs.bias);
+      },
+      [&](int, int position) { edge = affine.BesideOne(position); });
+  const auto beside = [&](int i, int) {
+    const auto kept = [&](int which) {
+      const Quad q = own[(which * kVectors + i) * kThreads];
+      return Wide<T>{{q.x, q.y, q.z, q.w}};
+    };
+    typename Beside::Pairs pairs;
+    if constexpr (kWeight) pairs.weight = kept(0);
+    if constexpr (kBias) pairs.bias = kept(kWeight);
+    return pairs;
+  };
+  const auto work = [&](Row& row, Row& next) {
+    if (at + step < p.rows) next.LoadAlike(row, x(at + step));
+    const Moments<ComputeOf<T>> m = MomentsOf<kLayer, 0, T>(row, p.extent);
+    const Finish<T, kLayer, kWeight, kBias> finish(p, m.mean, m.square);
+    row.StoreWith(static_cast<T*>(p.y) + at * p.extent, beside, [&](int) { return edge; }, finish);
+    at += step;
+  };
+#pragma unroll 1
+  while (at < p.rows) {
+    work(rows[0], rows[1]);
+    if (at >= p.rows) break;
+    work(rows[1], rows[0]);
+  }
+}
+
 // n elements of a row, from its position `begin` on. With kResidual their sums are stored already.
 template <bool kBack, typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual>
 OPW_DEVICE void Write(const RowsParams& p, i64 row, i64 begin, i64 n, ComputeOf<T> mean, ComputeOf<T> square) {
