@@ -126,7 +126,8 @@ const char* SupportsVectors(const ops::MatmulShapes& s, int64_t most) {
 
 Status PlanVectors(const Call& call, const Product& p, Plan& plan) {
   const std::string body = fmt::format("matmul::Vectors<{}, {}, {}, {}>", CodeName(p.type), p.shapes.m, static_cast<int>(p.activation), p.norm.has_value());
-  return Launch(call, p, body, 0, 8, 1, plan);
+  const int resident = p.shapes.m == 1 && DTypeBytes(p.type) <= 4 && !p.norm ? 4 : 0;  // a sum takes few registers
+  return Launch(call, p, body, resident, 8, 1, plan);
 }
 
 Status PlanFinish(const Call& call, const Product& p, const Product& sums, Plan& plan) {

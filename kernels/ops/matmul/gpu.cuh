@@ -72,7 +72,7 @@ OPW_DEVICE void Tiles(const Params& p) {
 template <typename T, int kM, int kActivation, bool kNorm>
 OPW_DEVICE void Vectors(const Params& p) {
   using S = ComputeOf<T>;
-  constexpr int kWidth = kPerVector<T>, kLanes = 32, kBatch = 8, kHeld = 2048 / kM;  // vectors of a row of x: 32 KiB of all
+  constexpr int kWidth = kPerVector<T>, kLanes = 32, kBatch = kM == 1 ? 4 : 8, kHeld = 2048 / kM;  // vectors of a row of x: 32 KiB of all
   __shared__ Wide<T> held[kM][kHeld];
   const int thread = static_cast<int>(threadIdx.x), lane = GroupRank<kLanes>();
   const i64 column = static_cast<i64>(blockIdx.x) * (kThreads / kLanes) + thread / kLanes;
