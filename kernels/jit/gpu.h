@@ -88,7 +88,7 @@ OPW_DEVICE void StoreWhole(void* p, const Quad& q) {
 // Copies 16 bytes from global to shared memory, both aligned to 16, while the thread goes on; it may read them once it has waited for all its copies.
 OPW_DEVICE void CopyAsync16(void* shared, const void* global) {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
-  asm volatile("{\n.reg .u64 to;\ncvta.to.shared.u64 to, %0;\ncp.async.cg.shared.global [to], [%1], 16;\n}" ::"l"(shared), "l"(global) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "l"(global) : "memory");
 #else
   *static_cast<Quad*>(shared) = *static_cast<const Quad*>(global);
 #endif

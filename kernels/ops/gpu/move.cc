@@ -46,10 +46,8 @@ Status PlanTranspose(const Call& call, const Move& move, const MergedAxes& m, in
   } else if (DTypeBytes(move.type) == 2) {
     wide = 128;
     if (((p.rows | p.columns | p.x_row | p.y_column) & 7) != 0) {
-      body = "shape::TransposeByFrames";
-      tall = opw::shape::kFrameRows;
-      wide = opw::shape::kFrameColumns;
-      resident = 6;
+      wide = 112;  // 128 with what a frame has beside
+      body = fmt::format("shape::TransposeByFrames<{}, {}>", tall, wide);
     }
   }
   if (!call.code.device().info().arch.starts_with("sm_")) resident = 0;

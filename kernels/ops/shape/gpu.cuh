@@ -213,80 +213,91 @@ OPW_DEVICE void Transpose(const TransposeParams& p) {
 // Of 16-bit elements, where rows begin anywhere. A tile's rows are copied as they lie in their 16-byte frames, with as many rows more as it takes that each
 // column has whole sectors of 32 bytes; then threads gather 8 rows of a column. Every 16 rows and columns frames and sectors lie alike, so that what a
 // thread computes of places holds for all that it copies and gathers. Blocks as Transpose has them.
+template <int kHeight, int kWidth>
 OPW_DEVICE void TransposeFrames(const TransposeParams& p, const u16* x, u16* y, i64 i0, i64 j0) {
-  constexpr int kHeight = kFrameRows, kWidth = kFrameColumns, kMore = 16, kPitch = kWidth + 16;
-  static_assert(kPitch % 8 == 0 && kWidth % 16 == 0);
+  constexpr int kMore = 16, kPitch = kWidth + 16, kParts = kPitch / 8, kRowStep = 256 / kParts, kGroups = kHeight / 8, kColumnStep = 256 / kGroups;
+  static_assert(kRowStep % 16 == 0 && kColumnStep % 16 == 0 && kWidth % 16 == 0 && kGroups % 8 == 0);
   // Eight rows on, a frame lies 16 bytes further, in banks of its own.
   __shared__ Quad tile[((kHeight + kMore) * kPitch + (kHeight + kMore) / 8 * 8) / 8];
+  u16* const held = reinterpret_cast<u16*>(tile);
+  const auto place = [](u32 row) { return row * kPitch + row / 8 * 8; };
   const int rows = p.rows - i0 < kHeight + kMore ? static_cast<int>(p.rows - i0) : kHeight + kMore;
   const int columns = p.columns - j0 < kWidth ? static_cast<int>(p.columns - j0) : kWidth;
-  const int t = static_cast<int>(threadIdx.x);
-  const auto place = [](int r) { return reinterpret_cast<u16*>(tile) + r * kPitch + r / 8 * 8; };
+  const u32 t = threadIdx.x;
   {
-    const int part = t % 16, first = t / 16;
+    const int part = static_cast<int>(t % kParts), first = static_cast<int>(t / kParts);
     const u16* const row = x + (i0 + first) * p.x_row + j0;
-    const u16* from = row - Phase(row) / 2 + part * 8;
     // Of the elements from j0 on those that the frame's vector has, and whether it has others than x's row: then they are copied one by one.
-    const int begin = static_cast<int>(from - row);
+    const int begin = part * 8 - Phase(row) / 2;
     const bool whole = j0 + begin >= 0 && j0 + begin + 8 <= p.columns;
-    if (begin < columns) {
-      for (int r = first; r < rows; r += 16, from += 16 * p.x_row) {
-        u16* const to = place(r) + part * 8;
-        if (whole) {
-          CopyAsync16(to, from);
-        } else {
-          for (int k = 0; k < 8; ++k) {
-            if (begin + k >= 0 && begin + k < columns) to[k] = from[k];
-          }
+    const u16* from = row + begin;
+    u16* to = held + place(static_cast<u32>(first)) + part * 8;
+    const i64 step = kRowStep * p.x_row;
+    if (begin < columns && whole) {
+#pragma unroll
+      for (int r = 0; r < kHeight + kMore; r += kRowStep, from += step) {
+        if (first + r < rows) CopyAsync16(to + place(r), from);
+      }
+    } else if (begin < columns) {
+#pragma unroll 1
+      for (int r = first; r < rows; r += kRowStep, from += step, to += place(kRowStep)) {
+        for (int k = 0; k < 8; ++k) {
+          if (begin + k >= 0 && begin + k < columns) to[k] = from[k];
         }
       }
     }
   }
   WaitForCopies();
   __syncthreads();
-  // 8 lanes have 64 rows of a column, a warp 4 columns, two warps 128 rows.
-  const int lane = t % 32, warp = t / 32, c0 = lane / 8 + warp / 2 * 4;
+  // 8 lanes have 64 rows of a column, a warp 4 columns.
+  constexpr u32 kWarps = kGroups / 8;  // of a column
+  const u32 lane = t % 32, warp = t / 32, c0 = lane / 8 + warp / kWarps * 4;
   u16* to = y + (j0 + c0) * p.y_column + i0;
-  const int lead = (16 - (Phase<32>(to) >> 1)) % 16;
-  const int at = lead + 8 * (lane % 8 + warp % 2 * 8);
-  int offsets[8];
+  const u32 at = (16 - static_cast<u32>(Phase<32>(to)) / 2) % 16 + 8 * (lane % 8 + warp % kWarps * 8);
+  u32 from[8];  // of rows at, at + 1, ... the elements of column c0: opaque, as compilers work them out again for each store
+  const u32 address = static_cast<u32>(reinterpret_cast<u64>(x + i0 * p.x_row + j0)), row_bytes = static_cast<u32>(p.x_row) * 2;
 #pragma unroll
-  for (int k = 0; k < 8; ++k) offsets[k] = static_cast<int>(place(at + k) - place(0)) + Phase(x + (i0 + at + k) * p.x_row + j0) / 2 + c0;
-  const u16* const own = place(0);
-  const int left = rows - at;
+  for (u32 k = 0; k < 8; ++k) from[k] = Opaque(place(at + k) + (address + (at + k) * row_bytes) % 16 / 2 + c0);
+  to += at;
+  const int left = rows - static_cast<int>(at);
   if (left >= 8) {
-#pragma unroll 1  // else compilers store words one by one
-    for (int c = 0; c0 + c < columns; c += 16, to += 16 * p.y_column) {
-      u32 words[4];
 #pragma unroll
-      for (int k = 0; k < 4; ++k) words[k] = Opaque(own[offsets[2 * k] + c] | static_cast<u32>(own[offsets[2 * k + 1] + c]) << 16);  // else halves
-      *reinterpret_cast<Quad*>(to + at) = {words[0], words[1], words[2], words[3]};
+    for (int c = 0; c < kWidth; c += kColumnStep, to += kColumnStep * p.y_column) {
+      u32 words[4];
+      if (static_cast<int>(c0) + c < columns) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) words[k] = held[from[2 * k] + c] | static_cast<u32>(held[from[2 * k + 1] + c]) << 16;
+        StoreWhole(to, {words[0], words[1], words[2], words[3]});
+      }
     }
   } else if (left > 0) {
-    for (int c = 0; c0 + c < columns; c += 16, to += 16 * p.y_column) {
+#pragma unroll 1
+    for (int c = 0; static_cast<int>(c0) + c < columns; c += kColumnStep, to += kColumnStep * p.y_column) {
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
-        if (k < left) to[at + k] = own[offsets[k] + c];
+        if (k < left) to[k] = held[from[k] + c];
       }
     }
   }
   if (i0 == 0) {  // what lies before each column's first sector
-    for (int c = t; c < columns; c += 256) {
+    for (int c = static_cast<int>(t); c < columns; c += 256) {
       u16* const column = y + (j0 + c) * p.y_column;
       const int before = (16 - (Phase<32>(column) >> 1)) % 16;
-      for (int r = 0; r < before && r < rows; ++r) column[r] = place(r)[Phase(x + r * p.x_row + j0) / 2 + c];
+#pragma unroll 1
+      for (int r = 0; r < before && r < rows; ++r) column[r] = held[place(static_cast<u32>(r)) + Phase(x + r * p.x_row + j0) / 2 + c];
     }
   }
   __syncthreads();
 }
+template <int kHeight, int kWidth>
 OPW_DEVICE void TransposeByFrames(const TransposeParams& p) {
   for (i64 b = blockIdx.z; b < p.batches; b += gridDim.z) {
     i64 at[2];
     OffsetsAt<true>(p.batch, b, at);
     const u16* const x = static_cast<const u16*>(p.x) + at[0];
     u16* const y = static_cast<u16*>(p.y) + at[1];
-    for (i64 j0 = static_cast<i64>(blockIdx.y) * kFrameColumns; j0 < p.columns; j0 += static_cast<i64>(gridDim.y) * kFrameColumns) {
-      for (i64 i0 = static_cast<i64>(blockIdx.x) * kFrameRows; i0 < p.rows; i0 += static_cast<i64>(gridDim.x) * kFrameRows) TransposeFrames(p, x, y, i0, j0);
+    for (i64 j0 = static_cast<i64>(blockIdx.y) * kWidth; j0 < p.columns; j0 += static_cast<i64>(gridDim.y) * kWidth) {
+      for (i64 i0 = static_cast<i64>(blockIdx.x) * kHeight; i0 < p.rows; i0 += static_cast<i64>(gridDim.x) * kHeight) TransposeFrames<kHeight, kWidth>(p, x, y, i0, j0);
     }
   }
 }

@@ -71,9 +71,6 @@ struct OneHotParams {
   long long rows, classes;
 };
 
-// Tiles of TransposeByFrames.
-inline constexpr int kFrameRows = 128, kFrameColumns = 112;
-
 // y[b, j, i] = x[b, i, j]: a plane of x has `rows` x `columns` elements, columns contiguous; one of y columns x rows, rows contiguous.
 struct TransposeParams {
   const void* x;
