@@ -481,7 +481,7 @@ void Builder::Nn() {
     for (const char* reduction : {"mean", "sum", "none"}) {
       for (const DType index : {DType::kI64, DType::kI32}) {
         for (int bad : {0, 2}) {
-          for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{7, 11}, {1, 1}, {40, 300}, {0, 5}}) {
+          for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{7, 11}, {1, 1}, {40, 300}, {150, 32}, {0, 5}}) {
             Tensor target = Indices(index, {rows}, classes, bad);
             for (Real& v : target.values) v = bad == 0 ? std::fabs(v + 0.5L) - 0.5L : v;
             if (rows > 2) target.values[rows / 2] = -100;

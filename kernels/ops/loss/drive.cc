@@ -26,6 +26,24 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   return OPW_OK;
 }
 
+// Calls f(first, how many, what CheckedTarget counts) for blocks of up to kTogether rows.
+constexpr int64_t kTogether = 64;
+template <typename F>
+void ForBlocks(const opw_call* c, const LogitRows& l, const F& f) {
+  ParallelFor(c, l.rows, RowsPerRange(l.classes), [&](int64_t begin, int64_t end) {
+    int64_t counted = 0;
+    for (; begin < end; begin += kTogether) f(begin, std::min(kTogether, end - begin), &counted);
+  });
+}
+// log(sum(exp)) of each of `count` rows; of long ones only where there is a target, or `all`.
+void LogSums(const LogitRows& l, const char* rows, int64_t count, const int64_t* targets, bool all, double* sums) {
+  const int type = static_cast<int>(l.type);
+  if (l.classes <= kSoftmaxShortRow) return l.loops.log_sum_exp_rows[type](sums, rows, count, l.classes);
+  for (int64_t i = 0; i < count; ++i) {
+    if (all || targets[i] >= 0) sums[i] = l.loops.log_sum_exp[type](rows + i * l.classes * DTypeBytes(l.type), l.classes);
+  }
+}
+
 LogitRows AllRows(const SoftmaxRows& loops, const opw_tensor& logits, int target) {
   return {loops, TypeOf(logits), logits.data, 0, logits.shape[0], logits.shape[1], target};
 }
@@ -58,18 +76,17 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
 }  // namespace
 
 void LossesOf(const opw_call* c, const LogitRows& l, double* losses, const opw_tensor* log_sums) {
-  const LogSumExpRow log_sum_exp = l.loops.log_sum_exp[static_cast<int>(l.type)];
   const int64_t row_bytes = l.classes * DTypeBytes(l.type);
-  ParallelFor(c, l.rows, RowsPerRange(l.classes), [&](int64_t begin, int64_t end) {
-    int64_t counted = 0;
-    for (int64_t r = begin; r < end; ++r) {
-      const char* const row = static_cast<const char*>(l.logits) + r * row_bytes;
-      const int64_t target = CheckedTarget(c, l.target, l.first + r, l.classes, &counted);
-      losses[l.first + r] = 0;
-      if (target < 0 && log_sums == nullptr) continue;
-      const double log_sum = log_sum_exp(row, l.classes);
-      if (log_sums != nullptr) WriteFloat(l.type, log_sums->data, l.first + r, log_sum);
-      if (target >= 0) losses[l.first + r] = log_sum - ReadFloat(l.type, row, target);
+  ForBlocks(c, l, [&](int64_t begin, int64_t count, int64_t* counted) {
+    const char* const block = static_cast<const char*>(l.logits) + begin * row_bytes;
+    double sums[kTogether];
+    int64_t targets[kTogether] = {};
+    for (int64_t i = 0; i < count; ++i) targets[i] = CheckedTarget(c, l.target, l.first + begin + i, l.classes, counted);
+    LogSums(l, block, count, targets, log_sums != nullptr, sums);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = l.first + begin + i;
+      if (log_sums != nullptr) WriteFloat(l.type, log_sums->data, row, sums[i]);
+      losses[row] = targets[i] < 0 ? 0 : sums[i] - ReadFloat(l.type, block + i * row_bytes, targets[i]);
     }
   });
 }
@@ -88,24 +105,31 @@ void StoreLosses(const opw_call* c, const double* losses, int64_t rows, int targ
 
 void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_tensor* log_sums, void* to) {
   const opw_tensor& grad = Operand(c, 0);
-  const LogSumExpRow log_sum_exp = l.loops.log_sum_exp[static_cast<int>(l.type)];
   const ExpRow exp = l.loops.exp[static_cast<int>(l.type)];
   const int64_t row_bytes = l.classes * DTypeBytes(l.type);
-  ParallelFor(c, l.rows, RowsPerRange(l.classes), [&](int64_t begin, int64_t end) {
-    int64_t counted = 0;
-    for (int64_t r = begin; r < end; ++r) {
-      const char* const row = static_cast<const char*>(l.logits) + r * row_bytes;
-      char* const into = static_cast<char*>(to) + r * row_bytes;
-      const int64_t target = CheckedTarget(c, l.target, l.first + r, l.classes, &counted);
-      if (target < 0) {
-        std::memset(into, 0, static_cast<size_t>(row_bytes));
+  ForBlocks(c, l, [&](int64_t begin, int64_t rows, int64_t* counted) {
+    const char* const block = static_cast<const char*>(l.logits) + begin * row_bytes;
+    char* const into = static_cast<char*>(to) + begin * row_bytes;
+    double sums[kTogether], scales[kTogether], at_targets[kTogether];
+    int64_t targets[kTogether] = {};
+    for (int64_t i = 0; i < rows; ++i) targets[i] = CheckedTarget(c, l.target, l.first + begin + i, l.classes, counted);
+    if (log_sums == nullptr) LogSums(l, block, rows, targets, false, sums);
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t row = l.first + begin + i;
+      scales[i] = ReadFloat(TypeOf(grad), grad.data, grad.rank == 0 ? 0 : row) / count;
+      if (log_sums != nullptr) sums[i] = ReadFloat(l.type, log_sums->data, row);
+      if (targets[i] >= 0) at_targets[i] = (std::exp(ReadFloat(l.type, block + i * row_bytes, targets[i]) - sums[i]) - 1) * scales[i];
+    }
+    const bool together = l.classes <= kSoftmaxShortRow;
+    if (together) l.loops.exp_rows[static_cast<int>(l.type)](into, block, rows, l.classes, sums, scales);
+    for (int64_t i = 0; i < rows; ++i) {
+      char* const row = into + i * row_bytes;
+      if (targets[i] < 0) {
+        std::memset(row, 0, static_cast<size_t>(row_bytes));
         continue;
       }
-      const double scale = ReadFloat(TypeOf(grad), grad.data, grad.rank == 0 ? 0 : l.first + r) / count;
-      const double log_sum = log_sums != nullptr ? ReadFloat(l.type, log_sums->data, l.first + r) : log_sum_exp(row, l.classes);
-      const double at_target = (std::exp(ReadFloat(l.type, row, target) - log_sum) - 1) * scale;
-      exp(into, row, l.classes, log_sum, scale);
-      WriteFloat(l.type, into, target, at_target);
+      if (!together) exp(row, block + i * row_bytes, l.classes, sums[i], scales[i]);
+      WriteFloat(l.type, row, targets[i], at_targets[i]);
     }
   });
 }

@@ -148,6 +148,70 @@ void ExpScaled(void* to, const void* from, int64_t n, double log_sum, double sca
   Map(static_cast<S*>(to), static_cast<const S*>(from), n, [=](Vec<E> v) { return Exp(v - shift) * factor; });
 }
 
+// Elements of up to a vector's lanes of short rows: the same of each row side by side.
+template <typename S>
+struct ShortRows {
+  using E = typename Mem<S>::Compute;
+  static constexpr int kLanes = Mem<S>::kLanes;
+  Vec<E> at[kSoftmaxShortRow];
+
+  void Load(const S* x, int64_t rows, int64_t n) {
+    E flat[kSoftmaxShortRow * kLanes];
+    ForVectors<E>(rows * n, [&](int64_t i, auto lanes) { lanes.Store(flat + i, lanes.Load(x + i)); });
+    for (int64_t i = rows * n; i < kLanes * n; ++i) flat[i] = 0;
+    for (int64_t k = 0; k < n; ++k) {
+      E lanes[kLanes];
+      for (int r = 0; r < kLanes; ++r) lanes[r] = flat[r * n + k];
+      at[k] = Mem<E>::Load(lanes);
+    }
+  }
+  void Store(S* y, int64_t rows, int64_t n) const {
+    E flat[kSoftmaxShortRow * kLanes];
+    for (int64_t k = 0; k < n; ++k) {
+      E lanes[kLanes];
+      StoreBytes(lanes, at[k]);
+      for (int r = 0; r < kLanes; ++r) flat[r * n + k] = lanes[r];
+    }
+    ForVectors<E>(rows * n, [&](int64_t i, auto lanes) { lanes.Store(y + i, lanes.Load(flat + i)); });
+  }
+};
+
+template <typename S>
+void LogSumExpOfRows(double* log_sums, const void* from, int64_t rows, int64_t n) {
+  using E = typename Mem<S>::Compute;
+  constexpr int kLanes = Mem<S>::kLanes;
+  const Larger larger;
+  for (int64_t first = 0; first < rows; first += kLanes) {
+    const int64_t count = rows - first < kLanes ? rows - first : kLanes;
+    ShortRows<S> x;
+    x.Load(static_cast<const S*>(from) + first * n, count, n);
+    Vec<E> most = x.at[0], sum{};
+    for (int64_t k = 1; k < n; ++k) most = larger(most, x.at[k]);
+    for (int64_t k = 0; k < n; ++k) sum += Exp(x.at[k] - most);
+    const Vec<E> log = Log(sum);
+    for (int r = 0; r < count; ++r) log_sums[first + r] = static_cast<double>(most[r]) + static_cast<double>(log[r]);
+  }
+}
+
+template <typename S>
+void ExpScaledOfRows(void* to, const void* from, int64_t rows, int64_t n, const double* log_sums, const double* scales) {
+  using E = typename Mem<S>::Compute;
+  constexpr int kLanes = Mem<S>::kLanes;
+  for (int64_t first = 0; first < rows; first += kLanes) {
+    const int64_t count = rows - first < kLanes ? rows - first : kLanes;
+    ShortRows<S> x;
+    x.Load(static_cast<const S*>(from) + first * n, count, n);
+    E shifts[kLanes] = {}, factors[kLanes] = {};
+    for (int64_t r = 0; r < count; ++r) {
+      shifts[r] = static_cast<E>(log_sums[first + r]);
+      factors[r] = static_cast<E>(scales[first + r]);
+    }
+    const Vec<E> shift = Mem<E>::Load(shifts), factor = Mem<E>::Load(factors);
+    for (int64_t k = 0; k < n; ++k) x.at[k] = Exp(x.at[k] - shift) * factor;
+    x.Store(static_cast<S*>(to) + first * n, count, n);
+  }
+}
+
 template <typename S>
 constexpr void Set(SoftmaxRows* r, int type) {
   r->softmax[type] = Softmax<S>;
@@ -160,6 +224,8 @@ constexpr void Set(SoftmaxRows* r, int type) {
   r->log_softmax_backward_columns[type] = SoftmaxBackwardDown<S, true>;
   r->log_sum_exp[type] = LogSumExp<S>;
   r->exp[type] = ExpScaled<S>;
+  r->log_sum_exp_rows[type] = LogSumExpOfRows<S>;
+  r->exp_rows[type] = ExpScaledOfRows<S>;
 }
 
 constexpr SoftmaxRows Rows() {
