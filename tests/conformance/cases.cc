@@ -439,6 +439,7 @@ void Builder::Nn() {
     for (int64_t dim : {0, 1, -1}) Add({Of({5, 17, 9})}, {{"dim", dim}});
     for (const Extents& shape : {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000}, Extents{2, 5003}, Extents{3, 8192}}) Add({Of(shape)});
     Add({Of({9, 33}, Values::kSpecial)});
+    Add({Of({50, 10}, Values::kSpecial)});  // short rows, more than are folded at once
     Add({Of({9, 33}, Values::kSpecial)}, {{"dim", int64_t{0}}});
     Add({Of({2, 100, 150})}, {{"dim", int64_t{1}}});
     if (type_ == DType::kF32) Add({Of({2, 20000})}), Add({Of({5, 20001})});  // longer than a GPU's block holds in registers

@@ -7,7 +7,6 @@
 namespace opwire::ops {
 namespace {
 
-
 // The first operand as [outer, extent, inner].
 struct Extents {
   int64_t extent, inner, block;
@@ -27,15 +26,16 @@ const char* Supports(const opw_call* c) {
   return e.extent * e.block <= kMaxStoppable ? nullptr : "an extent this long could not be stopped";
 }
 
-// Calls row(position of its first element, elements) for rows of neighbours, or columns(position, elements down, columns, stride) for blocks of columns.
-template <typename Row, typename Columns>
-int ForSlices(const opw_call* c, const Row& row, const Columns& columns) {
+// Calls rows(position of the first one's first element, how many, elements of each) for rows of neighbours, or columns(position, elements down, columns,
+// stride) for blocks of columns.
+template <typename Rows, typename Columns>
+int ForSlices(const opw_call* c, const Rows& rows, const Columns& columns) {
   const opw_tensor& x = Operand(c, 0);
   if (x.elements == 0) return OPW_OK;
   const Extents e(c);
   if (e.inner == 1) {
     ParallelFor(c, x.elements / e.extent, RowsPerRange(e.extent), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) row(r * e.extent, e.extent);
+      rows(begin * e.extent, end - begin, e.extent);
     });
     return OPW_OK;
   }
@@ -53,9 +53,14 @@ template <const SoftmaxRows& (*kRows)(), bool kLog>
 int Run(const opw_call* c) {
   const opw_tensor &x = Operand(c, 0), &y = c->results[0];
   const SoftmaxRow row = (kLog ? kRows().log_softmax : kRows().softmax)[x.dtype];
+  const ShortSoftmaxRows short_rows = (kLog ? kRows().short_log_softmax : kRows().short_softmax)[x.dtype];
   const SoftmaxColumn down = (kLog ? kRows().log_softmax_columns : kRows().softmax_columns)[x.dtype];
   return ForSlices(
-      c, [&](int64_t at, int64_t n) { row(At(y, at), At(x, at), n); },
+      c,
+      [&](int64_t at, int64_t rows, int64_t n) {
+        if (n <= kSoftmaxShortRow) return short_rows(At(y, at), At(x, at), rows, n);
+        for (int64_t r = 0; r < rows; ++r, at += n) row(At(y, at), At(x, at), n);
+      },
       [&](int64_t at, int64_t n, int64_t columns, int64_t stride) { down(At(y, at), At(x, at), n, columns, stride); });
 }
 
@@ -65,7 +70,10 @@ int RunBackward(const opw_call* c) {
   const SoftmaxBackwardRow row = (kLog ? kRows().log_softmax_backward : kRows().softmax_backward)[y.dtype];
   const SoftmaxBackwardColumns down = (kLog ? kRows().log_softmax_backward_columns : kRows().softmax_backward_columns)[y.dtype];
   return ForSlices(
-      c, [&](int64_t at, int64_t n) { row(At(grad_x, at), At(grad, at), At(y, at), n); },
+      c,
+      [&](int64_t at, int64_t rows, int64_t n) {
+        for (int64_t r = 0; r < rows; ++r, at += n) row(At(grad_x, at), At(grad, at), At(y, at), n);
+      },
       [&](int64_t at, int64_t n, int64_t columns, int64_t stride) { down(At(grad_x, at), At(grad, at), At(y, at), n, columns, stride); });
 }
 

@@ -14,6 +14,7 @@ using ExpRow = void (*)(void* y, const void* x, int64_t n, double log_sum, doubl
 // The same of `rows` short rows of n elements each, which lie one behind the other: several at once, as what folds a row costs more than its elements.
 // y may be x. REQUIRES: n <= kSoftmaxShortRow.
 inline constexpr int64_t kSoftmaxShortRow = 32;
+using ShortSoftmaxRows = void (*)(void* y, const void* x, int64_t rows, int64_t n);
 using LogSumExpRows = void (*)(double* log_sums, const void* x, int64_t rows, int64_t n);
 using ExpRows = void (*)(void* y, const void* x, int64_t rows, int64_t n, const double* log_sums, const double* scales);
 // Softmax or its logarithm down each of some columns: element r of column j is x[r * stride + j].
@@ -35,6 +36,8 @@ struct SoftmaxRows {
   SoftmaxBackwardColumns log_softmax_backward_columns[16];
   LogSumExpRow log_sum_exp[16];
   ExpRow exp[16];
+  ShortSoftmaxRows short_softmax[16];
+  ShortSoftmaxRows short_log_softmax[16];
   LogSumExpRows log_sum_exp_rows[16];
   ExpRows exp_rows[16];
 };

@@ -176,8 +176,9 @@ struct ShortRows {
   }
 };
 
-template <typename S>
-void LogSumExpOfRows(double* log_sums, const void* from, int64_t rows, int64_t n) {
+// Calls f(rows, position of the first row, how many, their largest elements, sums of exp(element - largest)) for all rows, as many as fit at a time.
+template <typename S, typename F>
+inline void ForShortRows(const void* from, int64_t rows, int64_t n, const F& f) {
   using E = typename Mem<S>::Compute;
   constexpr int kLanes = Mem<S>::kLanes;
   const Larger larger;
@@ -188,9 +189,27 @@ void LogSumExpOfRows(double* log_sums, const void* from, int64_t rows, int64_t n
     Vec<E> most = x.at[0], sum{};
     for (int64_t k = 1; k < n; ++k) most = larger(most, x.at[k]);
     for (int64_t k = 0; k < n; ++k) sum += Exp(x.at[k] - most);
+    f(x, first, count, most, sum);
+  }
+}
+
+template <typename S, bool kLog>
+void SoftmaxOfRows(void* to, const void* from, int64_t rows, int64_t n) {
+  using E = typename Mem<S>::Compute;
+  ForShortRows<S>(from, rows, n, [&](ShortRows<S>& x, int64_t first, int64_t count, Vec<E> most, Vec<E> sum) {
+    const Vec<E> last = kLog ? Log(sum) : 1 / sum;
+    for (int64_t k = 0; k < n; ++k) x.at[k] = kLog ? (x.at[k] - most) - last : Exp(x.at[k] - most) * last;
+    x.Store(static_cast<S*>(to) + first * n, count, n);
+  });
+}
+
+template <typename S>
+void LogSumExpOfRows(double* log_sums, const void* from, int64_t rows, int64_t n) {
+  using E = typename Mem<S>::Compute;
+  ForShortRows<S>(from, rows, n, [&](const ShortRows<S>&, int64_t first, int64_t count, Vec<E> most, Vec<E> sum) {
     const Vec<E> log = Log(sum);
     for (int r = 0; r < count; ++r) log_sums[first + r] = static_cast<double>(most[r]) + static_cast<double>(log[r]);
-  }
+  });
 }
 
 template <typename S>
@@ -224,6 +243,8 @@ constexpr void Set(SoftmaxRows* r, int type) {
   r->log_softmax_backward_columns[type] = SoftmaxBackwardDown<S, true>;
   r->log_sum_exp[type] = LogSumExp<S>;
   r->exp[type] = ExpScaled<S>;
+  r->short_softmax[type] = SoftmaxOfRows<S, false>;
+  r->short_log_softmax[type] = SoftmaxOfRows<S, true>;
   r->log_sum_exp_rows[type] = LogSumExpOfRows<S>;
   r->exp_rows[type] = ExpScaledOfRows<S>;
 }
