@@ -46,15 +46,17 @@ Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan) {
     plan.LaunchBytes(f, grid, &p, sizeof p, fields);
     return absl::OkStatus();
   };
-  if (const WalkedForm form = residual ? WalkedForm{} : WalkedFormOf(call, p.rows, p.extent, bytes_each, n.weight.has_value() + n.bias.has_value()); form.threads > 0) {
-    const std::string body = fmt::format("norm::WalkedRows<{}, {}, {}, {}, {}, {}>", type, n.layer, n.weight.has_value(), n.bias.has_value(), form.vectors, form.threads);
+  const int operands = n.weight.has_value() + n.bias.has_value();
+  if (const WalkedForm form = residual ? WalkedForm{} : WalkedFormOf(call, p.rows, p.extent, bytes_each, operands); form.threads > 0) {
+    const std::string body = fmt::format("norm::WalkedRows<{}, {}, {}, {}, {}, {}>", type, n.layer, n.weight.has_value(), n.bias.has_value(), form.vectors,
+                                         form.threads);
     return launch(body, form.threads, form.resident, {.blocks = form.blocks, .threads = form.threads, .shared = form.shared});
   }
   // Vectors a thread: of a layer's odd rows more, as each is work.
   const int each = n.layer && p.extent * bytes_each % 16 != 0 ? 8 : n.layer || residual ? 4 : 3;
   if (const HeldForm form = HeldFormOf(call, p.rows, p.extent, bytes_each, each, residual ? 512 : 1024); form.threads > 0) {
     const Grid grid{.blocks = BlocksOf(form, p.rows), .threads = form.threads, .shared = form.shared};
-    const bool early = !residual && form.vectors > 0 && form.vectors * (n.weight.has_value() + n.bias.has_value()) <= (form.threads <= 256 ? 4 : 2);
+    const bool early = !residual && form.vectors > 0 && form.vectors * operands <= (form.threads <= 256 ? 4 : 2);
     const int registers = residual ? 64 : form.vectors == 0 || (n.layer && form.vectors > 3) ? 40 : 32;
     const int threads = form.vectors > 0 ? form.threads : 0;  // as the kernel knows them
     const std::string body = fmt::format("norm::HeldRows<{}, {}, {}, {}, {}>", which, form.lanes, form.vectors, threads, early);

@@ -35,7 +35,8 @@ Status PlanScan(const Call& call, Plan& plan) {
   if (!rows) Split(p, BlocksFor(units * 2048, p.columns), std::min<int64_t>(p.extent / 64, 128), 1);
   else if (lanes == 0) Split(p, p.columns < 2 * units ? BlocksFor(4 * units, p.columns) : 1, p.extent * bytes_each / (16 << 10), 64);
   if (p.chunks > 1) {
-    const std::string body = fmt::format(fmt::runtime(rows ? "reduce::FoldRows<reduce::SumOf<{}>, 0, false>" : "reduce::FoldColumns<reduce::SumOf<{}>, 1, false, 256, 1, 8>"), type);
+    const std::string body = rows ? fmt::format("reduce::FoldRows<reduce::SumOf<{}>, 0, false>", type)
+                                  : fmt::format("reduce::FoldColumns<reduce::SumOf<{}>, 1, false, {}, 1, 8>", type, kThreads);
     OPWIRE_ASSIGN_OR_RETURN(const Function fold, call.code.Get({kFoldFile, body, "reduce::FoldParams", kThreads}));
     opw::reduce::FoldParams f{};
     f.columns = f.vectors = p.columns;
