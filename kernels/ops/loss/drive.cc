@@ -26,19 +26,24 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   return OPW_OK;
 }
 
-// Calls f(first, how many, what CheckedTarget counts) for blocks of up to kTogether rows.
+// Calls f(first, how many, their targets as CheckedTarget gives them) for blocks of up to kTogether rows.
 constexpr int64_t kTogether = 64;
 template <typename F>
 void ForBlocks(const opw_call* c, const LogitRows& l, const F& f) {
   ParallelFor(c, l.rows, RowsPerRange(l.classes), [&](int64_t begin, int64_t end) {
     int64_t counted = 0;
-    for (; begin < end; begin += kTogether) f(begin, std::min(kTogether, end - begin), &counted);
+    for (; begin < end; begin += kTogether) {
+      const int64_t count = std::min(kTogether, end - begin);
+      int64_t targets[kTogether] = {};
+      for (int64_t i = 0; i < count; ++i) targets[i] = CheckedTarget(c, l.target, l.first + begin + i, l.classes, &counted);
+      f(begin, count, targets);
+    }
   });
 }
 // log(sum(exp)) of each of `count` rows; of long ones only where there is a target, or `all`.
 void LogSums(const LogitRows& l, const char* rows, int64_t count, const int64_t* targets, bool all, double* sums) {
   const int type = static_cast<int>(l.type);
-  if (l.classes <= kSoftmaxShortRow) return l.loops.log_sum_exp_rows[type](sums, rows, count, l.classes);
+  if (l.classes <= kSoftmaxShortRow) return l.loops.short_log_sum_exp[type](sums, rows, count, l.classes);
   for (int64_t i = 0; i < count; ++i) {
     if (all || targets[i] >= 0) sums[i] = l.loops.log_sum_exp[type](rows + i * l.classes * DTypeBytes(l.type), l.classes);
   }
@@ -77,11 +82,9 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
 
 void LossesOf(const opw_call* c, const LogitRows& l, double* losses, const opw_tensor* log_sums) {
   const int64_t row_bytes = l.classes * DTypeBytes(l.type);
-  ForBlocks(c, l, [&](int64_t begin, int64_t count, int64_t* counted) {
+  ForBlocks(c, l, [&](int64_t begin, int64_t count, const int64_t* targets) {
     const char* const block = static_cast<const char*>(l.logits) + begin * row_bytes;
     double sums[kTogether];
-    int64_t targets[kTogether] = {};
-    for (int64_t i = 0; i < count; ++i) targets[i] = CheckedTarget(c, l.target, l.first + begin + i, l.classes, counted);
     LogSums(l, block, count, targets, log_sums != nullptr, sums);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = l.first + begin + i;
@@ -107,12 +110,10 @@ void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_
   const opw_tensor& grad = Operand(c, 0);
   const ExpRow exp = l.loops.exp[static_cast<int>(l.type)];
   const int64_t row_bytes = l.classes * DTypeBytes(l.type);
-  ForBlocks(c, l, [&](int64_t begin, int64_t rows, int64_t* counted) {
+  ForBlocks(c, l, [&](int64_t begin, int64_t rows, const int64_t* targets) {
     const char* const block = static_cast<const char*>(l.logits) + begin * row_bytes;
     char* const into = static_cast<char*>(to) + begin * row_bytes;
     double sums[kTogether], scales[kTogether], at_targets[kTogether];
-    int64_t targets[kTogether] = {};
-    for (int64_t i = 0; i < rows; ++i) targets[i] = CheckedTarget(c, l.target, l.first + begin + i, l.classes, counted);
     if (log_sums == nullptr) LogSums(l, block, rows, targets, false, sums);
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = l.first + begin + i;
@@ -121,7 +122,7 @@ void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_
       if (targets[i] >= 0) at_targets[i] = (std::exp(ReadFloat(l.type, block + i * row_bytes, targets[i]) - sums[i]) - 1) * scales[i];
     }
     const bool together = l.classes <= kSoftmaxShortRow;
-    if (together) l.loops.exp_rows[static_cast<int>(l.type)](into, block, rows, l.classes, sums, scales);
+    if (together) l.loops.short_exp[static_cast<int>(l.type)](into, block, rows, l.classes, sums, scales);
     for (int64_t i = 0; i < rows; ++i) {
       char* const row = into + i * row_bytes;
       if (targets[i] < 0) {

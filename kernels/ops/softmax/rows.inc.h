@@ -186,8 +186,8 @@ inline void ForShortRows(const void* from, int64_t rows, int64_t n, const F& f) 
     const int64_t count = rows - first < kLanes ? rows - first : kLanes;
     ShortRows<S> x;
     x.Load(static_cast<const S*>(from) + first * n, count, n);
-    Vec<E> most = x.at[0], sum{};
-    for (int64_t k = 1; k < n; ++k) most = larger(most, x.at[k]);
+    Vec<E> most = Splat(static_cast<E>(-__builtin_inf())), sum{};
+    for (int64_t k = 0; k < n; ++k) most = larger(most, x.at[k]);
     for (int64_t k = 0; k < n; ++k) sum += Exp(x.at[k] - most);
     f(x, first, count, most, sum);
   }
@@ -245,8 +245,8 @@ constexpr void Set(SoftmaxRows* r, int type) {
   r->exp[type] = ExpScaled<S>;
   r->short_softmax[type] = SoftmaxOfRows<S, false>;
   r->short_log_softmax[type] = SoftmaxOfRows<S, true>;
-  r->log_sum_exp_rows[type] = LogSumExpOfRows<S>;
-  r->exp_rows[type] = ExpScaledOfRows<S>;
+  r->short_log_sum_exp[type] = LogSumExpOfRows<S>;
+  r->short_exp[type] = ExpScaledOfRows<S>;
 }
 
 constexpr SoftmaxRows Rows() {
