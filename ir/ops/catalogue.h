@@ -60,7 +60,7 @@ struct ResultSpec {
 
 // The letters of signatures: A arithmetic, F and G floats, S floats and signed integers, N integers, B integers and bool,
 // C arithmetic and bool, I index types, M masks (floats and bool), W the floats that sums are kept in, Q bytes of quantised values,
-// T and U all.
+// D and E floats of 8 bits, T and U all.
 struct TypeVariable {
   std::string name;
   DTypeSet types;

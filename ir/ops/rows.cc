@@ -25,6 +25,7 @@ constexpr Letter kLetters[] = {
     {'U', kAll},        {'M', kFloats | kBoolean},
     {'W', {DType::kF64, DType::kF32}},
     {'Q', {DType::kI8, DType::kU8}},
+    {'D', kFloat8s},             {'E', kFloat8s},
 };
 
 std::string_view Trim(std::string_view s) {

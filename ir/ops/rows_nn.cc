@@ -19,10 +19,10 @@ Status CheckActivation(InferContext& c, int i) {
   return c.Error("activation: expected \"none\", \"relu\", \"gelu\", \"gelu_tanh\" or \"silu\"");
 }
 
-Status InferMatmul(InferContext& c) {
+// Of operands 0 and 1, which attributes 0 and 1 transpose.
+Status SetProduct(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 2));
   OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(1, 2));
-  OPWIRE_RETURN_IF_ERROR(CheckPrecision(c, 2));
   const auto matrix = [](const TensorType& t, bool transpose) {
     const Dim rows = t.shape[t.rank() - 2], columns = t.shape[t.rank() - 1];
     return transpose ? std::pair(columns, rows) : std::pair(rows, columns);
@@ -36,6 +36,26 @@ Status InferMatmul(InferContext& c) {
   OPWIRE_ASSIGN_OR_RETURN(std::vector<Dim> shape, c.Broadcast(both));
   shape.insert(shape.end(), {m, n});
   c.Result(0).shape = std::move(shape);
+  return absl::OkStatus();
+}
+
+Status InferMatmul(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(CheckPrecision(c, 2));
+  return SetProduct(c);
+}
+
+Status InferScaledMatmul(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(SetProduct(c));
+  const DType type = c.Attr<DType>(2);
+  if (type == DType::kF64) return c.Error("dtype: expected f32, f16 or bf16, got f64");
+  TensorType& z = c.Result(0);
+  z.dtype = type;
+  for (int i = 0; i < 2; ++i) {
+    const int scale = 2 + i;
+    if (c.In(scale).rank() == 0) continue;
+    OPWIRE_RETURN_IF_ERROR(c.RequireRank(scale, 1));
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(c.In(scale).shape[0], z.shape[z.shape.size() - 2 + static_cast<size_t>(i)], i == 0 ? "scale_x and rows of z" : "scale_y and columns of z"));
+  }
   return absl::OkStatus();
 }
 
@@ -355,6 +375,15 @@ std::vector<OpRow> NnRows() {
             .family = "matmul",
             .doc =
                 "The matrix product of the last two axes; those before broadcast. f16 and bf16 accumulate in f32; integers wrap."}),
+      Make({.name = "scaled_matmul",
+            .signature = "x: D, y: E, scale_x: f32, scale_y: f32 -> z: F",
+            .attrs = {Optional("transpose_x", false, "Swaps x's last two axes first."), Optional("transpose_y", false, "Swaps y's last two axes first."),
+                      Optional("dtype", DType::kBF16, "The result's element type: f32, f16 or bf16.")},
+            .infer = InferScaledMatmul,
+            .cost = MatmulCost,
+            .family = "matmul",
+            .doc = "The matrix product of 8-bit floats, times scale_x, which is 0-d or [rows of z], and scale_y, 0-d or [columns of z]; as torch.nn.functional.scaled_mm "
+                   "scales by tensor or by row. Accumulates in f32, where it is scaled, too."}),
       Make({.name = "linear",
             .signature = "x: F, weight: F, bias?: F -> y: F",
             .attrs = {activation, precision},

@@ -168,6 +168,7 @@ constexpr OtherRow kOthers[] = {
     {"kv_append", "ATen has no such op"},
     {"kv_attention", "ATen has no such op"},
     {"topk", "which of equal elements ATen takes is left open"},
+    {"scaled_matmul", "ATen's runs on some GPUs alone"},
     {"quantize", "ATen's has no groups"},
     {"dequantize", "ATen's has no groups"},
     {"lamb", "ATen has no such op"},

@@ -56,6 +56,8 @@ class Builder {
   void Linear();
   void LinearLoss();
   void Long();
+  void LongLinear();
+  void ScaledMatmul();
   void Attention();
   void KvAppend();
   void KvAttention();
@@ -491,6 +493,28 @@ void Builder::Nn() {
               operands.insert(operands.begin(), Of(std::string_view(reduction) == "none" ? Extents{rows} : Extents{}));
             Add(std::move(operands), {{"reduction", std::string(reduction)}});
           }
+        }
+      }
+    }
+  }
+}
+
+// Every pair of types; scales of all and of each; terms in sixteens, as libraries take them, and not.
+void Builder::ScaledMatmul() {
+  const std::pair<Extents, Extents> shapes[] = {{{1, 1}, {1, 1}}, {{33, 17}, {17, 40}}, {{0, 4}, {4, 3}}, {{4, 0}, {0, 3}}, {{3, 1, 5, 6}, {2, 6, 4}}, {{70, 64}, {64, 96}}, {{17, 272}, {272, 16}}};
+  for (const DType other : {DType::kF8E4M3, DType::kF8E5M2}) {
+    for (const DType to : {DType::kBF16, DType::kF16, DType::kF32}) {
+      for (const auto& [x, y] : shapes) {
+        const bool sixteens = y.back() % 16 == 0;
+        for (int mask = 0; mask < (sixteens ? 16 : 4); ++mask) {
+          Extents a = x, b = y;
+          const bool transpose_x = (mask & 1) != 0, transpose_y = (mask & 2) != 0;
+          if (transpose_x) std::swap(a[a.size() - 2], a.back());
+          if (transpose_y) std::swap(b[b.size() - 2], b.back());
+          const int scales = sixteens ? mask >> 2 : static_cast<int>(random_() % 4);
+          Tensor scale_x = Of(DType::kF32, (scales & 1) != 0 ? Extents{x[x.size() - 2]} : Extents{}), scale_y = Of(DType::kF32, (scales & 2) != 0 ? Extents{y.back()} : Extents{});
+          Add({Of(a), Of(other, b), std::move(scale_x), std::move(scale_y)}, {{"transpose_x", transpose_x}, {"transpose_y", transpose_y}, {"dtype", to}}).name +=
+              fmt::format(" {}{} to {}", transpose_x, transpose_y, DTypeName(to));
         }
       }
     }
@@ -937,9 +961,25 @@ void Builder::Long() {
   }
 }
 
-std::vector<Case> LongCasesOf(const OpRow& row, Random& random) {
-  Builder b(row, DType::kF32, random);
-  b.Long();
+// Products of 16-bit floats that tensor cores take tile by tile: several tiles a multiprocessor, edges everywhere, more terms than are on their way at once.
+void Builder::LongLinear() {
+  struct Sizes {
+    int64_t m, n, k;
+  };
+  for (const auto& [m, n, k] : {Sizes{2900, 1608, 72}, {300, 264, 1000}, {1100, 2064, 520}, {129, 8, 8}}) {
+    for (const std::string activation : {"gelu", "silu", "gelu_tanh", "none"}) {
+      if (m > 1000 && activation != (n == 1608 ? "silu" : "gelu")) continue;
+      std::vector<Tensor> operands = {Of({m, k}), Of({n, k}), n == 264 && activation == "silu" ? Tensor() : Of({n})};
+      if (row_.name == "rms_norm_linear") operands.insert(operands.begin() + 1, Of({k}));
+      Add(std::move(operands), {{"activation", activation}}).name += " " + activation;
+    }
+  }
+}
+
+std::vector<Case> LongCasesOf(const OpRow& row, DType type, Random& random) {
+  Builder b(row, type, random);
+  if (type == DType::kF32) b.Long();
+  if (row.name.ends_with("linear") && (type == DType::kF16 || type == DType::kBF16)) b.LongLinear();
   return b.Take();
 }
 
@@ -965,6 +1005,8 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.KvAppend();
   else if (row.name == "kv_attention")
     b.KvAttention();
+  else if (row.name == "scaled_matmul")
+    b.ScaledMatmul();
   else if (row.name == "linear" || row.name == "rms_norm_linear")
     b.Linear();
   else if (row.name.starts_with("linear_cross_entropy"))

@@ -25,8 +25,8 @@ struct Case {
 
 // `type` is that of the row's first type variable.
 std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random);
-// Of f32, too many elements for all but GPUs: forms that only long rows take there.
-std::vector<Case> LongCasesOf(const OpRow& row, Random& random);
+// Too many elements for all but GPUs: forms that only long rows and large products take there.
+std::vector<Case> LongCasesOf(const OpRow& row, DType type, Random& random);
 
 // Random elements of a type.
 enum class Values {

@@ -100,7 +100,7 @@ TEST_P(Conformance, EveryVariantAndType) {
     if (!types.Has(type) || !TypesToCheck().Has(type)) continue;
     checked = checked | DTypeSet({type});
     std::vector<Case> cases = CasesOf(row, type, random);
-    if (type == DType::kF32 && target.device->info().kind == "cuda") std::ranges::move(LongCasesOf(row, random), std::back_inserter(cases));
+    if (target.device->info().kind == "cuda") std::ranges::move(LongCasesOf(row, type, random), std::back_inserter(cases));
     for (const Case& c : cases) {
       const StatusOr<BoundCase> b = Bind(row, c);
       ASSERT_TRUE(b.ok()) << row.name << c.name << ": " << b.status();

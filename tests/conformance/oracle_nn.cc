@@ -9,7 +9,7 @@ namespace {
 
 void Matmul(const OracleCall& c, Expected* e) {
   const Tensor &x = c.In(0), &y = c.In(1);
-  const bool tx = c.Bool(0), ty = c.Bool(1), floats = IsFloat(x.dtype);
+  const bool tx = c.Bool(0), ty = c.Bool(1), floats = IsFloat(x.dtype), scaled = c.row->name == "scaled_matmul";
   const int64_t depth = x.shape[x.rank() - (tx ? 2 : 1)];
   const DType computing = ComputingType(x.dtype);
   if (floats) e->error().resize(e->result().elements());
@@ -31,8 +31,16 @@ void Matmul(const OracleCall& c, Expected* e) {
       magnitude += std::fabs(a * b);
       if (!floats) wrapped += static_cast<uint64_t>(static_cast<__int128>(a)) * static_cast<uint64_t>(static_cast<__int128>(b));
     }
+    if (scaled) {
+      const auto scale = [&](int operand, int64_t at) { return c.In(operand).values[c.In(operand).rank() == 0 ? 0 : static_cast<size_t>(at)]; };
+      const Real by = scale(2, row) * scale(3, column);
+      sum *= by;
+      magnitude *= std::fabs(by);
+    }
     e->result().values[i] = floats ? sum : Decode(x.dtype, &wrapped);
-    if (floats) e->error()[i] = (static_cast<Real>(depth) + 2) * Eps(computing) * magnitude + Ulp(x.dtype, sum) / 2;
+    // Of products of 8-bit floats tensor cores keep 13 bits below the largest before they are summed in f32.
+    const Real eps = scaled ? std::ldexp(Real{1}, -13) : Eps(computing);
+    if (floats) e->error()[i] = (static_cast<Real>(scaled ? std::min<int64_t>(depth, 1) : depth) + 2) * eps * magnitude + Ulp(e->result().dtype, sum) / 2;
   }
 }
 
@@ -327,7 +335,7 @@ void LinearCrossEntropyBackward(const OracleCall& c, Expected* e) {
 
 bool ComputeNn(const OracleCall& c, Expected* e) {
   const std::string& op = c.row->name;
-  if (op == "matmul")
+  if (op == "matmul" || op == "scaled_matmul")
     Matmul(c, e);
   else if (op == "linear")
     LinearOf(c, c.In(0), {}, 1, c.Text(0), e);

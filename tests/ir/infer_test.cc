@@ -19,7 +19,7 @@ constexpr std::string_view kParams =
     "%o4: f32[2, 6, 5, 4], %l4: f32[2, 6, 5], %l8: f64[2, 6, 5], "
     "%ci: f32[2, 4, 7, 9], %cw: f32[6, 4, 3, 3], %cb: f32[6], %cg: f32[6, 2, 3, 3], %ct: f32[4, 6, 3, 3], %c0: f32[6, 4, 0, 3], %cs: f32[?b, 4, ?a, 7], %cz: f32[0, 4, 7, 9], "
     "%cd: f32[?a, ?c, ?b, 3], %co: f32[2, 6, 5, 7], %c6: f32[1, 1, 1, 1, 1, 1], %o3: f32[2, 3, 12], %k8: f32[3, 3, 8], "
-    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1], %k1: f32[2, 3, 1, 8], %p: i32[2], %f4: f32[4], %g4: f64[4], %i4: i64[4], %w0: f32[4, 0], %kp: f32[9, 3, 4, 8], %bt: i32[2, 5]";
+    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1], %k1: f32[2, 3, 1, 8], %p: i32[2], %f4: f32[4], %g4: f64[4], %i4: i64[4], %w0: f32[4, 0], %kp: f32[9, 3, 4, 8], %bt: i32[2, 5], %e8: f8e4m3[4, 8], %e5: f8e5m2[5, 8], %f5: f32[5]";
 
 // The type of %0, or the error without its position.
 std::string Infer(std::string_view node) {
@@ -254,6 +254,16 @@ TEST(Infer, Networks) {
          {"matmul(%x, %x)", "matmul: inner dimensions differ: [4, 8] x [4, 8] (8 and 4)"},
          {"matmul(%x, %v)", "matmul: operand y: expected rank 2 or more, got f32[8]"},
          {"matmul(%x, %y) {precision = \"fast\"}", "matmul: precision: expected \"ieee\" or \"tf32\""},
+         {"scaled_matmul(%e8, %e5, %s, %s) {transpose_y = true}", "bf16[4, 5]"},
+         {"scaled_matmul(%e8, %e5, %f4, %f5) {transpose_y = true, dtype = f32}", "f32[4, 5]"},
+         {"scaled_matmul(%e8, %e8, %s, %s) {transpose_x = true, dtype = f16}", "f16[8, 8]"},
+         {"scaled_matmul(%e8, %e5, %s, %s)", "scaled_matmul: inner dimensions differ: [4, 8] x [5, 8] x [] x [] (8 and 5)"},
+         {"scaled_matmul(%x, %e8, %s, %s)", "scaled_matmul: operand x: expected f8e4m3, f8e5m2, got f32[4, 8]"},
+         {"scaled_matmul(%e8, %e5, %v, %s) {transpose_y = true}", "scaled_matmul: scale_x and rows of z differ: [4, 8] x [5, 8] x [8] x [] (8 and 4)"},
+         {"scaled_matmul(%e8, %e5, %s, %f4) {transpose_y = true}", "scaled_matmul: scale_y and columns of z differ: [4, 8] x [5, 8] x [] x [4] (4 and 5)"},
+         {"scaled_matmul(%e8, %e5, %s, %x) {transpose_y = true}", "scaled_matmul: operand scale_y: expected rank 1, got f32[4, 8]"},
+         {"scaled_matmul(%e8, %e5, %s, %s) {transpose_y = true, dtype = f64}", "scaled_matmul: dtype: expected f32, f16 or bf16, got f64"},
+         {"scaled_matmul(%e8, %e5, %s, %s) {transpose_y = true, dtype = i8}", "scaled_matmul: result z: expected f64, f32, f16, bf16, got i8"},
          {"linear(%a, %x)", "f32[?a, 4]"},
          {"linear(%v, %x)", "f32[4]"},
          {"linear(%r4, %x) {activation = \"gelu\"}", "f32[2, 1, 4, 4]"},

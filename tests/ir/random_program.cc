@@ -147,6 +147,7 @@ class Generator {
       wanted_ = spec.name == "weight" ? KernelShape() : spec.name == "grad" ? ConvolvedShape() : HeadShape();
       return spec.optional ? nullptr : &wanted_;
     }
+    if (row.name == "scaled_matmul" && spec.type == "f32") return &kNoExtents;
     if (row.name == "dequantize") {
       wanted_ = spec.name == "params" ? GroupsShape() : HeadShape();
       return &wanted_;

@@ -148,6 +148,7 @@ Status Driver::Resolve(void* library) {
   both(api_.graph_destroy, "cuGraphDestroy", "hipGraphDestroy");
   both(api_.capture_info, "cuStreamGetCaptureInfo_v2", nullptr);
   both(api_.graph_set_kernel, "cuGraphExecKernelNodeSetParams_v2", nullptr);
+  both(api_.tile_map, "cuTensorMapEncodeTiled", nullptr);
   both(api_.module_load, "cuModuleLoadData", "hipModuleLoadData");
   both(api_.module_unload, "cuModuleUnload", "hipModuleUnload");
   both(api_.module_function, "cuModuleGetFunction", "hipModuleGetFunction");

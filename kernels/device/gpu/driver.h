@@ -105,6 +105,9 @@ struct Api {
   // Null in HIP: what is captured there is never changed.
   Result (*capture_info)(Stream, int* status, unsigned long long* id, Graph*, const GraphNode** last, size_t* count);
   Result (*graph_set_kernel)(GraphExec, GraphNode, const KernelNode*);
+  // Null but in CUDA's. Types, sizes and modes as in cuda.h.
+  Result (*tile_map)(void* map, int type, unsigned rank, void* address, const unsigned long long* extents, const unsigned long long* strides, const unsigned* tile,
+                     const unsigned* steps, int interleave, int swizzle, int promotion, int fill);
   Result (*module_load)(Module*, const void* image);
   Result (*module_unload)(Module);
   Result (*module_function)(Function*, Module, const char* name);

@@ -18,6 +18,11 @@ struct Reporter {
   unsigned long long step;  // of the run
 };
 
+// A matrix as the copy engine of sm_90 sees it, which the driver makes (GpuDevice::MapTiles).
+struct alignas(64) TileMap {
+  unsigned char bytes[128];
+};
+
 }  // namespace opw
 
 #endif  // OPWIRE_KERNELS_DEVICE_GPU_FLAGS_H_

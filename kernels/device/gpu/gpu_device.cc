@@ -342,6 +342,20 @@ Status GpuDevice::AllowShared(Function f, int bytes) {
   return absl::OkStatus();
 }
 
+StatusOr<opw::TileMap> GpuDevice::MapTiles(const Tiled& matrix, void* address) const {
+  if (!api_.tile_map) return Unimplemented("{}: no copies of tiles", info_.kind);
+  enum : int { kU8 = 0, kU16 = 1 };                                     // CUtensorMapDataType
+  enum : int { kNoInterleave = 0, kSwizzle128 = 3, kPromote256 = 3, kFillZeros = 0 };
+  const auto bytes = static_cast<unsigned long long>(matrix.element_bytes);
+  const unsigned long long extents[] = {static_cast<unsigned long long>(matrix.columns), static_cast<unsigned long long>(matrix.rows)};
+  const unsigned long long strides[] = {static_cast<unsigned long long>(matrix.row_stride) * bytes};
+  const unsigned tile[] = {static_cast<unsigned>(128 / matrix.element_bytes), static_cast<unsigned>(matrix.tile_rows)}, steps[] = {1, 1};
+  opw::TileMap map;
+  OPWIRE_RETURN_IF_ERROR(Check(api_.tile_map(&map, matrix.element_bytes == 1 ? kU8 : kU16, 2, address, extents, strides, tile, steps, kNoInterleave, kSwizzle128, kPromote256, kFillZeros),
+                               fmt::format("mapping tiles of {} x {} elements, {} from row to row", matrix.rows, matrix.columns, matrix.row_stride)));
+  return map;
+}
+
 Status GpuDevice::Launch(Function f, const LaunchShape& shape, const void* params, size_t bytes) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   if (!Note(f, shape, params, bytes)) return absl::OkStatus();

@@ -82,6 +82,13 @@ class GpuDevice final : public Device {
   Status AllowShared(Function f, int bytes);
   // What a block may have of it.
   int shared_bytes() const { return driver_.Get(Attribute::kSharedBytes, device_).value_or(48 << 10); }
+  // A matrix of rows that are contiguous, for kernels that copy tiles of it: of `tile_rows` rows (256 at the most) and 128 bytes of each, swizzled.
+  struct Tiled {
+    int64_t element_bytes, rows, columns, row_stride;  // 1 or 2 bytes; the stride in elements, a multiple of 16 bytes; extents below 2^31
+    int tile_rows;
+  };
+  // What such a kernel takes for one at `address`, which is aligned to 16 bytes. UNIMPLEMENTED where devices are not told so.
+  StatusOr<opw::TileMap> MapTiles(const Tiled& matrix, void* address) const;
   // On stream 0, with one parameter of so many bytes. `params` is copied.
   struct LaunchShape {
     unsigned grid_x = 1, grid_y = 1, grid_z = 1, threads = 1, shared_bytes = 0;

@@ -71,6 +71,8 @@ int Code::cluster_blocks() const { return CudaArchitecture(device_.info().arch) 
 
 bool Code::multiplies_tiles() const { return CudaArchitecture(device_.info().arch) >= 80 || device_.info().arch == "emu32"; }
 
+bool Code::hopper() const { return device_.info().arch == "sm_90a"; }
+
 StatusOr<Function> Code::Get(const CodeInstance& i) {
   const std::string key = fmt::format("{} {} {} {} {} {}", i.file, i.call, i.params, i.threads, i.blocks, i.cluster);
   {

@@ -69,6 +69,8 @@ class Code {
   int cluster_blocks() const;
   // Whether its warps multiply tiles (MultiplyTile of opwire/gpu.h).
   bool multiplies_tiles() const;
+  // Whether it runs what is made for Hopper alone (kernels/ops/gpu/hopper.cuh).
+  bool hopper() const;
 
  private:
   // An object of several kernels, k0, k1, ...

@@ -28,7 +28,7 @@ void Plan::LaunchBytes(Function f, const Grid& grid, const void* params, size_t 
   if (f && grid.shared > 32 << 10) (void)device_.AllowShared(f, grid.shared);
   s.params.assign(static_cast<const std::byte*>(params), static_cast<const std::byte*>(params) + bytes);
   for (const Field& field : fields) {
-    s.patches.push_back({static_cast<uint32_t>(static_cast<const std::byte*>(field.field) - static_cast<const std::byte*>(params)), field.source});
+    s.patches.push_back({static_cast<uint32_t>(static_cast<const std::byte*>(field.field) - static_cast<const std::byte*>(params)), field.source, field.tiles});
   }
 }
 
@@ -97,19 +97,29 @@ Status Plan::Run(const opw_call* c) const {
       if (s.copies && AddressOf(s.to, c) == AddressOf(s.from, c)) continue;
       OPWIRE_RETURN_IF_ERROR(s.copies ? device_.Copy(AddressOf(s.to, c), AddressOf(s.from, c), s.bytes, 0) : device_.Zero(AddressOf(s.to, c), s.bytes, 0));
     } else {
-      for (const Patch& p : s.patches) {
-        if (p.source.kind == Source::kReporter) {
-          const opw::Reporter reporter = device_.reporter();
-          std::memcpy(s.params.data() + p.at, &reporter, sizeof reporter);
-        } else {
-          void* const address = AddressOf(p.source, c);
-          std::memcpy(s.params.data() + p.at, &address, sizeof address);
-        }
-      }
-      OPWIRE_RETURN_IF_ERROR(device_.Launch(s.function, s.shape, s.params.data(), s.params.size()));
+      OPWIRE_RETURN_IF_ERROR(RunLaunch(s, c));
     }
   }
   return absl::OkStatus();
+}
+
+Status Plan::RunLaunch(const Step& s, const opw_call* c) const {
+  for (const Patch& p : s.patches) {
+    if (p.source.kind == Source::kReporter) {
+      const opw::Reporter reporter = device_.reporter();
+      std::memcpy(s.params.data() + p.at, &reporter, sizeof reporter);
+      continue;
+    }
+    void* const address = AddressOf(p.source, c);
+    if (s.unless_aligned && reinterpret_cast<uintptr_t>(address) % 16 != 0) return s.unless_aligned->Run(c);
+    if (p.tiles) {
+      OPWIRE_ASSIGN_OR_RETURN(const opw::TileMap map, device_.MapTiles(*p.tiles, address));
+      std::memcpy(s.params.data() + p.at, &map, sizeof map);
+    } else {
+      std::memcpy(s.params.data() + p.at, &address, sizeof address);
+    }
+  }
+  return device_.Launch(s.function, s.shape, s.params.data(), s.params.size());
 }
 
 Status Otherwise::Run(const opw_call* c) {

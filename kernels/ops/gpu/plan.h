@@ -17,6 +17,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -47,6 +48,8 @@ inline Source Reports() { return {Source::kReporter}; }
 struct Field {
   const void* field;  // in the parameters that are given to Launch
   Source source;
+  // Of type opw::TileMap, not an address: the matrix that lies there.
+  std::optional<GpuDevice::Tiled> tiles = std::nullopt;
 };
 
 struct Grid {
@@ -55,6 +58,8 @@ struct Grid {
   int shared = 0;      // bytes of dynamic shared memory
   int64_t blocks_y = 1, blocks_z = 1;  // below 65536
 };
+
+class Otherwise;
 
 class Plan {
  public:
@@ -72,6 +77,8 @@ class Plan {
     LaunchBytes(f, grid, &params, sizeof(P), {fields.begin(), fields.size()});
   }
   void LaunchBytes(Function f, const Grid& grid, const void* params, size_t bytes, std::span<const Field> fields);
+  // What was launched last takes addresses that are aligned to 16 bytes; where a call brings others, `instead` is run.
+  void UnlessAligned(std::shared_ptr<Otherwise> instead) { steps_.back().unless_aligned = std::move(instead); }
   void Zero(Source to, int64_t bytes);
   // Nothing where both are one place.
   void Copy(Source to, Source from, int64_t bytes);
@@ -98,6 +105,7 @@ class Plan {
   struct Patch {
     uint32_t at;  // in the parameters
     Source source;
+    std::optional<GpuDevice::Tiled> tiles;
   };
   struct Step {
     Function function = nullptr;  // null: a copy, a zeroing or a library's work
@@ -108,7 +116,9 @@ class Plan {
     bool copies = false;
     int64_t bytes = 0;
     std::function<Status(const opw_call*, Stream)> work;
+    std::shared_ptr<Otherwise> unless_aligned;
   };
+  Status RunLaunch(const Step& s, const opw_call* c) const;
 
   GpuDevice& device_;
   const uint32_t operands_, results_;

@@ -34,11 +34,12 @@ struct Algorithm {
 // Of cublasLt.h, cublas_api.h and library_types.h.
 enum : int { kInvalidValue = 7, kNotSupported = 15 };
 enum : int { kOpN = 0, kOpT = 1 };
-enum : int { kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8 };
+enum : int { kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8, kScaleA = 17, kScaleB = 18, kScaleModeA = 31, kScaleModeB = 32 };
 enum : uint32_t { kNothing = 1, kBias = 4, kGeluTanh = 32 };  // epilogues
 enum : int { kBatchCount = 5, kBatchStride = 6 };
 enum : int { kMaxWorkspace = 1, kMinAlignmentA = 5 };
-enum : int { kR32F = 0, kR64F = 1, kR16F = 2, kR16BF = 14 };
+constexpr int32_t kScaleOfEach = 3;  // row or column; else one is for all
+enum : int { kR32F = 0, kR64F = 1, kR16F = 2, kR16BF = 14, kR8E4M3 = 28, kR8E5M2 = 29 };
 enum : int { kCompute32F = 68, kCompute64F = 70, kComputeTf32 = 77 };
 
 struct Api {
@@ -169,7 +170,16 @@ std::optional<Matrix> MatrixB(const ops::MatmulShapes& s) { return MatrixOf(s.k,
 Status Describe(Objects& o, const Product& p, uint32_t epilogue) {
   const ops::MatmulShapes& s = p.shapes;
   const Api& api = o.library.api;
-  const auto name = [](DType type) { return type == DType::kF64 ? kR64F : type == DType::kF32 ? kR32F : type == DType::kF16 ? kR16F : kR16BF; };
+  const auto name = [](DType type) {
+    switch (type) {
+      case DType::kF64: return kR64F;
+      case DType::kF32: return kR32F;
+      case DType::kF16: return kR16F;
+      case DType::kF8E4M3: return kR8E4M3;
+      case DType::kF8E5M2: return kR8E5M2;
+      default: return kR16BF;
+    }
+  };
   o.f64 = p.type == DType::kF64;
   const Matrix a = *MatrixA(s), b = *MatrixB(s);
   OPWIRE_RETURN_IF_ERROR(o.library.Check(api.desc_create(&o.desc, o.f64 ? kCompute64F : p.tf32 ? kComputeTf32 : kCompute32F, o.f64 ? kR64F : kR32F), "describing"));
@@ -184,7 +194,10 @@ Status Describe(Objects& o, const Product& p, uint32_t epilogue) {
     return o.library.Check(api.layout_set(l, kBatchStride, &stride, sizeof stride), "a batch");
   };
   const int last = s.batch_rank - 1;
-  OPWIRE_RETURN_IF_ERROR(layout(o.a, p.type, a.rows, a.columns, a.ld, last < 0 ? 0 : s.y_batch[last]));
+  if (p.scaled && !p.scaled->one_x) {
+    for (const int mode : {kScaleModeA, kScaleModeB}) OPWIRE_RETURN_IF_ERROR(o.library.Check(api.desc_set(o.desc, mode, &kScaleOfEach, sizeof kScaleOfEach), "scales"));
+  }
+  OPWIRE_RETURN_IF_ERROR(layout(o.a, p.scaled ? p.scaled->y_type : p.type, a.rows, a.columns, a.ld, last < 0 ? 0 : s.y_batch[last]));
   OPWIRE_RETURN_IF_ERROR(layout(o.b, p.type, b.rows, b.columns, b.ld, last < 0 ? 0 : s.x_batch[last]));
   return layout(o.d, p.result, s.n, s.m, std::max(s.m == 1 ? s.n : s.z_m, s.n), last < 0 ? 0 : s.z_batch[last]);
 }
@@ -200,8 +213,10 @@ Status Choose(Objects& o) {
     OPWIRE_RETURN_IF_ERROR(o.library.Check(api.preference_set(preference, kMinAlignmentA + i, &kAlignment, sizeof kAlignment), "choosing"));
   }
   int count = 0;
-  OPWIRE_RETURN_IF_ERROR(o.library.Check(api.heuristic(o.handle, o.desc, o.a, o.b, o.d, o.d, preference, 1, &o.algorithm, &count), "choosing"));
-  return count > 0 ? o.library.Check(o.algorithm.state, "choosing") : Unimplemented("cublaslt: it has no kernel for this product");
+  const int status = api.heuristic(o.handle, o.desc, o.a, o.b, o.d, o.d, preference, 1, &o.algorithm, &count);
+  if (status == kNotSupported || (status == 0 && count == 0)) return Unimplemented("cublaslt: it has no kernel for this product");
+  OPWIRE_RETURN_IF_ERROR(o.library.Check(status, "choosing"));
+  return o.library.Check(o.algorithm.state, "choosing");
 }
 
 StatusOr<std::shared_ptr<Objects>> ObjectsFor(const Call& call, const Product& p, uint32_t epilogue) {
@@ -213,6 +228,10 @@ StatusOr<std::shared_ptr<Objects>> ObjectsFor(const Call& call, const Product& p
   if (p.bias && epilogue != kNothing) {  // an address of the alignment that is promised, until a call brings its own
     const uintptr_t any = 256;
     OPWIRE_RETURN_IF_ERROR(o->library.Check(o->library.api.desc_set(o->desc, kBiasPointer, &any, sizeof any), "a bias"));
+  }
+  if (p.scaled) {
+    const uintptr_t any = 256;
+    for (const int scale : {kScaleA, kScaleB}) OPWIRE_RETURN_IF_ERROR(o->library.Check(o->library.api.desc_set(o->desc, scale, &any, sizeof any), "a scale"));
   }
   OPWIRE_RETURN_IF_ERROR(Choose(*o));
   return o;
@@ -244,12 +263,17 @@ void Multiply(const Call& call, const Product& p, const std::shared_ptr<Objects>
   plan.Do([objects, tiles, offsets, workspace_at, p](const opw_call* c, Stream stream) -> Status {
     char *const x = static_cast<char*>(Plan::AddressOf(p.x, c)), *const y = static_cast<char*>(Plan::AddressOf(p.y, c)), *const z = static_cast<char*>(Plan::AddressOf(p.z, c));
     void* const bias = p.bias ? Plan::AddressOf(*p.bias, c) : nullptr;
+    void* const scales[] = {p.scaled ? Plan::AddressOf(p.scaled->y, c) : nullptr, p.scaled ? Plan::AddressOf(p.scaled->x, c) : nullptr};  // of a and b
     // What was chosen may count on aligned addresses: the executor's are, views may not be.
-    for (const void* t : {static_cast<void*>(x), static_cast<void*>(y), static_cast<void*>(z), bias}) {
+    for (const void* t : {static_cast<void*>(x), static_cast<void*>(y), static_cast<void*>(z), bias, p.scaled && !p.scaled->one_x ? scales[0] : nullptr, p.scaled && !p.scaled->one_x ? scales[1] : nullptr}) {
       if (reinterpret_cast<uintptr_t>(t) % kAlignment != 0) return tiles->Run(c);
     }
     const Objects& o = *objects;
     if (bias) OPWIRE_RETURN_IF_ERROR(o.library.Check(o.library.api.desc_set(o.desc, kBiasPointer, &bias, sizeof bias), "a bias"));
+    if (p.scaled) {
+      OPWIRE_RETURN_IF_ERROR(o.library.Check(o.library.api.desc_set(o.desc, kScaleA, &scales[0], sizeof(void*)), "a scale"));
+      OPWIRE_RETURN_IF_ERROR(o.library.Check(o.library.api.desc_set(o.desc, kScaleB, &scales[1], sizeof(void*)), "a scale"));
+    }
     const double one = 1, zero = 0;
     const float one_f = 1, zero_f = 0;
     const void* const alpha = o.f64 ? static_cast<const void*>(&one) : &one_f;
@@ -280,15 +304,25 @@ const char* SupportsCublasLt(const Product& p) {
   const ops::MatmulShapes& s = p.shapes;
   if (!MatrixA(s) || !MatrixB(s)) return "needs rows or columns to be contiguous";
   if (s.k == 0) return "nothing to sum";
+  if (p.scaled) {
+    if (s.batch_rank > 0) return "a batch of 8-bit floats";
+    if (s.x_k != 1 || s.y_k != 1 || ((s.x_m | s.y_n | s.n | s.k) & 15) != 0) return "8-bit floats whose terms are not contiguous, or not in sixteens";
+    if (p.type == DType::kF8E5M2 && p.scaled->y_type == DType::kF8E5M2) return "f8e5m2 by f8e5m2";
+    if (p.scaled->one_x != p.scaled->one_y) return "scales of one operand for all, of the other for each";
+    if (!p.scaled->one_x && (p.result != DType::kBF16 || (p.scaled->m != 1 && s.m > 1) || (p.scaled->n != 1 && s.n > 1))) return "scales of each row and column, but for contiguous ones of bf16";
+  }
   int64_t calls = 1;
   for (int a = 0; a + 1 < s.batch_rank; ++a) calls *= s.batch[a];
   if (calls > kMostCalls) return "a batch of more axes than the library takes";
   return WithoutCublasLt(/*open=*/true);
 }
 
+bool CublasLtFinishes(const Product& p) { return EpilogueOf(p).has_value(); }
+
 Status PlanCublasLt(const Call& call, const Product& p, Plan& plan) {
   if (const std::optional<uint32_t> epilogue = EpilogueOf(p)) {
     const StatusOr<std::shared_ptr<Objects>> objects = ObjectsFor(call, p, *epilogue);
+    if (p.scaled && absl::IsUnimplemented(objects.status())) return PlanTiles(call, p, plan);  // which types and scales it takes differs by version
     if (*epilogue == kNothing) OPWIRE_RETURN_IF_ERROR(objects.status());
     if (objects.ok()) {
       Multiply(call, p, *objects, plan);

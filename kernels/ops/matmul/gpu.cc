@@ -21,6 +21,7 @@ opw::matmul::Params ParamsOf(const Product& product) {
   p.bias_n = product.bias_n;
   p.adds = product.adds;
   if (product.norm) p.eps = product.norm->eps;
+  if (product.scaled) p.scale_m = product.scaled->m, p.scale_n = product.scaled->n;
   p.batches = s.Batches();
   const auto list = [&](const int64_t* strides) { return std::vector<int64_t>(strides, strides + s.batch_rank); };
   p.batch = AxesOf<3, 16>(Merge(list(s.batch), {list(s.x_batch), list(s.y_batch), list(s.z_batch)}));
@@ -32,6 +33,7 @@ Status Launch(const Call& call, const Product& product, const std::string& body,
   const opw::matmul::Params p = ParamsOf(product);
   std::vector<Field> fields = {{&p.x, product.x}, {&p.y, product.y}, {&p.z, product.z}};
   if (product.bias) fields.push_back({&p.bias, *product.bias});
+  if (product.scaled) fields.insert(fields.end(), {{&p.scale_x, product.scaled->x}, {&p.scale_y, product.scaled->y}});
   if (product.norm && product.norm->weight) fields.push_back({&p.norm_weight, *product.norm->weight});
   plan.LaunchBytes(f, {.blocks = BlocksFor(p.n, columns), .threads = 256, .blocks_y = blocks_y, .blocks_z = std::min<int64_t>(p.batches, kMostBlocks)}, &p, sizeof p, fields);
   return absl::OkStatus();
@@ -57,6 +59,18 @@ Product LinearWith(const opw_call* c, int weight_at, int attrs) {
   return p;
 }
 Product LinearOf(const opw_call* c) { return LinearWith(c, 1, 0); }
+
+Product ScaledMatmulOf(const opw_call* c) {
+  const auto step = [](const opw_tensor& scale) { return scale.rank == 0 ? int64_t{0} : scale.strides[0]; };
+  const opw_tensor &scale_x = ops::Operand(c, 2), &scale_y = ops::Operand(c, 3);
+  return {.shapes = ops::MatmulShapes(c),
+          .type = ops::TypeOf(ops::Operand(c, 0)),
+          .result = ops::TypeOf(c->results[0]),
+          .x = Operand(0),
+          .y = Operand(1),
+          .z = Result(0),
+          .scaled = Product::Scaled{ops::TypeOf(ops::Operand(c, 1)), Operand(2), Operand(3), step(scale_x), step(scale_y), scale_x.rank == 0, scale_y.rank == 0}};
+}
 
 Product RmsNormLinearOf(const opw_call* c) {
   Product p = LinearWith(c, 2, 1);
@@ -98,6 +112,19 @@ void Add(VariantTable& table, const std::shared_ptr<Code>& code, std::string_vie
           .without = WithoutCublasLt});
 }
 
+void AddScaled(VariantTable& table, const std::shared_ptr<Code>& code) {
+  constexpr std::string_view kOp = "scaled_matmul";
+  AddGpu(table, code, kOp, {.name = "portable", .tier = Tier::kReference, .plan = [](const Call& call, Plan& plan) { return PlanTiles(call, ScaledMatmulOf(call.c), plan); }});
+  if (code->device().driver().vendor() != Vendor::kCuda) return;
+  AddGpu(table, code, kOp,
+         {.name = "cublaslt",
+          .supports = [](const opw_call* c) { return c->results[0].contiguous == 0 ? "needs a contiguous result" : SupportsCublasLt(ScaledMatmulOf(c)); },
+          .plan = [](const Call& call, Plan& plan) { return PlanCublasLt(call, ScaledMatmulOf(call.c), plan); },
+          .without = WithoutCublasLt});
+}
+
+constexpr DTypeSet kHopperTypes{DType::kF16, DType::kBF16};
+
 }  // namespace
 
 Product MatmulOf(const opw_call* c) {
@@ -112,7 +139,8 @@ Product MatmulOf(const opw_call* c) {
 }
 
 Status PlanTiles(const Call& call, const Product& p, Plan& plan) {
-  const std::string body = fmt::format("matmul::Tiles<{}, {}, {}>", CodeName(p.type), CodeName(p.result), static_cast<int>(p.activation));
+  const std::string body =
+      fmt::format("matmul::Tiles<{}, {}, {}, {}>", CodeName(p.type), CodeName(p.scaled ? p.scaled->y_type : p.type), CodeName(p.result), static_cast<int>(p.activation));
   constexpr int kResident = 2;  // 128 registers a thread: without a bound compilers spill to have fewer
   return Launch(call, p, body, kResident, kTile, std::min(BlocksFor(p.shapes.m, kTile), kMostBlocks), plan);
 }
@@ -146,6 +174,15 @@ Status PlanFinish(const Call& call, const Product& p, const Product& sums, Plan&
 void AddMatmulGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   Add<MatmulOf>(table, code, "matmul");
   Add<LinearOf>(table, code, "linear");
+  AddScaled(table, code);
+  if (code->hopper()) {
+    AddGpu(table, code, "linear",
+           {.name = "hopper",
+            .priority = 1,
+            .dtypes = kHopperTypes,
+            .supports = [](const opw_call* c) { return SupportsHopper(LinearOf(c)); },
+            .plan = [](const Call& call, Plan& plan) { return PlanHopper(call, LinearOf(call.c), plan); }});
+  }
   constexpr std::string_view kNormFirst = "rms_norm_linear";
   const uint32_t flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS;
   AddGpu(table, code, kNormFirst, {.name = "portable", .tier = Tier::kReference, .flags = flags, .plan = PlanNormFirst<PlanTiles>});
@@ -155,6 +192,15 @@ void AddMatmulGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
           .flags = flags,
           .supports = [](const opw_call* c) { return SupportsVectors(RmsNormLinearOf(c).shapes, kMostNormalised); },
           .plan = [](const Call& call, Plan& plan) { return PlanVectors(call, RmsNormLinearOf(call.c), plan); }});
+  if (code->hopper()) {
+    AddGpu(table, code, kNormFirst,
+           {.name = "hopper",
+            .priority = 1,
+            .dtypes = kHopperTypes,
+            .flags = flags,
+            .supports = [](const opw_call* c) { return SupportsHopper(RmsNormLinearOf(c)); },
+            .plan = PlanNormFirst<PlanHopper>});
+  }
   if (code->device().driver().vendor() != Vendor::kCuda) return;
   AddGpu(table, code, kNormFirst,
          {.name = "cublaslt",

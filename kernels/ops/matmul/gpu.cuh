@@ -23,8 +23,8 @@ OPW_DEVICE S Finished(const void* bias, i64 bias_n, i64 j, S sum) {
   return Activate<kActivation>(sum);
 }
 
-// R is z's type. blockIdx.x: tiles along n; y: along m, in a loop; z: batches, in a loop. 256 threads.
-template <typename T, typename R, int kActivation>
+// x is of T, y of U and z of R; the bias is of T. blockIdx.x: tiles along n; y: along m, in a loop; z: batches, in a loop. 256 threads.
+template <typename T, typename U, typename R, int kActivation>
 OPW_DEVICE void Tiles(const Params& p) {
   using S = typename SumOf<T>::Type;
   __shared__ S xs[kDepth][kTile + 1];
@@ -35,7 +35,7 @@ OPW_DEVICE void Tiles(const Params& p) {
     i64 at[3];
     OffsetsAt<true>(p.batch, b, at);
     const T* const x = static_cast<const T*>(p.x) + at[0];
-    const T* const y = static_cast<const T*>(p.y) + at[1];
+    const U* const y = static_cast<const U*>(p.y) + at[1];
     R* const z = static_cast<R*>(p.z) + at[2];
     for (i64 i0 = static_cast<i64>(blockIdx.y) * kTile; i0 < p.m; i0 += static_cast<i64>(gridDim.y) * kTile) {
       S sum[kEach][kEach] = {};
@@ -58,6 +58,9 @@ OPW_DEVICE void Tiles(const Params& p) {
           const i64 zi = i0 + row + i, zj = j0 + column + j;
           if (zi >= p.m || zj >= p.n) continue;
           R& to = z[zi * p.z_m + zj * p.z_n];
+          if constexpr (kIsFloat<S>) {
+            if (p.scale_x != nullptr) sum[i][j] = sum[i][j] * p.scale_x[zi * p.scale_m] * p.scale_y[zj * p.scale_n];
+          }
           if constexpr (kIsFloat<S>) to = Store<R>(p.adds != 0 ? Load(to) + sum[i][j] : Finished<T, kActivation>(p.bias, p.bias_n, zj, sum[i][j]));
           else to = Store<R>(sum[i][j]);
         }

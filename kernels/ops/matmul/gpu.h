@@ -14,7 +14,7 @@ namespace opwire::gpu {
 struct Product {
   ops::MatmulShapes shapes;
   DType type;    // of x, y and bias
-  DType result;  // of z: `type`, or what it computes in
+  DType result;  // of z: `type`, or what it computes in; of 8-bit floats any but f64
   Source x{}, y{}, z{};
   std::optional<Source> bias = std::nullopt;  // one for each column of z
   int64_t bias_n = 1;                         // elements apart
@@ -23,6 +23,14 @@ struct Product {
     std::optional<Source> weight;  // one for each term
     double eps;
   };
+  // Of 8-bit floats: y's type, and f32 that sums are multiplied by, one for all or one for each row (of scale_x) or column (of scale_y).
+  struct Scaled {
+    DType y_type;
+    Source x, y;
+    int64_t m = 0, n = 0;  // elements apart; 0: one
+    bool one_x, one_y;     // for all
+  };
+  std::optional<Scaled> scaled = std::nullopt;
   std::optional<Norm> norm = std::nullopt;  // x is normalised first, as rms_norm does. Of PlanVectors only
   bool tf32 = false;
   bool adds = false;  // x y is added to what z holds. REQUIRES: no bias or activation
@@ -37,6 +45,11 @@ Status PlanVectors(const Call& call, const Product& p, Plan& plan);
 // Floats, by cuBLASLt.
 const char* SupportsCublasLt(const Product& p);
 Status PlanCublasLt(const Call& call, const Product& p, Plan& plan);
+// Whether cuBLASLt finishes it itself, without PlanFinish.
+bool CublasLtFinishes(const Product& p);
+// 16-bit floats, by a kernel of ours for Hopper, where cuBLASLt does not finish it. REQUIRES: Code::hopper().
+const char* SupportsHopper(const Product& p);
+Status PlanHopper(const Call& call, const Product& p, Plan& plan);
 // p's bias, activation and rounding, of what `sums` left dense in its z, which may be p's.
 Status PlanFinish(const Call& call, const Product& p, const Product& sums, Plan& plan);
 // Why cuBLASLt cannot be opened, as GpuKernel::without.

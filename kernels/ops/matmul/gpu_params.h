@@ -14,6 +14,9 @@ struct Params {
   const void* bias;         // of each column, or null
   const void* norm_weight;  // of Vectors that normalise x: of each term, or null
   double eps;               // of the same
+  const float* scale_x;     // of Tiles: what sums of each row are multiplied by, or null; elements scale_m apart
+  const float* scale_y;     // of each column, scale_n apart. Both or none
+  long long scale_m, scale_n;
   long long m, n, k;
   long long x_m, x_k, y_k, y_n, z_m, z_n, bias_n;
   long long batches;
@@ -28,6 +31,15 @@ struct FinishParams {
   void* y;
   const void* bias;  // or null
   long long elements, n, bias_n;
+};
+
+// z = activation(x y' + bias) of x [m, k], y [n, k] and z [m, n]; x in tiles of 128 rows, y of 64.
+struct HopperParams {
+  TileMap x, y;
+  void* z;
+  const void* bias;  // [n], or null
+  long long m, n, k;
+  long long z_m;  // elements from row to row
 };
 
 }  // namespace opw::matmul

@@ -16,7 +16,7 @@ import time
 
 def operands_of(torch, request, device):
     """One set of random operands."""
-    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[request["type"]]
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32, "f8e4m3": torch.float8_e4m3fn}[request["type"]]
     op, shape = request["op"], request["shape"]
 
     def make(*extents):
@@ -25,10 +25,14 @@ def operands_of(torch, request, device):
     if op == "matmul":
         m, n, k = shape
         return make(m, k), make(k, n)
+    if op == "scaled_matmul":
+        m, n, k = shape
+        one = torch.ones((), device=device)
+        return make(m, k), make(n, k).t(), one, one
     if op == "linear":
         m, n, k = shape
         return make(m, k), make(n, k)
-    if op == "linear_gelu_tanh":
+    if op in ("linear_gelu_tanh", "linear_gelu", "linear_silu"):
         m, n, k = shape
         return make(m, k), make(n, k), make(n)
     if op == "rms_norm_linear":
@@ -74,8 +78,11 @@ def functions(torch):
         "sum_rows": lambda x: x.sum(1),
         "sum_columns": lambda x: x.sum(0),
         "matmul": lambda x, y: torch.matmul(x, y),
+        "scaled_matmul": lambda x, y, scale_x, scale_y: torch._scaled_mm(x, y, scale_x, scale_y, out_dtype=torch.bfloat16),
         "linear": lambda x, w: f.linear(x, w),
         "linear_gelu_tanh": lambda x, w, b: f.gelu(f.linear(x, w, b), approximate="tanh"),
+        "linear_gelu": lambda x, w, b: f.gelu(f.linear(x, w, b)),
+        "linear_silu": lambda x, w, b: f.silu(f.linear(x, w, b)),
         "rms_norm_linear": lambda x, norm_w, w: f.linear(f.rms_norm(x, norm_w.shape, norm_w, 1e-5), w),
         "linear_cross_entropy": lambda x, w, target: f.cross_entropy(f.linear(x, w), target),
     }

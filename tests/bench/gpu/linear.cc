@@ -20,6 +20,10 @@ std::vector<Layer> Layers(bool small) {
   for (const int64_t m : {1, 512}) {
     all.push_back({fmt::format("linear_gelu_tanh_{}_{}x{}", m, wide, own), "linear", "linear_gelu_tanh", m, wide, own, {{"activation", std::string("gelu_tanh")}}, false, true});
   }
+  for (const std::string activation : {"gelu", "silu"}) {
+    const std::string python = "linear_" + activation;
+    for (const int64_t m : {512, 8192}) all.push_back({fmt::format("{}_{}_{}x{}", python, m, wide, own), "linear", python, m, wide, own, {{"activation", activation}}, false, true});
+  }
   for (const int64_t n : {own, wide}) all.push_back({fmt::format("rms_norm_linear_1_{}x{}", n, own), "rms_norm_linear", "rms_norm_linear", 1, n, own, {}, true});
   return all;
 }

@@ -25,6 +25,8 @@ std::vector<Product> Products(bool small) {
   for (const int64_t n : {4096, 8192, 16384}) square("bf16", DType::kBF16, n);
   square("f32", DType::kF32, 4096);
   square("tf32", DType::kF32, 8192, "tf32");
+  square("fp8", DType::kF8E4M3, 8192);
+  all.back().linear = true;  // as its tensor cores read it
   const std::vector<std::pair<int64_t, int64_t>> weights = {{4096, 4096}, {4096, 14336}, {14336, 4096}};
   for (const auto& [n, k] : weights) {
     for (const int64_t m : {1, 8, 64, 512}) {
@@ -38,8 +40,12 @@ std::vector<Product> Products(bool small) {
 Status MeasureOne(Gpu& gpu, Baseline& baseline, const Product& p, std::vector<Row>& rows, std::vector<double>& ratios) {
   std::vector<int64_t> y = {p.k, p.n};
   if (p.linear) std::swap(y[0], y[1]);
-  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> subject,
-                          Subject::OfOp(gpu, "matmul", {{p.dtype, {p.m, p.k}}, {p.dtype, y}}, {{"transpose_y", p.linear}, {"precision", p.precision}}));
+  const bool scaled = p.dtype == DType::kF8E4M3;  // by tensor, to bf16
+  std::vector<TensorSpec> operands = {{p.dtype, {p.m, p.k}}, {p.dtype, y}};
+  std::vector<NamedAttr> attrs = {{"transpose_y", p.linear}};
+  if (scaled) operands.insert(operands.end(), 2, TensorSpec{DType::kF32, {}, Fill::kOnes});
+  else attrs.push_back({"precision", p.precision});
+  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> subject, Subject::OfOp(gpu, scaled ? "scaled_matmul" : "matmul", std::move(operands), std::move(attrs)));
   std::vector<Side> sides = {{subject->variant(), SecondsOf(gpu, [&](int i) { return subject->Launch(i); }, subject->sets())}};
   const int64_t bytes = subject->bytes();
   const bool one_row = p.m == 1, compares = baseline.there();
@@ -50,8 +56,8 @@ Status MeasureOne(Gpu& gpu, Baseline& baseline, const Product& p, std::vector<Ro
     sides.push_back({"reading, a block for 16 KiB", std::move(once)});
   }
   if (compares) {
-    sides.push_back(baseline.For({.row = p.name, .op = p.linear ? "linear" : "matmul", .dtype = p.dtype, .shape = {p.m, p.n, p.k},
-                                  .precision = p.precision, .bytes = bytes, .compiled = p.linear}));
+    sides.push_back(baseline.For({.row = p.name, .op = scaled ? "scaled_matmul" : p.linear ? "linear" : "matmul", .dtype = p.dtype, .shape = {p.m, p.n, p.k},
+                                  .precision = p.precision, .bytes = bytes, .compiled = p.linear && !scaled}));
   }
   std::vector<Series> series = TakeTurns(gpu, sides);
   // Few rows are a matter of bytes.

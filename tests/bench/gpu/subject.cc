@@ -20,6 +20,7 @@ Status Failure(std::string_view what) {
 StatusOr<opw_attr> AbiAttr(const AttrValue& v) {
   if (const auto* i = std::get_if<int64_t>(&v)) return opw_attr{OPW_ATTR_INT, 0, 1, {.i = *i}};
   if (const auto* b = std::get_if<bool>(&v)) return opw_attr{OPW_ATTR_INT, 0, 1, {.i = *b}};
+  if (const auto* t = std::get_if<DType>(&v)) return opw_attr{OPW_ATTR_INT, 0, 1, {.i = static_cast<int64_t>(*t)}};
   if (const auto* f = std::get_if<double>(&v)) return opw_attr{OPW_ATTR_FLOAT, 0, 1, {.f = *f}};
   if (const auto* s = std::get_if<std::string>(&v)) return opw_attr{OPW_ATTR_BYTES, 0, static_cast<int64_t>(s->size()), {.bytes = s->c_str()}};
   if (const auto* l = std::get_if<Ints>(&v)) return opw_attr{OPW_ATTR_INTS, 0, static_cast<int64_t>(l->size()), {.ints = l->data()}};

@@ -49,6 +49,13 @@ class LargeCases {
           Add({Of(x), Of(b)}, {{"transpose_x", false}, {"transpose_y", transposed}});
         }
       }
+    } else if (row_.name == "scaled_matmul") {
+      const Tensor scale{DType::kF32, {}, {}};
+      for (const DType to : {DType::kBF16, DType::kF16, DType::kF32}) {
+        for (const DType other : {DType::kF8E4M3, DType::kF8E5M2}) {
+          Add({Of({512, 4096}), {other, {14336, 4096}, {}}, scale, scale}, {{"transpose_y", true}, {"dtype", to}});
+        }
+      }
     } else if (row_.family == "convolution") {
       for (const int64_t groups : {1, 256}) {
         for (const bool transposed : {false, true}) {

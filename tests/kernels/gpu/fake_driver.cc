@@ -119,6 +119,7 @@ int cuGraphDestroy(Work* graph) { return delete graph, kSuccess; }
 
 int cuStreamGetCaptureInfo_v2(Stream*, int*, unsigned long long*, void*, void*, size_t* count) { return *count = 0, kSuccess; }
 int cuGraphExecKernelNodeSetParams_v2(void*, void*, const void*) { return kInvalidValue; }
+int cuTensorMapEncodeTiled(void*, int, unsigned, void*, const unsigned long long*, const unsigned long long*, const unsigned*, const unsigned*, int, int, int, int) { return kInvalidValue; }
 int cuModuleLoadData(void**, const void*) { return kInvalidValue; }
 int cuModuleUnload(void*) { return kSuccess; }
 int cuModuleGetFunction(void**, void*, const char*) { return kInvalidValue; }

@@ -1,0 +1,65 @@
+// Products on Hopper's tensor cores: plans for gpu_hopper.cuh.
+#include <fmt/format.h>
+
+#include "kernels/ops/matmul/gpu.h"
+#include "kernels/ops/matmul/gpu_params.h"
+
+namespace opwire::gpu {
+namespace {
+
+constexpr std::string_view kFile = "kernels/ops/matmul/gpu_hopper.cuh";
+// As there.
+constexpr int kRows = 128, kStages = 4, kRowBytes = 128, kBlocks = 2, kThreads = 384;
+// Columns of a tile, of which there are instances.
+constexpr int kColumns[] = {256, 224, 192, 128};
+// Fewer leave so much of a cluster's tiles empty that a pass over sums costs less.
+constexpr int64_t kFewestRows = 128;
+
+// Those that take the least time: a tile takes it by its columns, and as much as 16 more where it begins.
+int ColumnsFor(int64_t rows, int64_t columns, int64_t clusters) {
+  int best = kColumns[0];
+  int64_t least = INT64_MAX;
+  for (const int each : kColumns) {
+    const int64_t tiles = BlocksFor(rows, kBlocks * kRows) * BlocksFor(columns, each), time = (tiles + clusters - 1) / clusters * (each + 16);
+    if (time < least) least = time, best = each;
+  }
+  return best;
+}
+
+}  // namespace
+
+const char* SupportsHopper(const Product& p) {
+  const ops::MatmulShapes& s = p.shapes;
+  if (s.batch_rank > 0) return "a batch whose matrices differ";
+  if (s.m < kFewestRows) return "fewer than 128 rows";
+  if (s.k == 0) return "nothing to sum";
+  if (CublasLtFinishes(p)) return "cuBLASLt has all of it";
+  if (std::max({s.m, s.n, s.k}) > INT32_MAX) return "extents of 2^31";
+  constexpr int64_t kWide = 8;  // elements of 16 bytes
+  if ((s.x_k != 1 || s.y_k != 1) && s.k > 1) return "x's rows or y's columns are not contiguous";
+  if (s.x_m % kWide != 0 || s.x_m < s.k || s.y_n % kWide != 0 || s.y_n < s.k) return "x's rows or y's columns do not begin at 16 bytes";
+  if (s.n % kWide != 0 || s.z_n != 1 || s.z_m % kWide != 0) return "rows of the result do not begin at 16 bytes";
+  return p.bias_n == 1 ? nullptr : "the bias is not contiguous";
+}
+
+Status PlanHopper(const Call& call, const Product& p, Plan& plan) {
+  const ops::MatmulShapes& s = p.shapes;
+  const int64_t clusters = call.multiprocessors() / kBlocks;
+  const int columns = ColumnsFor(s.m, s.n, clusters);
+  const std::string body = fmt::format("matmul::HopperProduct<{}, {}, {}>", CodeName(p.type), columns, static_cast<int>(p.activation));
+  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, "matmul::HopperParams", kThreads, 1, kBlocks}));
+  opw::matmul::HopperParams params{};
+  params.m = s.m, params.n = s.n, params.k = s.k, params.z_m = s.z_m;
+  const int64_t bytes = DTypeBytes(p.type);
+  std::vector<Field> fields = {{&params.x, p.x, GpuDevice::Tiled{bytes, s.m, s.k, s.x_m, kRows}},
+                               {&params.y, p.y, GpuDevice::Tiled{bytes, s.n, s.k, s.y_n, columns / kBlocks}},
+                               {&params.z, p.z}};
+  if (p.bias) fields.push_back({&params.bias, *p.bias});
+  const int64_t tiles = BlocksFor(s.m, kBlocks * kRows) * BlocksFor(s.n, columns);
+  const Grid grid{.blocks = std::min(tiles, clusters) * kBlocks, .threads = kThreads, .shared = kStages * (kRows + columns) * kRowBytes + 1024};
+  plan.LaunchBytes(f, grid, &params, sizeof params, fields);
+  plan.UnlessAligned(std::make_shared<Otherwise>(call, [p](const Call& c, Plan& own) { return PlanTiles(c, p, own); }));
+  return absl::OkStatus();
+}
+
+}  // namespace opwire::gpu
