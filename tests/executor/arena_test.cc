@@ -24,7 +24,7 @@ class ArenaTest : public CoreTest {
 
 TEST_F(ArenaTest, RandomProgramsGiveEqualResults) {
   int done = 0;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; done < 40 && seed <= 400; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 rng(seed);
     RandomOptions options{.nodes = 15, .control = true};
@@ -36,7 +36,7 @@ TEST_F(ArenaTest, RandomProgramsGiveEqualResults) {
     EXPECT_EQ(Outcome(c_, m, seed), arena) << Print(m);
     done += arena[0] == "OK";
   }
-  EXPECT_GT(done, 20) << "most programs run to their end";
+  EXPECT_EQ(done, 40) << "programs that run to their end: about one of three, as random indices and trip counts are often refused";
 }
 
 // ---- Kernels of the test's own -------------------------------------------------------------------------------------------------
