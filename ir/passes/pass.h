@@ -47,6 +47,7 @@ void FoldConstants(PassContext& context);
 void Canonicalise(PassContext& context);
 void Simplify(PassContext& context);
 void SimplifyShapes(PassContext& context);
+void FinishProducts(PassContext& context);
 void ShareEqualNodes(PassContext& context);
 void RemoveDeadNodes(PassContext& context);
 

@@ -30,7 +30,9 @@ Rewriter::Rewriter(PassContext& context, uint32_t function)
   }
   for (uint32_t n = 0; n < old_.nodes.size(); ++n) {
     for (ValueId v : old_.nodes[n].operands) {
-      if (v != kAbsent) uses_[v].last = n;
+      if (v == kAbsent) continue;
+      uses_[v].last = n;
+      ++uses_[v].count;
     }
   }
   for (const Result& r : old_.results) uses_[r.value].returned = true;
@@ -142,6 +144,11 @@ void Rewriter::TakeBack() {
   }
   std::vector<std::string>& blobs = context_.module.blobs;
   for (; blobs.size() > begun_blobs_; blobs.pop_back()) blob_bytes_ -= static_cast<int64_t>(blobs.back().size());
+}
+
+bool Rewriter::ReadOnce(int i) const {
+  const Use& use = uses_[static_cast<size_t>(old_.nodes[current_].operands[static_cast<size_t>(i)])];
+  return use.count == 1 && !use.returned;
 }
 
 const Node* Rewriter::Producer(ValueId v) const {

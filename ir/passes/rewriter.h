@@ -61,6 +61,8 @@ class Rewriter {
   // The node that makes it as its first result; null for parameters and further results, and where it reads an inout parameter that the node which
   // was begun may not read any more.
   const Node* Producer(ValueId v) const;
+  // Whether the node that was begun is all that reads its operand `i`, and reads it once.
+  bool ReadOnce(int i) const;
   // All attributes of a new node.
   std::vector<AttrValue> Resolved(const Node& node) const;
   // Nothing where the module would hold more than its limits allow.
@@ -73,6 +75,7 @@ class Rewriter {
  private:
   struct Use {
     uint32_t last = 0;      // node that reads it
+    uint32_t count = 0;     // by nodes
     bool returned = false;
     bool replaces = false;  // an inout parameter
   };

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ir/passes/shape_rules.h"
+#include "ir/passes/rewrites.h"
 
 namespace opwire {
 namespace {
@@ -105,7 +105,7 @@ Done MatmulOfTransposed(Rewriter& r, Node& node, const std::vector<AttrValue>& a
   return Done::kEdited;
 }
 
-constexpr ShapeRewrite kShapeRewrites[] = {
+constexpr Rewrite kShapeRewrites[] = {
     {"reshape(x) -> x, where the shape is the same", "reshape", Unchanged},
     {"reshape(reshape(x)) -> reshape(x)", "reshape", OverSame},
     {"expand(x) -> x, where the shape is the same", "expand", Unchanged},
@@ -118,30 +118,10 @@ constexpr ShapeRewrite kShapeRewrites[] = {
     {"matmul(permute(x), permute(y)) -> matmul(x, y) with transpose_x and transpose_y", "matmul", MatmulOfTransposed},
 };
 
-Done ApplyAny(Rewriter& r, uint32_t n, Node& node) {
-  for (const ShapeRewrite& rule : kShapeRewrites) {
-    if (rule.op != node.op) continue;
-    if (const Done done = rule.apply(r, node, r.AttrsOf(n)); done != Done::kNothing) return done;
-  }
-  return Done::kNothing;
-}
-
 }  // namespace
 
-std::span<const ShapeRewrite> ShapeRewrites() { return kShapeRewrites; }
+std::span<const Rewrite> ShapeRewrites() { return kShapeRewrites; }
 
-void SimplifyShapes(PassContext& context) {
-  for (uint32_t f = 0; f < context.module.functions.size(); ++f) {
-    Rewriter r(context, f);
-    for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
-      Node& node = r.Begin(n);
-      const Done done = node.pin.empty() ? ApplyAny(r, n, node) : Done::kNothing;
-      if (done == Done::kReplaced) continue;
-      context.changes += done == Done::kEdited;
-      r.Keep();
-    }
-    r.Finish();
-  }
-}
+void SimplifyShapes(PassContext& context) { ApplyRewrites(context, kShapeRewrites); }
 
 }  // namespace opwire
