@@ -48,6 +48,7 @@ void Canonicalise(PassContext& context);
 void Simplify(PassContext& context);
 void SimplifyShapes(PassContext& context);
 void FinishProducts(PassContext& context);
+void JoinNorms(PassContext& context);
 void ShareEqualNodes(PassContext& context);
 void RemoveDeadNodes(PassContext& context);
 

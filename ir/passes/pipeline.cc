@@ -18,6 +18,7 @@ constexpr PassRow kPasses[] = {
     {"simplify", "Ops that compute become cheaper ones or none: the rules of rules.h.", Simplify},
     {"shapes", "Chains of `reshape`, `permute`, `expand` and `cast` become one, those that change nothing go, and `matmul` takes transposes in.", SimplifyShapes},
     {"products", "Products take in the bias and the activation that come after them, and become `linear`; not with `--exact`.", FinishProducts},
+    {"norms", "Norms take in the sum before them, which others may read behind; not with `--exact`.", JoinNorms},
     {"share", "Of nodes that do the same to the same values only the first stays.", ShareEqualNodes},
     {"dead", "What nobody reads goes.", RemoveDeadNodes},
 };

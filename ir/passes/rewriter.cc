@@ -31,8 +31,9 @@ Rewriter::Rewriter(PassContext& context, uint32_t function)
   for (uint32_t n = 0; n < old_.nodes.size(); ++n) {
     for (ValueId v : old_.nodes[n].operands) {
       if (v == kAbsent) continue;
-      uses_[v].last = n;
-      ++uses_[v].count;
+      Use& use = uses_[v];
+      if (use.count++ == 0) use.first = n;
+      use.last = n;
     }
   }
   for (const Result& r : old_.results) uses_[r.value].returned = true;
@@ -100,6 +101,12 @@ bool Rewriter::Replace(ValueId v) {
   return true;
 }
 
+bool Rewriter::ReplaceWithOperand(ValueId v, int i, ValueId operand) {
+  if (!Replace(v)) return false;
+  renamed_[old_.nodes[current_].operands[static_cast<size_t>(i)]] = operand;
+  return true;
+}
+
 void Rewriter::Drop() { ++context_.changes; }
 
 ValueId Rewriter::Append(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs) {
@@ -149,6 +156,11 @@ void Rewriter::TakeBack() {
 bool Rewriter::ReadOnce(int i) const {
   const Use& use = uses_[static_cast<size_t>(old_.nodes[current_].operands[static_cast<size_t>(i)])];
   return use.count == 1 && !use.returned;
+}
+
+bool Rewriter::ReadFirst(int i) const {
+  const Use& use = uses_[static_cast<size_t>(old_.nodes[current_].operands[static_cast<size_t>(i)])];
+  return use.first == current_ && !use.replaces;
 }
 
 const Node* Rewriter::Producer(ValueId v) const {

@@ -38,6 +38,8 @@ class Rewriter {
   // Its only result is `v` from here on, a new value of the same type. False, and nothing happened, where that is not allowed: the rules of inout
   // parameters (verify.h) want a value of its own there, or %w would be read behind its end.
   bool Replace(ValueId v);
+  // The same, and what it has as operand `i` is `operand` from here on, a new node's value of its type. REQUIRES: ReadFirst(i).
+  bool ReplaceWithOperand(ValueId v, int i, ValueId operand);
   // REQUIRES: nothing that is kept reads its results.
   void Drop();
 
@@ -63,6 +65,8 @@ class Rewriter {
   const Node* Producer(ValueId v) const;
   // Whether the node that was begun is all that reads its operand `i`, and reads it once.
   bool ReadOnce(int i) const;
+  // Whether it is the first to read its operand `i`, which replaces no inout parameter.
+  bool ReadFirst(int i) const;
   // All attributes of a new node.
   std::vector<AttrValue> Resolved(const Node& node) const;
   // Nothing where the module would hold more than its limits allow.
@@ -74,10 +78,10 @@ class Rewriter {
 
  private:
   struct Use {
-    uint32_t last = 0;      // node that reads it
-    uint32_t count = 0;     // by nodes
+    uint32_t first = 0, last = 0;  // nodes that read it
+    uint32_t count = 0;            // by nodes
     bool returned = false;
-    bool replaces = false;  // an inout parameter
+    bool replaces = false;         // an inout parameter
   };
 
   void Define(const Node& node);

@@ -382,7 +382,7 @@ TEST(Pipeline, PassesOfUsersAreTextToText) {
 TEST(Pipeline, BadInput) {
   Module m = Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { return %x }");
   EXPECT_EQ(RunPasses(m, {.skip = {"simplifi"}}).status().ToString(),
-            "INVALID_ARGUMENT: no pass 'simplifi', did you mean simplify?; there are canonicalise, fold, simplify, shapes, products, share, dead");
+            "INVALID_ARGUMENT: no pass 'simplifi', did you mean simplify?; there are canonicalise, fold, simplify, shapes, products, norms, share, dead");
   EXPECT_EQ(RunPasses(m, {.after = "x"}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(RunPasses(m, {.skip = {"dead"}, .after = "dead"}).status().ToString(), "INVALID_ARGUMENT: pass dead is to be the last and is to be skipped");
   Module broken = m;

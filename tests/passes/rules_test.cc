@@ -166,6 +166,53 @@ TEST_F(RulesTest, ProductsThatStay) {
   stays("%0 = matmul(%x, %w) {transpose_y = true} %1 = relu(%0) %2 = mul(%0, %1) return %2");
 }
 
+TEST_F(RulesTest, EachNormRule) {
+  OPWIRE_TRACE_SEED();
+  for (const Rewrite& rule : NormRewrites()) {
+    SCOPED_TRACE(std::string(rule.text));
+    for (const char* const type : {"f64", "f32", "f16", "bf16"}) {
+      // The sum is read before the norm by nobody, behind it by two.
+      const std::string text = fmt::format("program @f(%x: {0}[2, 3, 8], %r: {0}[2, 3, 8], %w: {0}[3, 8]) -> (y: {0}[2, 3, 8], s: {0}[2, 3, 8]) {{ %0 = add(%x, %r) %1 = {1}(%0, %w) "
+                                           "{{dims = 2, eps = 0.25}} %2 = mul(%1, %0) return %2, %0 }}", type, rule.op);
+      ASSERT_OK_AND(const Module m, Parse(text, "rule.opw"));
+      Check(m, "norms", Accuracy::kUsual, true);
+    }
+  }
+}
+
+// Of a transformer's residual stream each sum joins the norm behind it, and the last one, which no norm reads, stays.
+TEST_F(RulesTest, ResidualStream) {
+  OPWIRE_TRACE_SEED();
+  ASSERT_OK_AND(const Module before, Parse("program @f(%x: f32[6, 8], %w: f32[8], %v: f32[8, 8]) -> (y: f32[6, 8]) { %0 = rms_norm(%x, %w) %1 = matmul(%0, %v) %2 = add(%x, %1) "
+                                           "%3 = rms_norm(%2, %w) %4 = matmul(%3, %v) %5 = add(%2, %4) %6 = rms_norm(%5, %w) %7 = matmul(%6, %v) %8 = add(%5, %7) return %8 }", "t.opw"));
+  Module after = before;
+  ASSERT_OK_AND(const PipelineReport report, RunPasses(after));
+  const auto count = [&](std::string_view op) { return std::ranges::count(after.functions[0].nodes, op, &Node::op); };
+  EXPECT_EQ(count("add_rms_norm"), 2) << Print(after);
+  EXPECT_EQ(count("rms_norm"), 1);
+  EXPECT_EQ(count("add"), 1);
+  EXPECT_EQ(Difference(before, after, random_(), 1e-5, Fill(true)), "") << Print(after);
+}
+
+// Neither sums that others read before, that are pinned, of two shapes, or kernels with what makes their terms; nor where results are to be exact.
+TEST_F(RulesTest, NormsThatStay) {
+  const auto stays = [](const std::string& body, Accuracy accuracy = Accuracy::kUsual, const std::string& params = "", const std::string& results = "") {
+    SCOPED_TRACE(body);
+    auto m = Parse("program @f(%x: f32[4, 8], %r: f32[4, 8], %w: f32[8]" + params + ") -> (y: f32[4, 8]" + results + ") { " + body + " }", "t.opw");
+    ASSERT_TRUE(m.ok()) << m.status();
+    const auto report = RunPasses(*m, {.accuracy = accuracy});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(Print(*m).find("add_rms_norm"), std::string::npos) << Print(*m);
+  };
+  stays("%0 = add(%x, %r) %1 = rms_norm(%0, %w) return %1", Accuracy::kExact);
+  stays("%0 = add(%x, %r) %1 = softmax(%0) %2 = rms_norm(%0, %w) return %2, %1", Accuracy::kUsual, "", ", z: f32[4, 8]");
+  stays("%0 = add@cpu.reference(%x, %r) %1 = rms_norm(%0, %w) return %1");
+  stays("%0 = add(%x, %r) %1 = rms_norm@cpu.reference(%0, %w) return %1");
+  stays("%0 = add(%x, %w) %1 = rms_norm(%0, %w) return %1");
+  stays("%0 = sigmoid(%r) %1 = add(%x, %0) %2 = rms_norm(%1, %w) return %2");
+  stays("%0 = add(%x, %p) %1 = rms_norm(%0, %w) return %1, %0", Accuracy::kUsual, ", inout %p: f32[4, 8]", ", p: f32[4, 8]");
+}
+
 TEST_F(RulesTest, EachShapeRule) {
   OPWIRE_TRACE_SEED();
   const std::map<std::string_view, const char*> programs = {
