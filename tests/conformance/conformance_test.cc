@@ -1,5 +1,5 @@
 // Every row of the catalogue, with every variant that the devices have, for every element type, against the oracle on fresh random operands.
-// OPWIRE_SEED fixes the seed, which is printed. OPWIRE_DEVICES, OPWIRE_TYPES and OPWIRE_VARIANTS say what is checked (harness.h).
+// OPWIRE_SEED fixes the seed, which is printed. OPWIRE_DEVICES, OPWIRE_TYPES, OPWIRE_VARIANTS and OPWIRE_SIZES say what is checked (harness.h).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -76,6 +76,17 @@ struct Checked {
 
 void PrintTo(const Checked& c, std::ostream* out) { *out << c.row->name << " on " << c.target->spec; }
 
+// What the process checked, told at its end.
+class Tally : public testing::Environment {
+ public:
+  int64_t served = 0;    // a row and an element type that some variant of it ran
+  int64_t excluded = 0;  // a row, an element type and a variant that exclusions.cc leaves out
+  int64_t calls = 0, failed = 0;
+
+  void TearDown() override { fmt::print("cases of a row and an element type: {} in {} calls, of which {} failed; {} excluded\n", served, calls, failed, excluded); }
+};
+Tally& tally = *static_cast<Tally*>(testing::AddGlobalTestEnvironment(new Tally));
+
 class Conformance : public testing::TestWithParam<Checked> {};
 
 TEST_P(Conformance, EveryVariantAndType) {
@@ -99,8 +110,10 @@ TEST_P(Conformance, EveryVariantAndType) {
     const DType type = static_cast<DType>(t);
     if (!types.Has(type) || !TypesToCheck().Has(type)) continue;
     checked = checked | DTypeSet({type});
+    const int64_t calls = tally.calls;
+    for (const Variant& v : variants) tally.excluded += v.dtypes.Has(type) && !ExclusionOf(row.name, v.name).empty();
     std::vector<Case> cases = CasesOf(row, type, random);
-    if (target.device->info().kind == "cuda") std::ranges::move(LongCasesOf(row, type, random), std::back_inserter(cases));
+    if (!OnlySmall() && target.device->info().kind == "cuda") std::ranges::move(LongCasesOf(row, type, random), std::back_inserter(cases));
     for (const Case& c : cases) {
       const StatusOr<BoundCase> b = Bind(row, c);
       ASSERT_TRUE(b.ok()) << row.name << c.name << ": " << b.status();
@@ -117,8 +130,10 @@ TEST_P(Conformance, EveryVariantAndType) {
               continue;
             }
             ++ran[v.name];
+            ++tally.calls;
             const std::string wrong = Compare(expected, out);
             if (wrong.empty()) continue;
+            ++tally.failed;
             ADD_FAILURE() << row.name << "@" << v.name << c.name << " layout " << static_cast<int>(layout)
                           << (in_place ? " in place" : "") << ": " << wrong;
             if (++failures > 10) return;
@@ -126,9 +141,10 @@ TEST_P(Conformance, EveryVariantAndType) {
         }
       }
     }
+    tally.served += tally.calls > calls;
   }
   for (const Variant& v : variants) {
-    const bool serves = v.unavailable.empty() && IsChecked(v.name) && v.dtypes - checked != v.dtypes;
+    const bool serves = !OnlySmall() && v.unavailable.empty() && IsChecked(v.name) && v.dtypes - checked != v.dtypes;
     EXPECT_TRUE(!serves || ran[v.name] > 0) << v.name << " ran no case: " << skipped[v.name];
   }
 }

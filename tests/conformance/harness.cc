@@ -241,6 +241,18 @@ DTypeSet TypesToCheck() {
   return checked;
 }
 
+bool OnlySmall() {
+  static const bool small = [] {
+    const std::vector<std::string> sizes = Listed("OPWIRE_SIZES", "all");
+    if (sizes.size() != 1 || (sizes[0] != "all" && sizes[0] != "small")) {
+      fmt::print(stderr, "OPWIRE_SIZES: expected all or small\n");
+      std::exit(2);
+    }
+    return sizes[0] == "small";
+  }();
+  return small;
+}
+
 bool IsChecked(std::string_view variant) {
   static const std::vector<std::string> checked = Listed("OPWIRE_VARIANTS", "");
   return checked.empty() || std::ranges::find(checked, variant) != checked.end();

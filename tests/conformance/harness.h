@@ -33,6 +33,10 @@ const std::vector<std::unique_ptr<Target>>& Targets();
 // OPWIRE_TYPES, names with commas between, or all. A name that is none ends the process.
 DTypeSet TypesToCheck();
 
+// Whether OPWIRE_SIZES is 'small': without the sizes of cases.h that only a device gets, as sanitizers want it. Another value than that and 'all', which is
+// the usual one, ends the process.
+bool OnlySmall();
+
 // Whether OPWIRE_VARIANTS, names with commas between, has this one, or is not set.
 bool IsChecked(std::string_view variant);
 

@@ -35,6 +35,9 @@ def operands_of(torch, request, device):
     if op in ("linear_gelu_tanh", "linear_gelu", "linear_silu"):
         m, n, k = shape
         return make(m, k), make(n, k), make(n)
+    if op == "gelu_add_layer_norm":
+        m, n, k = shape
+        return make(m, k), make(n, k), make(n), make(m, n), make(n), make(n)
     if op == "rms_norm_linear":
         m, n, k = shape
         return make(m, k), make(k), make(n, k)
@@ -83,6 +86,7 @@ def functions(torch):
         "linear_gelu_tanh": lambda x, w, b: f.gelu(f.linear(x, w, b), approximate="tanh"),
         "linear_gelu": lambda x, w, b: f.gelu(f.linear(x, w, b)),
         "linear_silu": lambda x, w, b: f.silu(f.linear(x, w, b)),
+        "gelu_add_layer_norm": lambda x, w, b, residual, scale, shift: f.layer_norm(f.gelu(f.linear(x, w, b)) + residual, scale.shape, scale, shift, 1e-5),
         "rms_norm_linear": lambda x, norm_w, w: f.linear(f.rms_norm(x, norm_w.shape, norm_w, 1e-5), w),
         "linear_cross_entropy": lambda x, w, target: f.cross_entropy(f.linear(x, w), target),
     }

@@ -215,6 +215,7 @@ class Baseline {
 void MemoryRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void MatmulRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void LinearRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
+void WrittenRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void AttentionRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void ConvolutionRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows);

@@ -68,6 +68,7 @@ int Run(std::map<std::string, std::string>& flags) {
   MemoryRows(**gpu, baseline, rows), after();
   MatmulRows(**gpu, baseline, rows), after();
   LinearRows(**gpu, baseline, rows), after();
+  WrittenRows(**gpu, baseline, rows), after();
   AttentionRows(**gpu, baseline, rows), after();
   ConvolutionRows(**gpu, baseline, rows), after();
   CallRows(**gpu, setup, rows);
