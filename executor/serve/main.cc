@@ -76,7 +76,7 @@ void AddFlags(CLI::App& app, Flags& f) {
   app.add_flag("--insecure", f.insecure, "Over tcp: without encryption, for everybody");
   app.add_flag("--share", f.share, "Serve other users too");
   app.add_option("--label", f.labels, "A label that clients may ask for; may be given again");
-  app.add_option("--cores", f.cores, "Cores to bind, as 0-3,6 (default: all that this process may use)");
+  app.add_option("--cores", f.cores, "Cores that the device cpu binds, as 0-3,6 (default: all that this process may use)");
   app.add_option("--data", f.data, "Directory for save and load (default: none, both are refused)")->check(CLI::ExistingDirectory);
   app.add_option("--ops", f.ops.directories, "Folder of a user's op, or of such folders; may be given again (default: none)")->check(CLI::ExistingDirectory);
   app.add_option("--prefer", f.ops.steering.prefer, "A variant that comes first where it can run: OP@VARIANT, or VARIANT for all ops; may be given again");
@@ -202,6 +202,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     return Fail(kUsage, s);
   }
 
+  if (!f.cores.empty() && f.device != "cpu") return Fail(kUsage, InvalidArgument("--cores: expected the device cpu, whose threads it binds, got {}", f.device));
   auto device = OpenDevice(f.device, {.cores = f.cores});
   if (!device.ok()) return Fail(absl::IsInvalidArgument(device.status()) ? kUsage : kDeviceRefused, device.status());
 

@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <system_error>
 
@@ -142,8 +144,9 @@ int main(int argc, char** argv) {
   command->add_option("--repeat", run.repeat, "Runs; the shortest time is printed (default: 1)")
       ->check(CLI::Range(1, 1'000'000).description(""))
       ->type_name("N");
-  command->add_option("--deadline-ms", run.deadline_ms, "Give up after this time (default: never)")
+  command->add_option("--deadline-ms", run.deadline_ms, "Give up after this time (0, the default: never)")
       ->check(CLI::Range(0.0, 1e9).description(""))
+      ->check([](const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? "expected a number, got " + text : std::string(); })
       ->type_name("MS");
   command->add_flag("--profile", run.profile, "Print what each node took");
   command->callback([&] { chosen = [&] { return Run(common, run); }; });

@@ -499,9 +499,9 @@ void Builder::Nn() {
   }
 }
 
-// Every pair of types; scales of all and of each; terms in sixteens, as libraries take them, and not.
+// Every pair of types; scales of all and of each, for one matrix and several by one; terms in sixteens, as libraries take them, and not.
 void Builder::ScaledMatmul() {
-  const std::pair<Extents, Extents> shapes[] = {{{1, 1}, {1, 1}}, {{33, 17}, {17, 40}}, {{0, 4}, {4, 3}}, {{4, 0}, {0, 3}}, {{3, 1, 5, 6}, {2, 6, 4}}, {{70, 64}, {64, 96}}, {{17, 272}, {272, 16}}};
+  const std::pair<Extents, Extents> shapes[] = {{{1, 1}, {1, 1}}, {{33, 17}, {17, 40}}, {{0, 4}, {4, 3}}, {{4, 0}, {0, 3}}, {{3, 1, 5, 6}, {2, 6, 4}}, {{3, 5, 16}, {16, 32}}, {{70, 64}, {64, 96}}, {{17, 272}, {272, 16}}};
   for (const DType other : {DType::kF8E4M3, DType::kF8E5M2}) {
     for (const DType to : {DType::kBF16, DType::kF16, DType::kF32}) {
       for (const auto& [x, y] : shapes) {

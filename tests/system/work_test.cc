@@ -227,6 +227,7 @@ TEST_F(SystemTest, ExitCodes) {
   says(ipc, "expected tcp://HOST:PORT");
   for (const char* cores : {"a", "1-0", "0,"}) EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--cores", cores})), 2) << cores;
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--cores", "1000"})), 3) << "a list of cores that are not there";
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--cores", "0", "--device", "emu:0"})), 2) << "a device that has no threads on cores";
   const pid_t help = Start({OPWIRE_EXECUTOR, "--help"});
   EXPECT_EQ(Wait(help), 0);
   says(help, "1 cannot start");

@@ -63,7 +63,7 @@ Product LinearOf(const opw_call* c) { return LinearWith(c, 1, 0); }
 Product ScaledMatmulOf(const opw_call* c) {
   const auto step = [](const opw_tensor& scale) { return scale.rank == 0 ? int64_t{0} : scale.strides[0]; };
   const opw_tensor &scale_x = ops::Operand(c, 2), &scale_y = ops::Operand(c, 3);
-  return {.shapes = ops::MatmulShapes(c),
+  return {.shapes = ops::MatmulShapes(c, /*fold=*/scale_x.rank == 0),
           .type = ops::TypeOf(ops::Operand(c, 0)),
           .result = ops::TypeOf(c->results[0]),
           .x = Operand(0),

@@ -17,13 +17,14 @@ struct MatmulShapes {
   int64_t batch[OPW_MAX_RANK];
   int64_t x_batch[OPW_MAX_RANK], y_batch[OPW_MAX_RANK], z_batch[OPW_MAX_RANK];
 
-  // Of a matmul's call.
-  explicit MatmulShapes(const opw_call* c) : MatmulShapes(Operand(c, 0), c->attrs[0].value.i != 0, Operand(c, 1), c->attrs[1].value.i != 0, c->results[0]) {}
+  // Of a matmul's call. `fold`: batches that follow on as further rows of x and z, with the same y, are rows; not where rows differ by more than what they hold.
+  explicit MatmulShapes(const opw_call* c, bool fold = true)
+      : MatmulShapes(Operand(c, 0), c->attrs[0].value.i != 0, Operand(c, 1), c->attrs[1].value.i != 0, c->results[0], fold) {}
   // Of a product of two dense matrices.
   MatmulShapes(int64_t rows, int64_t columns, int64_t depth, int64_t x_row, int64_t x_column, int64_t y_row, int64_t y_column, int64_t z_row)
       : m(rows), n(columns), k(depth), x_m(x_row), x_k(x_column), y_k(y_row), y_n(y_column), z_m(z_row), z_n(1), batch_rank(0) {}
   // Of tensors of rank 2 at least; x and z may also be one row each, of rank 1.
-  MatmulShapes(const opw_tensor& x, bool transpose_x, const opw_tensor& y, bool transpose_y, const opw_tensor& z) : batch_rank(0) {
+  MatmulShapes(const opw_tensor& x, bool transpose_x, const opw_tensor& y, bool transpose_y, const opw_tensor& z, bool fold = true) : batch_rank(0) {
     const int y_k_axis = transpose_y ? y.rank - 1 : y.rank - 2, y_n_axis = 2 * y.rank - 3 - y_k_axis;
     k = y.shape[y_k_axis], n = y.shape[y_n_axis];
     y_k = y.strides[y_k_axis], y_n = y.strides[y_n_axis];
@@ -43,7 +44,7 @@ struct MatmulShapes {
       x_batch[batch_rank] = BatchStride(x, a - (z.rank - x.rank));
       y_batch[batch_rank++] = BatchStride(y, a - (z.rank - y.rank));
     }
-    FoldBatch();
+    if (fold) FoldBatch();
   }
 
   int64_t Batches() const {
@@ -55,7 +56,6 @@ struct MatmulShapes {
  private:
   static int64_t BatchStride(const opw_tensor& t, int axis) { return axis < 0 || t.shape[axis] == 1 ? 0 : t.strides[axis]; }
 
-  // Batches that follow on as further rows of x and z, with the same y, are rows.
   void FoldBatch() {
     while (batch_rank > 0 && y_batch[batch_rank - 1] == 0 && x_batch[batch_rank - 1] == m * x_m &&
            z_batch[batch_rank - 1] == m * z_m) {
