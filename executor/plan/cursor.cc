@@ -20,16 +20,18 @@ StatusOr<T> Read(const opw_tensor& from, Device* device, void* pinned) {
 
 }  // namespace
 
-Status Cursor::Follow(const Step& s, Device* device, void* pinned) {
+StatusOr<bool> Cursor::Follow(const Step& s, Device* device, void* pinned) {
   const ControlStep& c = s.control();
   begun_ = std::max(begun_, at_ + 1);
   uint32_t next = at_ + 1;
+  bool reads = false;
   switch (s.kind) {
     case StepKind::kEnter: {
       Trips& trips = trips_[c.loop];
       trips = {0, c.max_trips};
       if (c.max_trips < 0) {
         OPWIRE_ASSIGN_OR_RETURN(trips.most, Read<int64_t>(*s.call.operands, device, pinned));
+        reads = true;
       }
       break;
     }
@@ -52,6 +54,7 @@ Status Cursor::Follow(const Step& s, Device* device, void* pinned) {
       break;
     case StepKind::kBranch: {
       OPWIRE_ASSIGN_OR_RETURN(const uint8_t holds, Read<uint8_t>(*s.call.operands, device, pinned));
+      reads = true;
       if (holds == 0) next = c.target;
       break;
     }
@@ -60,7 +63,7 @@ Status Cursor::Follow(const Step& s, Device* device, void* pinned) {
     case StepKind::kEmit: break;
   }
   at_ = next;
-  return absl::OkStatus();
+  return reads && device != nullptr;
 }
 
 }  // namespace opwire

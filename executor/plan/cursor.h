@@ -24,8 +24,9 @@ class Cursor {
   uint32_t begun() const { return begun_ > at_ ? begun_ : at_; }
 
   // Does the control step `s`, at which it is, and moves on. `device`: whose the memory is, where it is not the host's; then what the step depends on is
-  // waited for, and comes by 8 bytes of host memory at `pinned`. OUT_OF_RANGE where a loop would go round more often than its max_trips.
-  Status Follow(const Step& s, Device* device, void* pinned);
+  // waited for, and comes by 8 bytes of host memory at `pinned`. Whether it waited so, until nothing is left to do there. OUT_OF_RANGE where a loop would go
+  // round more often than its max_trips.
+  StatusOr<bool> Follow(const Step& s, Device* device, void* pinned);
 
  private:
   struct Trips {

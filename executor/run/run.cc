@@ -404,6 +404,7 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
   while (cursor_.at() < steps.size() && !aborted_) {
     const uint32_t at = cursor_.at();
     const Step& s = steps[at];
+    bool waited = false;  // until the device had nothing left to do
     running.Step(s.mark);
     if (s.kind == StepKind::kEmit) {
       const auto sent = Emit(env, s);
@@ -418,10 +419,12 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
       }
     }
     if (s.kind != StepKind::kCall) {
-      if (Status status = cursor_.Follow(s, on_host ? nullptr : env.device, env.inline_results); !status.ok()) {
-        lost(std::move(status), s);
+      const auto followed = cursor_.Follow(s, on_host ? nullptr : env.device, env.inline_results);
+      if (!followed.ok()) {
+        lost(followed.status(), s);
         break;
       }
+      waited = *followed;
       since_clock += s.cost_ns;
     } else {
       const Nanos step_begun = profile ? env.clock() : 0;
@@ -446,17 +449,17 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
       failure_ = WithSite(WhyStopped(reason), SiteOf(s));
       break;
     }
-    if (since_clock >= look_every) {
+    if (waited || since_clock >= look_every) {
       since_clock = 0;
       if (cursor_.at() == steps.size()) break;
       // So much of the device's work waits at the most, that a stop is near at any time.
-      if (!on_host) {
+      if (!on_host && !waited) {
         if (Status status = env.device->Synchronize(); !status.ok()) {
           lost(std::move(status), s);
           break;
         }
-        unfinished = 0;
       }
+      unfinished = 0;
       if (env.clock() - begun >= slice) {
         outcome = Outcome::kMore;
         break;
