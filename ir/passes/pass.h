@@ -45,6 +45,7 @@ std::span<const PassRow> PassTable();
 
 void FoldConstants(PassContext& context);
 void Canonicalise(PassContext& context);
+void InlineCalls(PassContext& context);
 void Simplify(PassContext& context);
 void SimplifyShapes(PassContext& context);
 void FinishProducts(PassContext& context);

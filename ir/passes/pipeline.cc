@@ -15,6 +15,7 @@ namespace {
 constexpr PassRow kPasses[] = {
     {"canonicalise", "One form for what has several: operands of commutative ops in order, no attribute at its default, constants of one value without a shape where the other operand has it.", Canonicalise},
     {"fold", "Nodes whose operands are known become constants, computed as the reference kernels do.", FoldConstants},
+    {"inline", "An `if` of a known condition and a `repeat` of one trip or none become the nodes of what they call.", InlineCalls},
     {"simplify", "Ops that compute become cheaper ones or none: the rules of rules.h.", Simplify},
     {"shapes", "Chains of `reshape`, `permute`, `expand` and `cast` become one, those that change nothing go, and `matmul` takes transposes in.", SimplifyShapes},
     {"products", "Products take in the bias and the activation that come after them, and become `linear`; not with `--exact`.", FinishProducts},

@@ -83,20 +83,32 @@ ValueId Rewriter::Keep() {
   return first;
 }
 
+bool Rewriter::MayBecome(size_t from, ValueId v) const {
+  const Use& use = uses_[from];
+  if (types_[v] != node_.results[from - first_result_[current_]]) return false;
+  if (static_cast<size_t>(v) < old_.params.size()) {
+    return !use.replaces && (old_.params[v].mode != ParamMode::kInout || (!use.returned && use.last <= read_until_[v]));
+  }
+  // A node of its own, so that the parameter is read no longer than before.
+  if (use.replaces && static_cast<size_t>(producer_[v]) < begun_) return false;
+  return !use.returned || !replaces_[v];
+}
+
 bool Rewriter::Replace(ValueId v) {
   const size_t from = first_result_[current_];
-  const Use& use = uses_[from];
-  if (node_.results.size() != 1 || types_[v] != node_.results[0]) return false;
-  if (static_cast<size_t>(v) < old_.params.size()) {
-    if (use.replaces) return false;
-    if (old_.params[v].mode == ParamMode::kInout && (use.returned || use.last > read_until_[v])) return false;
-  } else {
-    // A node of its own, so that the parameter is read no longer than before.
-    if (use.replaces && static_cast<size_t>(producer_[v]) < begun_) return false;
-    if (use.returned && replaces_[v]) return false;
-  }
+  if (node_.results.size() != 1 || !MayBecome(from, v)) return false;
   renamed_[from] = v;
-  if (use.replaces) replaces_[v] = true;
+  if (uses_[from].replaces) replaces_[v] = true;
+  ++context_.changes;
+  return true;
+}
+
+bool Rewriter::ReplaceAll(const std::vector<ValueId>& values) {
+  const size_t from = first_result_[current_];
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (uses_[from + i].replaces || !MayBecome(from + i, values[i])) return false;
+  }
+  for (size_t i = 0; i < values.size(); ++i) renamed_[from + i] = values[i];
   ++context_.changes;
   return true;
 }
@@ -116,7 +128,7 @@ ValueId Rewriter::Append(std::string_view op, std::vector<ValueId> operands, std
 
 std::vector<ValueId> Rewriter::AppendAll(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs) {
   const OpRow* const row = context_.ops.Find(op);
-  if (row == nullptr || static_cast<int64_t>(new_.nodes.size()) - current_ >= room_) return {};
+  if (row == nullptr || !HasRoom()) return {};
   while (operands.size() < row->operands.size() && row->operands[operands.size()].optional) operands.push_back(kAbsent);
   Node node{.op = row->name, .version = row->version, .operands = std::move(operands), .location = node_.location};
   auto canonical = CanonicalAttrs(*row, attrs, dims());

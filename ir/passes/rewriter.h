@@ -38,7 +38,9 @@ class Rewriter {
   // Its only result is `v` from here on, a new value of the same type. False, and nothing happened, where that is not allowed: the rules of inout
   // parameters (verify.h) want a value of its own there, or %w would be read behind its end.
   bool Replace(ValueId v);
-  // The same, and what it has as operand `i` is `operand` from here on, a new node's value of its type. REQUIRES: ReadFirst(i).
+  // The same of all its results, however many; false, too, where one of them replaces an inout parameter.
+  bool ReplaceAll(const std::vector<ValueId>& values);
+  // As Replace, and what it has as operand `i` is `operand` from here on, a new node's value of its type. REQUIRES: ReadFirst(i).
   bool ReplaceWithOperand(ValueId v, int i, ValueId operand);
   // REQUIRES: nothing that is kept reads its results.
   void Drop();
@@ -49,7 +51,9 @@ class Rewriter {
   ValueId Append(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
   // The same with all results, empty where the catalogue does not take it. Absent operands at the end may be left out.
   std::vector<ValueId> AppendAll(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
-  // The same of a node that is whole, with its results' types.
+  // Whether another node may be appended, as the module's limits say.
+  bool HasRoom() const { return static_cast<int64_t>(new_.nodes.size()) - current_ < room_; }
+  // The same of a node that is whole, with its results' types. REQUIRES: HasRoom().
   std::vector<ValueId> AppendNode(Node node);
   // Takes nodes and blobs back that were appended since Begin.
   void TakeBack();
@@ -85,6 +89,8 @@ class Rewriter {
   };
 
   void Define(const Node& node);
+  // Whether the result that is the old value `from` may be `v` from the current node on.
+  bool MayBecome(size_t from, ValueId v) const;
 
   PassContext& context_;
   const uint32_t function_;

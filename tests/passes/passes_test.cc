@@ -379,10 +379,52 @@ TEST(Pipeline, PassesOfUsersAreTextToText) {
             "pass own: expected the same symbols, parameters and results: %x: f32[2], -> y: f32[2], got %x: f32[3], -> y: f32[3], ");
 }
 
+TEST(Passes, InlineBranchesOfAKnownCondition) {
+  const auto branch = [](const std::string& condition) {
+    return "program @f(%x: f32[4], %p: bool[]) -> (y: f32[4], z: f32[4]) { %0 = full() {value = " + condition +
+           ", dtype = bool} %1, %2 = if(%" + (condition == "?" ? "p" : "0") +
+           ", [%x]) calls(@then, @otherwise) -> (f32[4], f32[4]) return %1, %2 }\n"
+           "function @then(%x: f32[4]) -> (y: f32[4], z: f32[4]) { %0 = exp(%x) emit(%0) {name = \"y\"} return %0, %x }\n"
+           "function @otherwise(%x: f32[4]) -> (y: f32[4], z: f32[4]) { %0 = neg(%x) %1 = full() {value = 0.0, dtype = bool}"
+           " %2 = if(%1, [%0]) calls(@root, @sine) -> (f32[4]) return %0, %2 }\n"
+           "function @root(%x: f32[4]) -> (y: f32[4]) { %0 = sqrt(%x) return %0 }\n"
+           "function @sine(%x: f32[4]) -> (y: f32[4]) { %0 = sin(%x) return %0 }\n";
+  };
+  Becomes(branch("1.0"), "program @f(%x: f32[4], %p: bool[]) -> (y: f32[4], z: f32[4]) { %0 = exp(%x) emit(%0) {name = \"y\"} return %0, %x }");
+  Becomes(branch("0.0"), "program @f(%x: f32[4], %p: bool[]) -> (y: f32[4], z: f32[4]) { %0 = neg(%x) %1 = sin(%0) return %0, %1 }");
+}
+
+TEST(Passes, InlineLoopsOfOneTripOrNone) {
+  const std::string body = "function @step(%trip: i64[], %x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { %0 = sub(%x, %w) %1 = sub(%s, %trip) return %0, %1 }";
+  const auto loop = [&](const std::string& times) {
+    return "program @f(%x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { %0 = full() {value = " + times +
+           ", dtype = i64} %1, %2 = repeat(%0, [%x, %s], [%w]) calls(@step) return %1, %2 }\n" + body;
+  };
+  for (const char* const none : {"0.0", "-3.0"}) Becomes(loop(none), "program @f(%x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { return %x, %s }");
+  Becomes(loop("1.0"), "program @f(%x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { %0 = sub(%x, %w) return %0, %s }");
+  Becomes(loop("2.0"), loop("2.0"));
+}
+
+// Its body may read the parameter behind the value that replaces it.
+TEST(Passes, LeaveLoopsThatReplaceInoutParameters) {
+  const char* const text = R"(
+program @f(inout %x: f32[4], %s: f32[4]) -> (x: f32[4], s: f32[4]) {
+  %0 = full() {value = 1.0, dtype = i64}
+  %1, %2 = repeat(%0, [%x, %s], []) calls(@step)
+  return %1, %2
+}
+function @step(%trip: i64[], %x: f32[4], %s: f32[4]) -> (x: f32[4], s: f32[4]) {
+  %0 = exp(%s)
+  %1 = sub(%s, %x)
+  return %0, %1
+})";
+  EXPECT_NE(After(text).find("repeat("), std::string::npos);
+}
+
 TEST(Pipeline, BadInput) {
   Module m = Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { return %x }");
   EXPECT_EQ(RunPasses(m, {.skip = {"simplifi"}}).status().ToString(),
-            "INVALID_ARGUMENT: no pass 'simplifi', did you mean simplify?; there are canonicalise, fold, simplify, shapes, products, norms, share, dead");
+            "INVALID_ARGUMENT: no pass 'simplifi', did you mean simplify?; there are canonicalise, fold, inline, simplify, shapes, products, norms, share, dead");
   EXPECT_EQ(RunPasses(m, {.after = "x"}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(RunPasses(m, {.skip = {"dead"}, .after = "dead"}).status().ToString(), "INVALID_ARGUMENT: pass dead is to be the last and is to be skipped");
   Module broken = m;
