@@ -29,8 +29,8 @@ using Clock = std::chrono::steady_clock;
 constexpr double kLongest = 1e6;  // seconds
 
 // What may fail between the making of the child and its program.
-enum class Stage : int { kGroup, kDirectory, kLimits, kDescriptors, kProgram };
-constexpr const char* kStages[] = {"setpgid", "chdir", "setrlimit", "dup2", "execve"};
+enum class Stage : int { kGroup, kLeash, kDirectory, kLimits, kDescriptors, kProgram };
+constexpr const char* kStages[] = {"setpgid", "fcntl", "chdir", "setrlimit", "dup2", "execve"};
 
 struct Failure {
   Stage stage;
@@ -42,7 +42,7 @@ struct Launch {
   char* const* argv;
   char* const* environment;
   const char* directory;
-  int input, output, errors, report;
+  int input, output, errors, report, leash;
   rlim_t memory_bytes, file_bytes, cpu_seconds;
   pid_t parent;
 };
@@ -62,10 +62,17 @@ bool Limit(int what, rlim_t most) {
   _exit(127);
 }
 
+// Has the kernel kill this process's group when the other end of the leash is closed.
+bool Bind(int leash) {
+  return fcntl(leash, F_SETOWN, -getpid()) == 0 && fcntl(leash, F_SETSIG, SIGKILL) == 0 &&
+         fcntl(leash, F_SETFL, fcntl(leash, F_GETFL) | O_ASYNC) == 0;
+}
+
 [[noreturn]] void Become(const Launch& launch) {
   if (setpgid(0, 0) != 0) Fail(launch, Stage::kGroup);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launch.parent) _exit(127);
+  if (!Bind(launch.leash)) Fail(launch, Stage::kLeash);
   if (*launch.directory && chdir(launch.directory) != 0) Fail(launch, Stage::kDirectory);
   if (!Limit(RLIMIT_CORE, 0) || !Limit(RLIMIT_AS, launch.memory_bytes) || !Limit(RLIMIT_FSIZE, launch.file_bytes) ||
       !Limit(RLIMIT_CPU, launch.cpu_seconds)) {
@@ -183,18 +190,14 @@ StatusOr<Pair> MakeSocket() {
 
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-// Has the kernel kill the group when this process ends, however it does: the write end of the pipe closes then, and the read end's
-// owner is told so by this signal. A process closes its files from the highest descriptor down; so the read end must be the lower
-// one.
-StatusOr<Pair> Leash(pid_t group) {
+// What a child's group is bound by: when this process ends, however it does, the write end closes, and the read end's owner, the group,
+// is told so by a signal that kills. The child binds itself before it becomes its program, which may have children at once. A process
+// closes its files from the highest descriptor down; so the read end must be the lower one.
+StatusOr<Pair> MakeLeash() {
   OPWIRE_ASSIGN_OR_RETURN(Pair leash, MakePipe());
   if (leash.ours.get() > leash.theirs.get()) {
     leash.theirs = OwnedFd(fcntl(leash.theirs.get(), F_DUPFD_CLOEXEC, leash.ours.get() + 1));
-  }
-  const int fd = leash.ours.get();
-  if (fcntl(fd, F_SETOWN, -group) != 0 || fcntl(fd, F_SETSIG, SIGKILL) != 0 ||
-      fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC) != 0) {
-    return ResourceExhausted("a process cannot be bound to this one: {}", std::strerror(errno));
+    if (leash.theirs.get() < 0) return ResourceExhausted("a process needs more descriptors: {}", std::strerror(errno));
   }
   return leash;
 }
@@ -294,6 +297,7 @@ StatusOr<ProcessResult> RunProcess(const ProcessOptions& options) {
   OPWIRE_ASSIGN_OR_RETURN(Pair output, MakePipe());
   OPWIRE_ASSIGN_OR_RETURN(Pair errors, MakePipe());
   OPWIRE_ASSIGN_OR_RETURN(Pair report, MakePipe());
+  OPWIRE_ASSIGN_OR_RETURN(const Pair leash, MakeLeash());
 
   const auto begun = Clock::now();
   const auto deadline =
@@ -301,14 +305,14 @@ StatusOr<ProcessResult> RunProcess(const ProcessOptions& options) {
   // What outlives this process in spite of all ends by itself; a compiler may use some threads.
   const auto cpu_seconds = static_cast<rlim_t>(std::ceil(std::min(options.seconds, kLongest)) * 4);
   const pid_t pid = Spawn({argv.data(), environment.data(), options.directory.c_str(), input.theirs.get(), output.theirs.get(),
-                           errors.theirs.get(), report.theirs.get(), kSanitized ? RLIM_INFINITY : LimitOr(options.memory_bytes),
-                           LimitOr(options.file_bytes), cpu_seconds, getpid()});
+                           errors.theirs.get(), report.theirs.get(), leash.ours.get(),
+                           kSanitized ? RLIM_INFINITY : LimitOr(options.memory_bytes), LimitOr(options.file_bytes), cpu_seconds,
+                           getpid()});
   if (pid < 0) return ResourceExhausted("{}: no process can be made: {}", options.argv[0], std::strerror(errno));
   Child child(pid);
   for (Pair* pair : {&input, &output, &errors, &report}) pair->theirs = {};
   if (const auto failure = FailureOf(report.ours.get())) return WhyNotStarted(options, *failure);
   if (child.fd() < 0) return ResourceExhausted("{}: cannot be watched: {}", options.argv[0], std::strerror(errno));
-  OPWIRE_ASSIGN_OR_RETURN(const Pair leash, Leash(pid));
 
   Pipes pipes{std::move(input.ours), std::move(output.ours), std::move(errors.ours)};
   for (const OwnedFd* fd : {&pipes.input, &pipes.output, &pipes.errors}) SetNonBlocking(fd->get());
