@@ -487,7 +487,9 @@ class Instance::Builder {
     step.cost_ns = EstimateNanos(cost, MachineOf(options_.device));
     step.mark = CrashRecord::Mark(group.nodes.back(), CrashRecord::kFused, frame.called);
     out_->groups_.push_back({Here(), &group});
-    return AddCall(frame, step, *group.kernel, values, "a fused group", [](size_t, uint32_t) { return true; });
+    step.call.context = group.kernel->context;
+    if (const char* const why = group.kernel->supports ? group.kernel->supports(&step.call) : nullptr) return Unimplemented("a fused group cannot run: {}", why);
+    return AddCall(frame, step, *group.kernel, values, "a fused group", [&](size_t i, uint32_t r) { return group.input_places.empty() || group.input_places[i] == group.output_places[r]; });
   }
 
   static std::vector<ValueId> ResultsOf(const Frame& frame, uint32_t n) {

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <queue>
 
 #include "absl/container/flat_hash_map.h"
@@ -24,10 +25,13 @@ struct Edge {
   bool joins;  // they can be in one group
 };
 
+using Place = fused::RowProgram::Place;
+using fused::RowProgram;
+
 class Scheduler {
  public:
   Scheduler(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser& fuser)
-      : w_(what), fuser_(fuser), nodes_(static_cast<uint32_t>(what.f.nodes.size())), producer_(what.values.size(), -1), elementwise_(nodes_), returned_(what.values.size()) {
+      : w_(what), fuser_(fuser), nodes_(static_cast<uint32_t>(what.f.nodes.size())), producer_(what.values.size(), -1), joinable_(nodes_), returned_(what.values.size()) {
     for (uint32_t n = 0; n < nodes_; ++n) {
       for (size_t r = 0; r < w_.f.nodes[n].results.size(); ++r) producer_[w_.values.first_result[n] + r] = static_cast<int32_t>(n);
     }
@@ -39,11 +43,12 @@ class Scheduler {
       }
     }
     // What nobody reads has no place among a group's outputs.
-    for (uint32_t n = 0; n < nodes_; ++n) elementwise_[n] = fusable[n] && IsElementwise(RowOf(n)) && read[ResultOf(n)] && AllDense(n);
+    for (uint32_t n = 0; n < nodes_; ++n) joinable_[n] = fusable[n] && (IsElementwise(RowOf(n)) || FoldsRows(n)) && read[ResultOf(n)] && AllDense(n);
   }
 
   Schedule Make() {
-    if (std::ranges::count(elementwise_, true) >= 2) {
+    if (std::ranges::count(joinable_, true) >= 2) {
+      FindDomains();
       FindEdges();
       SetStages();
       FormGroups();
@@ -61,6 +66,58 @@ class Scheduler {
     const auto dense = [&](ValueId v) { return TypeOf(v).encoding == Encoding::kDense; };
     return std::ranges::all_of(w_.f.nodes[n].operands, dense) && dense(static_cast<ValueId>(ResultOf(n)));
   }
+  // Whether it folds the last axis, and nothing else, of more than one element.
+  bool FoldsRows(uint32_t n) const {
+    const Node& node = w_.f.nodes[n];
+    if (!fuser_.HasRows() || !fused::FoldKindOf(node.op)) return false;
+    const std::vector<Dim>& shape = TypeOf(node.operands[0]).shape;
+    const Ints& dims = std::get<Ints>(w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr("dims"))]);
+    const auto last = static_cast<int64_t>(shape.size()) - 1;
+    const bool folds_last = dims.empty() ? last == 0 : dims.size() == 1 && (dims[0] == last || dims[0] == -1);
+    // An extent of 1 that stays 1 would tell nothing apart.
+    return last >= 0 && folds_last && node.results[0].shape != shape;
+  }
+
+  // Which shape a node works on, row by row, and how its result lies beside it: nodes of one domain can be of one group.
+  void FindDomains() {
+    place_.assign(nodes_, RowProgram::kElements);
+    domain_.assign(nodes_, kAbsent);
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      if (!joinable_[n]) continue;
+      const Node& node = w_.f.nodes[n];
+      if (FoldsRows(n)) {
+        domain_[n] = node.operands[0];
+        place_[n] = std::get<bool>(w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr("keepdim"))]) ? RowProgram::kRow : RowProgram::kShort;
+        if (place_[n] == RowProgram::kRow) one_ = node.results[0].shape.back();
+        continue;
+      }
+      domain_[n] = static_cast<ValueId>(ResultOf(n));
+      for (const ValueId v : node.operands) {
+        const int32_t p = producer_[static_cast<size_t>(v)];
+        if (p < 0 || !joinable_[static_cast<size_t>(p)] || place_[static_cast<size_t>(p)] == RowProgram::kElements || !SameShape(v, n)) continue;
+        domain_[n] = domain_[static_cast<size_t>(p)];
+        place_[n] = place_[static_cast<size_t>(p)];
+        break;
+      }
+    }
+  }
+  bool SameDomain(uint32_t a, uint32_t b) const {
+    return joinable_[a] && joinable_[b] && (domain_[a] == domain_[b] || TypeOf(domain_[a]).shape == TypeOf(domain_[b]).shape);
+  }
+  // Whether `to` can read v, of `from`, in one group with it.
+  bool Joins(uint32_t from, uint32_t to, ValueId v) const {
+    if (!SameDomain(from, to)) return false;
+    if (FoldsRows(to)) return place_[from] == RowProgram::kElements;
+    if (place_[to] == RowProgram::kElements && place_[from] == RowProgram::kRow) return true;
+    return place_[to] == place_[from] && SameShape(v, to);
+  }
+  // Whether n, which reads v, can be in one group with `to`, whose result takes v's place.
+  bool JoinsReplacement(uint32_t n, uint32_t to, ValueId v) const {
+    if (!SameDomain(n, to)) return false;
+    if (FoldsRows(n)) return place_[to] == RowProgram::kElements && w_.root[static_cast<size_t>(v)] == v;
+    return place_[n] == place_[to] && !FoldsRows(to) && SameShape(static_cast<ValueId>(ResultOf(n)), to);
+  }
+
   // A number that groups take as an argument.
   bool IsNumber(ValueId v) const {
     const int32_t n = producer_[static_cast<size_t>(v)];
@@ -77,16 +134,16 @@ class Scheduler {
       const Node& node = w_.f.nodes[n];
       for (const ValueId v : node.operands) {
         if (v == kAbsent) continue;
-        if (const int32_t p = producer_[static_cast<size_t>(v)]; p >= 0 && !(elementwise_[n] && IsNumber(v))) {
+        if (const int32_t p = producer_[static_cast<size_t>(v)]; p >= 0 && !(joinable_[n] && IsNumber(v))) {
           const auto from = static_cast<uint32_t>(p);
-          edges_.push_back({from, n, elementwise_[from] && elementwise_[n] && SameShape(v, n)});
+          edges_.push_back({from, n, Joins(from, n, v)});
         }
         // Before the value is gone.
         if (!node.results.empty() && w_.root[ResultOf(n)] != static_cast<ValueId>(ResultOf(n))) continue;  // a view reads nothing
         const auto root = static_cast<size_t>(w_.root[static_cast<size_t>(v)]);
         if (root >= replaced_at.size() || replaced_at[root] <= static_cast<int32_t>(n)) continue;
         const auto to = static_cast<uint32_t>(replaced_at[root]);
-        edges_.push_back({n, to, elementwise_[n] && elementwise_[to] && SameShape(static_cast<ValueId>(ResultOf(n)), to)});
+        edges_.push_back({n, to, JoinsReplacement(n, to, v)});
       }
       if (RowOf(n).effects == Effects::kPure && RowOf(n).control == Control::kNone) continue;
       if (last_effect >= 0) edges_.push_back({static_cast<uint32_t>(last_effect), n, false});
@@ -103,7 +160,7 @@ class Scheduler {
     std::ranges::stable_sort(by_from, std::ranges::greater(), &Edge::from);
     for (size_t at = 0; at < by_from.size();) {
       const uint32_t n = by_from[at].from;
-      bool all_join = elementwise_[n] && !returned_[ResultOf(n)] && KeepsLess(n);
+      bool all_join = joinable_[n] && !FoldsRows(n) && !returned_[ResultOf(n)] && KeepsLess(n);
       const uint32_t stage = stage_[by_from[at].to];
       for (; at < by_from.size() && by_from[at].from == n; ++at) all_join = all_join && by_from[at].joins && stage_[by_from[at].to] == stage;
       if (all_join) stage_[n] = stage;
@@ -129,7 +186,7 @@ class Scheduler {
     }
     absl::flat_hash_map<uint32_t, std::vector<uint32_t>> members;
     for (uint32_t n = 0; n < nodes_; ++n) {
-      if (elementwise_[n]) members[Find(n)].push_back(n);
+      if (joinable_[n]) members[Find(n)].push_back(n);
     }
     group_of_.assign(nodes_, -1);
     for (uint32_t n = 0; n < nodes_; ++n) {
@@ -152,16 +209,20 @@ class Scheduler {
     const auto number = static_cast<int32_t>(out_.groups.size());
     FusedGroup group;
     group.nodes.assign(nodes.begin(), nodes.end());
-    fused::ScalarProgram program;
-    absl::flat_hash_map<ValueId, int> known;
-    const auto value_of = [&](ValueId v) {
-      const auto [it, is_new] = known.try_emplace(v, -1);
+    // Without folds, values of rows are elements of another shape.
+    const bool rows = std::ranges::any_of(nodes, [&](uint32_t n) { return FoldsRows(n) || place_[n] != place_[nodes[0]]; });
+    RowProgram program;
+    absl::flat_hash_map<std::pair<ValueId, Place>, int> known;  // what is read
+    absl::flat_hash_map<ValueId, int> made;
+    const auto value_of = [&](ValueId v, Place place) {
+      if (const auto found = made.find(v); found != made.end()) return found->second;
+      const auto [it, is_new] = known.try_emplace({v, place}, -1);
       if (!is_new) return it->second;
       if (IsNumber(v)) {
         it->second = program.AddArgument(TypeOf(v).dtype);
         group.arguments.push_back(ArgumentOf(v));
       } else {
-        it->second = program.AddInput(TypeOf(v).dtype);
+        it->second = program.AddInput(TypeOf(v).dtype, place);
         group.inputs.push_back(v);
       }
       return it->second;
@@ -169,10 +230,13 @@ class Scheduler {
     for (const uint32_t n : nodes) {
       const Node& node = w_.f.nodes[n];
       const OpRow& row = RowOf(n);
+      const bool folds = FoldsRows(n);
       std::vector<int> operands;
-      for (const ValueId v : node.operands) operands.push_back(value_of(v));
+      for (const ValueId v : node.operands) operands.push_back(value_of(v, rows ? PlaceOf(v, n) : RowProgram::kElements));
       int value = operands[0];
-      if (!row.body.Empty()) {
+      if (folds) {
+        value = program.Fold(*fused::FoldKindOf(node.op), value);
+      } else if (!row.body.Empty()) {
         const int saturate = row.FindAttr("saturate");
         const std::vector<int> unread(row.attrs.size(), -1);
         const auto appended = program.Append(row, operands, unread, node.results[0].dtype,
@@ -180,24 +244,45 @@ class Scheduler {
         if (!appended.ok()) return false;
         value = *appended;
       }
-      known[static_cast<ValueId>(ResultOf(n))] = value;
+      made[static_cast<ValueId>(ResultOf(n))] = value;
     }
     for (const uint32_t n : nodes) group_of_[n] = number;
     const std::vector<bool> leaves = LeaveGroup(nodes, number, group.ends);
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (!leaves[i]) continue;
       group.outputs.push_back(static_cast<ValueId>(ResultOf(nodes[i])));
-      program.AddOutput(known.at(group.outputs.back()));
+      program.AddOutput(made.at(group.outputs.back()), rows ? place_[nodes[i]] : RowProgram::kElements);
     }
-    if (!program.Check().ok()) {
+    if (rows) {
+      group.input_places = program.operand_places();
+      group.output_places = program.result_places();
+    }
+    if (program.scalar().Check().ok() && (!rows || SetShape(program, group, domain_[nodes[0]]))) group.kernel = rows ? fuser_.GetRows(program) : fuser_.Get(program.scalar());
+    if (!group.kernel) {
       for (const uint32_t n : nodes) group_of_[n] = -1;
       return false;
     }
     if (goes_on) group.ends.push_back(fmt::format("{} nodes are as many as one kernel takes here", nodes.size()));
     for (const ValueId v : group.inputs) Explain(group, v);
-    group.kernel = fuser_.Get(program);
     out_.groups.push_back(std::move(group));
     return true;
+  }
+  // How what node n reads lies beside the rows of its domain.
+  Place PlaceOf(ValueId v, uint32_t n) const {
+    if (place_[n] != RowProgram::kElements && !FoldsRows(n)) return place_[n];
+    const std::vector<Dim>& shape = TypeOf(v).shape;
+    return one_ && !shape.empty() && shape.back() == *one_ && TypeOf(domain_[n]).shape.back() != *one_ ? RowProgram::kRow : RowProgram::kElements;
+  }
+  // Says which tensor has the shape that the rows are of; false where none has.
+  bool SetShape(RowProgram& program, const FusedGroup& group, ValueId domain) const {
+    const auto has = [&](ValueId v, Place place) { return place == RowProgram::kElements && TypeOf(v).shape == TypeOf(domain).shape; };
+    for (size_t i = 0; i < group.inputs.size() + group.outputs.size(); ++i) {
+      const size_t o = i - group.inputs.size();
+      if (!(i < group.inputs.size() ? has(group.inputs[i], group.input_places[i]) : has(group.outputs[o], group.output_places[o]))) continue;
+      program.SetShapeOf(static_cast<int>(i));
+      return true;
+    }
+    return false;
   }
 
   // Which of the nodes' values are read elsewhere.
@@ -220,8 +305,11 @@ class Scheduler {
   }
   // Of a node of a group and one that reads it or that it reads. `why`: where both could be of one.
   std::string_view WhyApart(uint32_t n, uint32_t other, std::string_view why) const {
-    if (!elementwise_[other]) return IsElementwise(RowOf(other)) ? "which has a variant of its own" : "which is not elementwise";
-    return w_.f.nodes[other].results[0].shape == w_.f.nodes[n].results[0].shape ? why : "which has another shape";
+    if (!joinable_[other]) {
+      if (fused::FoldKindOf(w_.f.nodes[other].op) && fuser_.HasRows() && !FoldsRows(other)) return "which does not fold the last axis alone";
+      return IsElementwise(RowOf(other)) || FoldsRows(other) ? "which has a variant of its own" : "which is not elementwise";
+    }
+    return SameDomain(n, other) ? why : "which has another shape";
   }
   void Explain(FusedGroup& group, ValueId input) const {
     const int32_t p = producer_[static_cast<size_t>(input)];
@@ -294,7 +382,7 @@ class Scheduler {
     // Numbers that somebody reads from memory come first; they are read by no stage, so that the edges do not have them.
     for (uint32_t n = 0; n < nodes_; ++n) {
       for (const ValueId v : w_.f.nodes[n].operands) {
-        if (v != kAbsent && elementwise_[n] && IsNumber(v) && group_of_[n] < 0) edges_.push_back({static_cast<uint32_t>(producer_[static_cast<size_t>(v)]), n, false});
+        if (v != kAbsent && joinable_[n] && IsNumber(v) && group_of_[n] < 0) edges_.push_back({static_cast<uint32_t>(producer_[static_cast<size_t>(v)]), n, false});
       }
     }
     std::vector<uint32_t> waits(units.size());
@@ -331,7 +419,10 @@ class Scheduler {
   fused::Fuser& fuser_;
   const uint32_t nodes_;
   std::vector<int32_t> producer_;    // by value: its node; -1 for parameters
-  std::vector<bool> elementwise_;    // by node: it may be part of a group
+  std::vector<bool> joinable_;       // by node: it may be part of a group
+  std::vector<ValueId> domain_;      // by node: a value of the shape that it works on
+  std::vector<Place> place_;         // by node: its result's beside that
+  std::optional<Dim> one_;           // an extent of 1, where a fold leaves one
   std::vector<bool> returned_;       // by value
   std::vector<Edge> edges_;
   std::vector<uint32_t> stage_;      // by node

@@ -1,8 +1,8 @@
 // In which order the nodes of a function run, and which of them run as one kernel.
 //
-// Groups are elementwise nodes of one shape. A stage is what lies between two values that must be in memory: each edge over which nodes cannot be joined
-// (another shape, an op that is not elementwise) leads to a later stage, so nodes of one stage that are joined directly or through each other are a group
-// that no path leaves and enters again. That takes time linear in the function's size.
+// Groups are elementwise nodes of one shape, folds along its last axis, and elementwise nodes of what these give. A stage is what lies between two values
+// that must be in memory: each edge over which nodes cannot be joined (another shape, an op of another kind) leads to a later stage, so nodes of one stage
+// that are joined directly or through each other are a group that no path leaves and enters again. That takes time linear in the function's size.
 #ifndef OPWIRE_EXECUTOR_PLAN_SCHEDULE_H_
 #define OPWIRE_EXECUTOR_PLAN_SCHEDULE_H_
 
@@ -23,6 +23,8 @@ namespace opwire {
 struct FusedGroup {
   std::vector<uint32_t> nodes;             // at least two, in the function's order
   std::vector<ValueId> inputs, outputs;    // the kernel's operands and results; numbers that it takes as arguments are none
+  // Of the same: a result may take the place of an operand of its kind only. Empty: no node folds.
+  std::vector<fused::RowProgram::Place> input_places, output_places;
   std::vector<opw_attr> arguments;
   std::shared_ptr<const opw_kernel> kernel;
   std::vector<std::string> ends;           // for people: why neighbours are no part of it, "%5 goes to sum, which is not elementwise"
@@ -51,7 +53,7 @@ struct Scheduled {
 // `fusable`: by node, whether a kernel of our own may take the place of what would run it. Without a fuser every node is a unit, in the function's order.
 Schedule MakeSchedule(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser* fuser);
 
-// Whether a row's nodes can be part of groups.
+// Whether a row's nodes work element by element, and can be part of groups.
 bool IsElementwise(const OpRow& row);
 
 }  // namespace opwire

@@ -1,4 +1,4 @@
-// What was made of scalar programs, once for equal ones as long as somebody holds it.
+// What was made of programs, once for equal ones as long as somebody holds it.
 #ifndef OPWIRE_KERNELS_FUSED_BY_SOURCE_H_
 #define OPWIRE_KERNELS_FUSED_BY_SOURCE_H_
 
@@ -7,19 +7,17 @@
 #include <string>
 #include <unordered_map>
 
-#include "kernels/fused/scalar_program.h"
-
 namespace opwire::fused {
 
 template <typename Entry>
 class BySource {
  public:
-  // What there is, or else what `make` gives. Any thread.
+  // What there is, or else what `make` gives. `identity`: the program's. Any thread.
   template <typename Make>
-  std::shared_ptr<Entry> Get(const ScalarProgram& program, const Make& make) {
+  std::shared_ptr<Entry> Get(const std::string& identity, const Make& make) {
     const std::lock_guard lock(mutex_);
     if (++asked_ % kSweepEvery == 0) std::erase_if(entries_, [](const auto& e) { return e.second.expired(); });
-    std::weak_ptr<Entry>& known = entries_[program.Identity()];
+    std::weak_ptr<Entry>& known = entries_[identity];
     std::shared_ptr<Entry> entry = known.lock();
     if (!entry) known = entry = make();
     return entry;

@@ -4,21 +4,10 @@
 
 #include "kernels/abi.h"
 #include "kernels/fused/limits.h"
+#include "kernels/fused/rows.h"
 
 namespace opwire::fused {
 namespace {
-
-// Elements that a function of a program is called for: of each input contiguous ones, or where bit i of `repeated` is set one for all.
-struct Rows {
-  const void* context;   // opw_call's
-  const opw_attr* arguments;
-  int64_t n;
-  uint32_t repeated;
-  bool stream;           // the outputs are 64-byte aligned, and should not push other things out of the caches
-  const char* in[kMaxInputs];
-  char* out[kMaxOutputs];
-};
-using RowFunction = uint32_t (*)(const Rows&);  // the OPW_FLAG_* that it raises
 
 constexpr int64_t kGrain = 16384;                    // elements a range
 constexpr int64_t kPacked = 512;                     // elements that are packed at once, at the most

@@ -1,4 +1,4 @@
-// Who makes kernels of elementwise groups for a device.
+// Who makes kernels of elementwise groups, and of groups of rows, for a device.
 //
 //   const std::shared_ptr<Fuser> fuser = BuildFuser(*device);               // kernels/select/variant.h
 //   const std::shared_ptr<const opw_kernel> kernel = fuser->Get(program);   // as long as it is held
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/abi.h"
+#include "kernels/fused/row_program.h"
 #include "kernels/fused/scalar_program.h"
 
 namespace opwire::fused {
@@ -21,6 +22,10 @@ class Fuser {
   // result may share storage with an operand of its type and shape. Equal programs have one kernel. Compiles nothing by itself, so it costs
   // microseconds; the kernel keeps what it needs of the fuser. Any thread. REQUIRES: program.Check().ok().
   virtual std::shared_ptr<const opw_kernel> Get(const ScalarProgram& program) = 0;
+  // The same of a program of rows; a result may share storage with an operand of its place, too. Null where it is too large for one kernel, or the device has
+  // none of rows.
+  virtual std::shared_ptr<const opw_kernel> GetRows(const RowProgram&) { return nullptr; }
+  virtual bool HasRows() const { return false; }
   // Nothing is being compiled.
   virtual bool Settled() const = 0;
 };

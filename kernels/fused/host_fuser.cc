@@ -11,6 +11,7 @@
 #include "kernels/fused/by_source.h"
 #include "kernels/fused/fused.h"
 #include "kernels/fused/fuser.h"
+#include "kernels/fused/row_kernel.h"
 
 namespace opwire::fused {
 namespace {
@@ -23,10 +24,10 @@ class Compiler {
   explicit Compiler(HostFuserOptions options) : options_(std::move(options)), toolchain_(jit::HostCompiler({.worker = options_.worker})) {}
 
   // One thread, which begins with the first task.
-  void Submit(std::weak_ptr<FusedKernel> kernel, ScalarProgram program) {
+  void Submit(std::weak_ptr<Functions> functions) {
     const std::lock_guard lock(mutex_);
     if (ended_) return;
-    queue_.push_back({std::move(kernel), std::move(program)});
+    queue_.push_back(std::move(functions));
     if (!thread_.joinable()) thread_ = std::thread([this] { Loop(); });
     wake_.notify_one();
   }
@@ -45,11 +46,6 @@ class Compiler {
   }
 
  private:
-  struct Task {
-    std::weak_ptr<FusedKernel> kernel;
-    ScalarProgram program;
-  };
-
   void Loop() {
     setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
     const auto cache = jit::BuildCache::Open({.directory = options_.cache});
@@ -57,14 +53,14 @@ class Compiler {
     while (true) {
       wake_.wait(lock, [this] { return ended_ || !queue_.empty(); });
       if (ended_) return;
-      Task task = std::move(queue_.front());
+      const std::weak_ptr<Functions> task = std::move(queue_.front());
       queue_.pop_front();
       compiling_ = true;
       lock.unlock();
       // Nobody holds it any more: nothing is to be done.
-      if (const auto kernel = task.kernel.lock()) {
-        if (cache.ok()) kernel->Compile(task.program, *toolchain_, **cache);
-        else kernel->SetStatus(cache.status());
+      if (const auto functions = task.lock()) {
+        if (cache.ok()) functions->Compile(*toolchain_, **cache);
+        else functions->SetStatus(cache.status());
       }
       lock.lock();
       compiling_ = false;
@@ -75,7 +71,7 @@ class Compiler {
   const std::unique_ptr<jit::Toolchain> toolchain_;
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
-  std::deque<Task> queue_;
+  std::deque<std::weak_ptr<Functions>> queue_;
   bool compiling_ = false, ended_ = false;
   std::thread thread_;
 };
@@ -86,28 +82,40 @@ class HostFuser final : public Fuser {
   ~HostFuser() override { compiler_->Stop(); }
 
   std::shared_ptr<const opw_kernel> Get(const ScalarProgram& program) override {
-    const std::shared_ptr<Entry> entry = kernels_.Get(program, [&] { return Make(program); });
-    return {entry, &entry->kernel};
+    return KernelOf(elementwise_, program, [&](auto worth_it) { return std::make_unique<FusedKernel>(program, std::move(worth_it)); });
   }
+  std::shared_ptr<const opw_kernel> GetRows(const RowProgram& program) override {
+    return KernelOf(rows_, program, [&](auto worth_it) {
+      auto made = RowKernel::Make(program, std::move(worth_it));
+      return made.ok() ? *std::move(made) : nullptr;
+    });
+  }
+  bool HasRows() const override { return RowKernel::Available(); }
   bool Settled() const override { return compiler_->Settled(); }
 
  private:
+  template <typename Kernel>
   struct Entry {
-    std::shared_ptr<FusedKernel> fused;
+    std::unique_ptr<Kernel> made;
     opw_kernel kernel;
   };
 
-  std::shared_ptr<Entry> Make(const ScalarProgram& program) {
-    auto entry = std::make_shared<Entry>();
-    entry->fused = std::make_shared<FusedKernel>(program, [compiler = compiler_, weak = std::weak_ptr(entry), program] {
-      if (const auto held = weak.lock()) compiler->Submit(held->fused, program);
+  template <typename Kernel, typename Program, typename Make>
+  std::shared_ptr<const opw_kernel> KernelOf(BySource<Entry<Kernel>>& known, const Program& program, const Make& make) {
+    const std::shared_ptr<Entry<Kernel>> entry = known.Get(program.Identity(), [&] {
+      auto out = std::make_shared<Entry<Kernel>>();
+      out->made = make([compiler = compiler_, weak = std::weak_ptr(out)] {
+        if (const auto held = weak.lock()) compiler->Submit(std::shared_ptr<Functions>(held, &held->made->functions()));
+      });
+      if (out->made) out->kernel = out->made->kernel();
+      return out;
     });
-    entry->kernel = entry->fused->kernel();
-    return entry;
+    return entry->made ? std::shared_ptr<const opw_kernel>(entry, &entry->kernel) : nullptr;
   }
 
   const std::shared_ptr<Compiler> compiler_;
-  BySource<Entry> kernels_;
+  BySource<Entry<FusedKernel>> elementwise_;
+  BySource<Entry<RowKernel>> rows_;
 };
 
 }  // namespace

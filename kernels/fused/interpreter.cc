@@ -114,6 +114,8 @@ Interpreter::Interpreter(const ScalarProgram& program, const Isa& isa) {
 }
 Interpreter::~Interpreter() = default;
 
+RowFunction Interpreter::function() const { return RunRows; }
+
 opw_kernel Interpreter::kernel() const {
   return {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Supports, Prepare, ReleaseLayout, Run, code_.get()};
 }

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "kernels/abi.h"
+#include "kernels/fused/rows.h"
 #include "kernels/fused/scalar_program.h"
 #include "kernels/select/isa.h"
 
@@ -27,6 +28,9 @@ class Interpreter {
   // Its context is this, which must outlive its runs. All results have one shape, which the operands broadcast to; any may
   // share storage with an operand of equal type and shape.
   opw_kernel kernel() const;
+  // What runs over one stretch of elements, with this context.
+  RowFunction function() const;
+  const void* context() const { return code_.get(); }
 
   struct Code;
 

@@ -224,6 +224,10 @@ uint32_t RunRows(const fused::Rows& rows) {
 }
 
 template <typename Program>
+inline constexpr fused::RowFunction kRunRows = RunRows<Program>;
+
+// Its context is the function, for who calls it for rows.
+template <typename Program>
 constexpr opw_kernel KernelOf() {
   return {
       OPW_ABI_VERSION,
@@ -232,7 +236,7 @@ constexpr opw_kernel KernelOf() {
       [](const opw_call* c, void** state, int64_t*) { return fused::PrepareLayout(c, Program::kInputs, Program::kOutputs, state); },
       fused::ReleaseLayout,
       [](const opw_call* c) { return fused::RunLayout(c, RunRows<Program>); },
-      nullptr};
+      &kRunRows<Program>};
 }
 
 }  // namespace

@@ -82,6 +82,25 @@ std::string Chain20(const VariantTable& variants, bool pins) {
   return text + fmt::format("  return %{}\n}}\n", kOps - 1);
 }
 
+// Rows as plain ops and as the op that these spell out; of [rows, columns]. Plain ops with pins run by themselves.
+struct Spelled {
+  const char* name;
+  const char* plain;
+  const char* op;
+};
+constexpr Spelled kSpelled[] = {
+    {"softmax",
+     "  %m = amax{0}(%x) {{dims = [1], keepdim = true}}\n  %0 = sub{1}(%x, %m)\n  %1 = exp{2}(%0)\n  %s = sum{3}(%1) {{dims = [1], keepdim = true}}\n  %y = div{4}(%1, %s)\n",
+     "  %y = softmax(%x)\n"},
+    {"layer_norm",
+     "  %m = mean{0}(%x) {{dims = [1], keepdim = true}}\n  %0 = sub{1}(%x, %m)\n  %1 = mul{2}(%0, %0)\n  %v = mean{3}(%1) {{dims = [1], keepdim = true}}\n  %e = full() {{value = 1e-5}}\n"
+     "  %2 = add{4}(%v, %e)\n  %3 = rsqrt{5}(%2)\n  %4 = mul{2}(%0, %3)\n  %5 = mul{2}(%4, %w)\n  %y = add{4}(%5, %w)\n",
+     "  %y = layer_norm(%x, %w, %w)\n"},
+};
+std::string RowProgramText(const std::string& body, int64_t rows, int64_t columns) {
+  return fmt::format("program @f(%x: f32[{0}, {1}], %w: f32[{1}]) -> (y: f32[{0}, {1}]) {{\n{2}  return %y\n}}\n", rows, columns, body);
+}
+
 // Milliseconds of copying the array on all threads, by memcpy or past the caches.
 double CopyMilliseconds(opw_runtime* runtime, const float* from, float* to, bool past) {
   struct Copy {
@@ -110,8 +129,8 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
   const auto cache = Must(jit::BuildCache::Open({.directory = setup.directory + "/fused"}));
   const fused::ScalarProgram program = Chain();
   fused::FusedKernel compiled(program);
-  compiled.Compile(program, *cxx, *cache);
-  Must(compiled.status());
+  compiled.functions().Compile(*cxx, *cache);
+  Must(compiled.functions().status());
   const fused::Interpreter interpreter(program);
   const size_t bytes = kFloats * sizeof(float);
   const std::unique_ptr<float[], void (*)(void*)> x(static_cast<float*>(std::aligned_alloc(64, bytes)), std::free),
@@ -144,6 +163,25 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
   run(alone);
   rows.push_back(Compare("chain20", "ms", "the faster of two copies of as many bytes", [&] { return run(chain); }, copy));
   rows.back().target = 1 / 0.85;
+  const auto pin = [&](const char* op) { return "@" + Must(variants.FirstRunnable(op, DType::kF32, ""))->name; };
+  for (const Spelled& one : kSpelled) {
+    const bool softmax = one.name == std::string_view("softmax");
+    const std::string plain = softmax ? fmt::format(fmt::runtime(one.plain), "", "", "", "", "") : fmt::format(fmt::runtime(one.plain), "", "", "", "", "", "");
+    const std::string pinned = softmax ? fmt::format(fmt::runtime(one.plain), pin("amax"), pin("sub"), pin("exp"), pin("sum"), pin("div"))
+                                       : fmt::format(fmt::runtime(one.plain), pin("mean"), pin("sub"), pin("mul"), pin("mean"), pin("add"), pin("rsqrt"));
+    for (const auto& [m, n] : {std::pair<int64_t, int64_t>{262144, 64}, {16384, 1024}, {512, 32768}}) {
+      const auto load = [&, m = m, n = n](const std::string& body) { return Must(session.Load(RowProgramText(body, m, n))); };
+      const Program fused = load(plain), by_itself = load(pinned), op = load(one.op);
+      const Tensor x = Must(session.Put(Array::Random(DType::kF32, {m, n}, 1).view())), w = Must(session.Put(Array::Random(DType::kF32, {n}, 2).view()));
+      const auto time = [&](const Program& p) {
+        return median([&] { return static_cast<double>(Must(p.Run({x, w})).run_ns) / 1e6; });
+      };
+      for (const double begun = Seconds(); Seconds() - begun < kWarm;) time(fused);
+      const std::string name = fmt::format("rows_{}_{}x{}", one.name, m, n);
+      rows.push_back(Compare(name, "ms", "the op that it spells out", [&] { return time(fused); }, [&] { return time(op); }));
+      rows.push_back(Compare(name + "_alone", "ms", "each op by itself", [&] { return time(fused); }, [&] { return time(by_itself); }));
+    }
+  }
   rows.push_back(Compare("chain20_alone", "ms", "each op by itself", [&] { return run(chain); }, [&] { return run(alone); }));
   rows.back().target = 0.2;
 }

@@ -136,7 +136,9 @@ uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs, st
   if (kernel.prepare != nullptr) {
     EXPECT_EQ(kernel.prepare(&call, &call.state, &workspace), OPW_OK);
   }
-  EXPECT_EQ(workspace, 0);
+  std::vector<std::max_align_t> memory(static_cast<size_t>(workspace) / sizeof(std::max_align_t) + 64);
+  call.workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63});
+  call.workspace_bytes = workspace;
   EXPECT_EQ(kernel.run(&call), OPW_OK);
   if (kernel.release != nullptr) kernel.release(call.state);
   return runtime.raised;

@@ -177,13 +177,13 @@ TEST_F(FusedKernels, InterpretAtOnceAndSwitchToCompiled) {
   if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
   const ScalarProgram div = Chain(DType::kI32, {"div"}), sum = Chain(DType::kF32, {"add"});
   FusedKernel divide(div), add(sum);
-  EXPECT_FALSE(divide.compiled());
-  EXPECT_EQ(divide.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(divide.functions().compiled());
+  EXPECT_EQ(divide.functions().status().code(), absl::StatusCode::kUnavailable);
   ExpectFlagsStopsAndSharing(divide.kernel(), add.kernel());
-  divide.Compile(div, builder_.toolchain(), builder_.cache());
-  add.Compile(sum, builder_.toolchain(), builder_.cache());
-  EXPECT_TRUE(divide.compiled() && add.compiled()) << divide.status() << add.status();
-  EXPECT_TRUE(divide.status().ok());
+  divide.functions().Compile(builder_.toolchain(), builder_.cache());
+  add.functions().Compile(builder_.toolchain(), builder_.cache());
+  EXPECT_TRUE(divide.functions().compiled() && add.functions().compiled()) << divide.functions().status() << add.functions().status();
+  EXPECT_TRUE(divide.functions().status().ok());
   ExpectFlagsStopsAndSharing(divide.kernel(), add.kernel());
 }
 
@@ -207,21 +207,21 @@ TEST_F(FusedKernels, SwitchWhileOthersRun) {
       }
     });
   }
-  fused.Compile(program, builder_.toolchain(), builder_.cache());
+  fused.functions().Compile(builder_.toolchain(), builder_.cache());
   for (int i = 0; i < 100; ++i) std::this_thread::yield();
   done = true;
   for (std::thread& t : threads) t.join();
-  EXPECT_TRUE(fused.compiled()) << fused.status();
+  EXPECT_TRUE(fused.functions().compiled()) << fused.functions().status();
 }
 
 TEST_F(FusedKernels, StayInterpretedWhereTheCompilerFails) {
   const auto broken = jit::HostCompiler({.compiler = "/no/such/compiler"});
   const ScalarProgram div = Chain(DType::kI32, {"div"}), sum = Chain(DType::kF32, {"add"});
   FusedKernel divide(div), add(sum);
-  divide.Compile(div, *broken, builder_.cache());
-  add.Compile(sum, *broken, builder_.cache());
-  EXPECT_FALSE(divide.compiled());
-  EXPECT_EQ(divide.status().code(), absl::StatusCode::kFailedPrecondition) << divide.status();
+  divide.functions().Compile(*broken, builder_.cache());
+  add.functions().Compile(*broken, builder_.cache());
+  EXPECT_FALSE(divide.functions().compiled());
+  EXPECT_EQ(divide.functions().status().code(), absl::StatusCode::kFailedPrecondition) << divide.functions().status();
   ExpectFlagsStopsAndSharing(divide.kernel(), add.kernel());
 }
 
@@ -232,7 +232,7 @@ TEST_F(FusedKernels, SayOnceThatCompilingThemPays) {
   constexpr int64_t kElements = int64_t{1} << 18;
   const std::vector<TestTensor> inputs(2, TestTensor(DType::kI8, {kElements}));
   std::vector<TestTensor> y = {TestTensor(DType::kI8, {kElements})};
-  const int64_t runs = FusedKernel::kWorthCompiling / (kElements * static_cast<int64_t>(program.instructions().size()));
+  const int64_t runs = Functions::kWorthCompiling / (kElements * static_cast<int64_t>(program.instructions().size()));
   for (int64_t i = 0; i < runs; ++i) Call(fused.kernel(), inputs, y);
   EXPECT_EQ(said, 0);
   for (int64_t i = 0; i < 2 * runs; ++i) Call(fused.kernel(), inputs, y);
@@ -251,8 +251,8 @@ TEST_F(FusedKernels, ReadAllBeforeTheyWrite) {
     if (compiled && UnitArch().empty()) break;
     for (const ScalarProgram* const program : {&p, &swap}) {
       FusedKernel fused(*program);
-      if (compiled) fused.Compile(*program, builder_.toolchain(), builder_.cache());
-      EXPECT_EQ(fused.compiled(), compiled) << fused.status();
+      if (compiled) fused.functions().Compile(builder_.toolchain(), builder_.cache());
+      EXPECT_EQ(fused.functions().compiled(), compiled) << fused.functions().status();
       for (const int64_t n : {1, 7, 16, 1000, 70'001}) {
         std::vector<float> a(static_cast<size_t>(n)), b(a.size());
         for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i), b[i] = 3.0f;

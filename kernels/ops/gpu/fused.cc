@@ -46,7 +46,7 @@ class GpuFuser final : public fused::Fuser {
   explicit GpuFuser(std::shared_ptr<Code> code) : code_(std::move(code)) {}
 
   std::shared_ptr<const opw_kernel> Get(const fused::ScalarProgram& program) override {
-    const std::shared_ptr<Entry> entry = kernels_.Get(program, [&] { return std::make_shared<Entry>(code_, program); });
+    const std::shared_ptr<Entry> entry = kernels_.Get(program.Identity(), [&] { return std::make_shared<Entry>(code_, program); });
     return {entry, &entry->kernel};
   }
   bool Settled() const override { return true; }

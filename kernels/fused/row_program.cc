@@ -1,0 +1,81 @@
+// Builds programs of rows.
+#include "kernels/fused/row_program.h"
+
+#include <algorithm>
+
+namespace opwire::fused {
+namespace {
+
+constexpr std::string_view kNames[kFoldKinds] = {"sum", "mean", "prod", "amax", "amin", "any", "all"};
+
+}  // namespace
+
+std::optional<FoldKind> FoldKindOf(std::string_view op) {
+  const auto* const found = std::ranges::find(kNames, op);
+  return found == std::end(kNames) ? std::nullopt : std::optional(static_cast<FoldKind>(found - kNames));
+}
+
+std::string_view NameOf(FoldKind kind) { return kNames[static_cast<int>(kind)]; }
+
+int RowProgram::AddInput(DType type, Place place) {
+  operands_.push_back(static_cast<int>(scalar_.inputs().size()));
+  operand_places_.push_back(place);
+  return scalar_.AddInput(type);
+}
+
+int RowProgram::Fold(FoldKind kind, int value) {
+  const int result = scalar_.AddInput(scalar_.instructions()[static_cast<size_t>(value)].type);
+  folds_.push_back({kind, value, result});
+  return result;
+}
+
+void RowProgram::AddOutput(int value, Place place) {
+  scalar_.AddOutput(value);
+  result_places_.push_back(place);
+}
+
+std::string RowProgram::Identity() const {
+  std::string out = scalar_.Identity();
+  const auto put = [&](auto number) { out.append(reinterpret_cast<const char*>(&number), sizeof(number)); };
+  put(shape_of_);
+  put(operands_.size());
+  for (const Place p : operand_places_) put(p);
+  for (const Place p : result_places_) put(p);
+  for (const Folded& f : folds_) put(f.kind), put(f.value), put(f.result);
+  return out;
+}
+
+std::vector<DType> RowProgram::OperandTypes() const {
+  std::vector<DType> out;
+  for (const int input : operands_) out.push_back(scalar_.inputs()[static_cast<size_t>(input)]);
+  return out;
+}
+
+std::vector<RowProgram::Level> RowProgram::Levels() const {
+  const std::vector<Instruction>& all = scalar_.instructions();
+  std::vector<Level> out(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Instruction& one = all[i];
+    Level& level = out[i];
+    if (one.prim == Prim::kIn) {
+      level.constant = false;
+      const auto fold = std::ranges::find(folds_, static_cast<int>(i), &Folded::result);
+      if (fold != folds_.end()) {
+        level.fold = static_cast<int>(fold - folds_.begin());
+        level.depth = out[static_cast<size_t>(fold->value)].depth + 1;
+      } else {
+        level.operand = static_cast<int>(std::ranges::find(operands_, one.index) - operands_.begin());
+        level.of_row = operand_places_[static_cast<size_t>(level.operand)] != kElements;
+      }
+    }
+    for (int k = 0; k < InfoOf(one.prim).arity; ++k) {
+      const Level& operand = out[static_cast<size_t>(one.operands[k])];
+      level.depth = std::max(level.depth, operand.depth);
+      level.of_row = level.of_row && operand.of_row;
+      level.constant = level.constant && operand.constant;
+    }
+  }
+  return out;
+}
+
+}  // namespace opwire::fused

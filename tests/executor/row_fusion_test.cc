@@ -1,0 +1,400 @@
+// Folds of rows among elementwise nodes: one kernel for all of them, which moves no more than it must, with results of the nodes by themselves.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
+#include "executor/plan/instance.h"
+#include "executor/plan/program.h"
+#include "ir/base/element.h"
+#include "ir/text/text.h"
+#include "kernels/fused/fuser.h"
+#include "tests/executor/fixture.h"
+
+namespace opwire {
+namespace {
+
+using Labels = std::vector<std::string>;
+
+Labels Fused(const std::string& text) { return WithoutVariants(StepsOf(text, {}, /*fuses=*/true)); }
+
+// ---- Groups --------------------------------------------------------------------------------------------------------------------
+
+TEST(RowSchedule, SoftmaxIsOneKernel) {
+  EXPECT_EQ(Fused(R"(
+program @softmax(%x: f32[4, 8]) -> (y: f32[4, 8]) {
+  %m = amax(%x) {dims = [1], keepdim = true}
+  %0 = sub(%x, %m)
+  %1 = exp(%0)
+  %s = sum(%1) {dims = [-1], keepdim = true}
+  %2 = div(%1, %s)
+  return %2
+})"),
+            Labels{"fused(amax, sub, exp, sum, div)"});
+}
+
+TEST(RowSchedule, ALossIsOneKernel) {
+  EXPECT_EQ(Fused(R"(
+program @loss(%x: f32[2, 4, 8], %t: f32[2, 4, 8]) -> (loss: f32[2, 4]) {
+  %m = amax(%x) {dims = [2], keepdim = true}
+  %0 = sub(%x, %m)
+  %1 = exp(%0)
+  %2 = sum(%1) {dims = [2], keepdim = true}
+  %3 = log(%2)
+  %4 = sub(%0, %3)
+  %5 = mul(%4, %t)
+  %6 = sum(%5) {dims = [2]}
+  %7 = neg(%6)
+  return %7
+})"),
+            Labels{"fused(amax, sub, exp, sum, log, sub, mul, sum, neg)"});
+}
+
+TEST(RowSchedule, OtherFoldsEndGroups) {
+  EXPECT_EQ(Fused(R"(
+program @f(%x: f32[4, 8]) -> (y: f32[4, 8], z: f32[]) {
+  %0 = exp(%x)
+  %1 = sum(%0) {dims = [0], keepdim = true}
+  %2 = div(%0, %1)
+  %3 = neg(%2)
+  %4 = sum(%3)
+  return %3, %4
+})"),
+            (Labels{"exp", "sum", "fused(div, neg)", "sum"}));
+}
+
+TEST(RowSchedule, AShortResultIsNoRow) {
+  // [8] is read along the elements, not the rows.
+  EXPECT_EQ(Fused(R"(
+program @f(%x: f32[8, 8]) -> (y: f32[8, 8]) {
+  %0 = abs(%x)
+  %1 = sum(%0) {dims = [1]}
+  %2 = neg(%1)
+  %3 = add(%0, %2)
+  return %3
+})"),
+            (Labels{"fused(abs, sum, neg)", "add"}));
+}
+
+TEST(RowSchedule, ChainsOfDifferentRowsArePartedWhereTheyMeet) {
+  EXPECT_EQ(Fused(R"(
+program @f(%x: f32[8, 16], %y: f32[8, 4]) -> (x: f32[8, 16], y: f32[8, 4]) {
+  %0 = sum(%x) {dims = [1], keepdim = true}
+  %1 = sum(%y) {dims = [1], keepdim = true}
+  %2 = add(%0, %1)
+  %3 = mul(%x, %2)
+  %4 = mul(%y, %2)
+  return %3, %4
+})"),
+            (Labels{"sum", "sum", "fused(add, mul)", "mul"}))
+      << "both sums are waited for";
+}
+
+// ---- Results -------------------------------------------------------------------------------------------------------------------
+
+// OPWIRE_SEED, or a new one.
+uint64_t Seed() {
+  static const uint64_t seed = [] {
+    const char* const given = std::getenv("OPWIRE_SEED");
+    return given ? std::strtoull(given, nullptr, 10) : std::random_device()();
+  }();
+  return seed;
+}
+
+class RowFusionTest : public CoreTest {
+ protected:
+  RowFusionTest() : trace_(__FILE__, __LINE__, testing::Message() << "repeat with OPWIRE_SEED=" << Seed()) {}
+  void Start(bool fuses) {
+    if (fuses && !built_) built_ = BuildFuser(*device_, {.worker = OPWIRE_EXECUTOR});
+    fuser_ = fuses ? built_ : nullptr;
+    Restart();
+    c_ = Hello();
+  }
+  std::vector<std::string> Run(const Module& m, uint64_t seed, bool fuses, const FillParam& fill) {
+    Start(fuses);
+    return Outcome(c_, m, seed, fill);
+  }
+  const testing::ScopedTrace trace_;
+  std::shared_ptr<fused::Fuser> built_;
+  Client c_;
+};
+
+// Values of about 1, of any type.
+void FillSmall(const Param& p, std::string& bytes, std::mt19937_64& random) {
+  const int64_t size = DTypeBytes(p.type.dtype);
+  const bool floats = (kFloats | kFloat8s).Has(p.type.dtype);
+  for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(size)) {
+    const double value = floats ? static_cast<double>(static_cast<int64_t>(random() % 4001) - 2000) / 1000 : static_cast<double>(random() % 7);
+    const uint64_t bits = ElementBits(p.type.dtype, value);
+    std::memcpy(bytes.data() + at, &bits, static_cast<size_t>(size));
+  }
+}
+
+std::vector<double> ValuesOf(DType type, const std::string& bytes) {
+  std::vector<double> out;
+  for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(DTypeBytes(type))) out.push_back(ElementValue(type, bytes.data() + at));
+  return out;
+}
+
+// The largest difference, in parts of the larger one or of 1; infinite where one is no number and the other is.
+double Difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = a.size() == b.size() ? 0 : INFINITY;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    const double d = a[i] == b[i] ? 0 : std::fabs(a[i] - b[i]) / std::max({1.0, std::fabs(a[i]), std::fabs(b[i])});
+    most = std::max(most, std::isnan(d) ? INFINITY : d);
+  }
+  return most;
+}
+double Tolerance(DType type) { return type == DType::kF64 ? 1e-12 : type == DType::kF32 ? 2e-5 : type == DType::kF16 ? 4e-3 : type == DType::kBF16 ? 3e-2 : 0; }
+
+// Plain ops against the op that they spell out.
+TEST_F(RowFusionTest, WhatIsWrittenPlainlyIsTheOp) {
+  struct Case {
+    const char* body;
+    const char* op;
+  };
+  const Case cases[] = {
+      {R"(  %m = amax(%x) {{dims = [-1], keepdim = true}}
+  %0 = sub(%x, %m)
+  %1 = exp(%0)
+  %s = sum(%1) {{dims = [-1], keepdim = true}}
+  %y = div(%1, %s)
+)",
+       "softmax(%x)"},
+      {R"(  %m = amax(%x) {{dims = [-1], keepdim = true}}
+  %0 = sub(%x, %m)
+  %1 = exp(%0)
+  %s = sum(%1) {{dims = [-1], keepdim = true}}
+  %2 = log(%s)
+  %y = sub(%0, %2)
+)",
+       "log_softmax(%x)"},
+      {R"(  %0 = mul(%x, %x)
+  %1 = mean(%0) {{dims = [-1], keepdim = true}}
+  %e = full() {{value = 1e-5, dtype = {0}}}
+  %2 = add(%1, %e)
+  %3 = rsqrt(%2)
+  %4 = mul(%x, %3)
+  %y = mul(%4, %w)
+)",
+       "rms_norm(%x, %w) {{eps = 1e-5}}"},
+      {R"(  %m = mean(%x) {{dims = [-1], keepdim = true}}
+  %0 = sub(%x, %m)
+  %1 = mul(%0, %0)
+  %2 = mean(%1) {{dims = [-1], keepdim = true}}
+  %e = full() {{value = 1e-5, dtype = {0}}}
+  %3 = add(%2, %e)
+  %4 = rsqrt(%3)
+  %5 = mul(%0, %4)
+  %6 = mul(%5, %w)
+  %y = add(%6, %b)
+)",
+       "layer_norm(%x, %w, %b) {{eps = 1e-5}}"},
+  };
+  for (const char* const type : {"f32", "bf16", "f16", "f64"}) {
+    for (const char* const shape : {"3, 10", "2, 5, 127", "40, 128", "7, 1000", "30, 4097", "2, 60001", "1, 1"}) {
+      for (const Case& one : cases) {
+        const std::string length = std::string(shape).substr(std::string(shape).rfind(' ') + 1);
+        const std::string head = fmt::format("program @f(%x: {0}[{1}], %w: {0}[{2}], %b: {0}[{2}]) -> (y: {0}[{1}]) {{\n", type, shape, length);
+        const auto module = [&](const std::string& body) { return Parse(head + body + "  return %y\n}\n", "t").value(); };
+        const Module plain = module(fmt::format(fmt::runtime(one.body), type)), op = module("  %y = " + fmt::format(fmt::runtime(one.op)) + "\n");
+        const DType dtype = plain.functions[0].params[0].type.dtype;
+        const auto a = Run(plain, Seed(), true, FillSmall), b = Run(op, Seed(), true, FillSmall);
+        ASSERT_EQ(a[0], "OK");
+        ASSERT_EQ(b[0], "OK");
+        EXPECT_LE(Difference(ValuesOf(dtype, a[1]), ValuesOf(dtype, b[1])), Tolerance(dtype)) << one.op << " of " << type << "[" << shape << "]";
+      }
+    }
+  }
+}
+
+TEST_F(RowFusionTest, RowsOfNothing) {
+  const auto text = [](const char* fold) {
+    return fmt::format("program @f(%x: f32[3, ?n]) -> (y: f32[3], z: f32[3, ?n]) {{\n  %0 = neg(%x)\n  %1 = {}(%0) {{dims = [1]}}\n  %2 = abs(%1)\n  return %2, %0\n}}\n", fold);
+  };
+  for (const bool fuses : {true, false}) {
+    Start(fuses);
+    for (const auto& [fold, value] : {std::pair{"sum", 0.0f}, {"prod", 1.0f}}) {
+      ASSERT_TRUE(Load(c_, 1, text(fold)).ok());
+      const Answer a = Ask(c_, RunOf(1).Array({}, {3, 0}).Inline().Inline());
+      ASSERT_TRUE(a.ok()) << a.status;
+      EXPECT_EQ(a.Floats(0), std::vector<float>(3, value));
+    }
+    ASSERT_TRUE(Load(c_, 1, text("amax")).ok());
+    const Answer refused = Ask(c_, RunOf(1).Array({}, {3, 0}).Inline().Inline());
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented) << refused.status;
+    EXPECT_NE(MessageOf(refused.status).find("an extent of 0 has no largest or smallest element"), std::string::npos) << refused.status;
+    EXPECT_TRUE(Ask(c_, RunOf(1).Array({1, 2, 3}, {3, 1}).Inline().Inline()).ok()) << "the session goes on";
+  }
+}
+
+TEST_F(RowFusionTest, WeightsAreReplacedInTheirPlaces) {
+  // Rows are scaled to a sum of 1 where they lie, and how often that was is counted by row.
+  const char* const text = R"(
+program @f(inout %w: f32[300, 40], inout %n: f32[300, 1]) -> (w: f32[300, 40], n: f32[300, 1]) {
+  %0 = sum(%w) {dims = [1], keepdim = true}
+  %1 = div(%w, %0)
+  %2 = div(%0, %0)
+  %3 = add(%n, %2)
+  return %1, %3
+})";
+  EXPECT_EQ(Fused(text).size(), 1u);
+  const auto fused = Run(Parse(text, "t").value(), Seed(), true, FillSmall), alone = Run(Parse(text, "t").value(), Seed(), false, FillSmall);
+  ASSERT_EQ(fused[0], "OK");
+  for (size_t i : {1, 2}) EXPECT_LE(Difference(ValuesOf(DType::kF32, fused[i]), ValuesOf(DType::kF32, alone[i])), 2e-4);
+}
+
+// A random graph over rows: elementwise ops of values that stay of about 1, folds, tensors that are broadcast. All is connected.
+class RandomRows {
+ public:
+  explicit RandomRows(std::mt19937_64& random) : random_(random) {
+    const char* const types[] = {"f32", "f32", "f32", "f64", "bf16", "f16", "i32", "i64", "u8"};
+    type_ = types[Below(std::size(types))];
+    whole_ = type_[0] == 'i' || type_[0] == 'u';
+    const int64_t lengths[] = {2, 3, 7, 16, 64, 127, 128, 129, 500, 1023, 4096, 5000, 20011, 60001};
+    const int64_t length = lengths[Below(Below(3) ? 10 : std::size(lengths))];
+    const uint64_t most = static_cast<uint64_t>(std::max<int64_t>(2, 40000 / length)), outer = 1 + Below(std::min<uint64_t>(4, most));
+    prefix_ = Below(3) ? fmt::format("{}, ", 1 + Below(most)) : fmt::format("{}, {}, ", outer, 1 + Below(most / outer));
+    length_ = std::to_string(length);
+    Param(prefix_ + length_, kFull);
+    if (Below(2)) Param(prefix_ + length_, kFull);
+    if (Below(2)) Param(length_, kFull);
+    if (Below(2)) Param(prefix_ + "1", kRow);
+    if (Below(3) == 0) Param("1", kFull);
+    const int count = 3 + static_cast<int>(Below(14));
+    for (int i = 0; i < count; ++i) Node();
+    Finish();
+  }
+  const std::string& text() const { return text_; }
+  bool is_whole() const { return whole_; }
+
+ private:
+  enum Place { kFull, kRow };
+  struct Value {
+    std::string name;
+    Place place;
+    bool read = true;
+  };
+
+  uint64_t Below(uint64_t n) { return random_() % n; }
+  void Param(const std::string& shape, Place place) {
+    params_ += fmt::format("{}%p{}: {}[{}]", values_.empty() ? "" : ", ", values_.size(), type_, shape);
+    values_.push_back({fmt::format("%p{}", values_.size()), place});
+  }
+  Value& Any(Place at_most) {
+    while (true) {
+      Value& v = values_[Below(values_.size())];
+      if (at_most == kFull || v.place == kRow) return v;
+    }
+  }
+  void Node() {
+    // What is new is read, so that all is one graph: the last one with what came before it.
+    Value& last = values_.back();
+    const bool folds = last.place == kFull && made_ > 0 && Below(3) == 0;
+    const std::string name = fmt::format("%{}", made_);
+    last.read = true;
+    if (made_ == 0) {
+      body_ += fmt::format("  {} = {}({})\n", name, type_[0] == 'u' ? "bitwise_not" : "neg", values_[0].name);  // of the rows' shape
+      values_.push_back({name, kFull, false});
+    } else if (folds) {
+      const char* const floats[] = {"mean", "amax", "amin"};
+      const char* const wholes[] = {"sum", "amax", "amin", "prod"};
+      body_ += fmt::format("  {} = {}({}) {{dims = [-1], keepdim = true}}\n", name, whole_ ? wholes[Below(4)] : floats[Below(3)], last.name);
+      values_.push_back({name, kRow, false});
+    } else {
+      const Place other = Below(2) ? kFull : last.place;
+      Value& second = Any(other);
+      second.read = true;
+      const Place place = last.place == kRow && second.place == kRow ? kRow : kFull;
+      const bool full_shaped = place == kRow || IsFull(last) || IsFull(second);
+      const char* const binary[] = {"maximum", "minimum", "sub", "add"};
+      const char* const unary[] = {"tanh", "sigmoid", "abs", "neg", "relu"};
+      if (Below(3) == 0 || !full_shaped) {
+        const char* op = whole_ ? "neg" : unary[Below(5)];
+        if (type_[0] == 'u') op = "bitwise_not";
+        body_ += fmt::format("  {} = {}({})\n", name, op, last.name);
+        values_.push_back({name, last.place, false});
+      } else {
+        const bool swap = Below(2) != 0;
+        body_ += fmt::format("  {} = {}({}, {})\n", name, binary[Below(4)], swap ? second.name : last.name, swap ? last.name : second.name);
+        values_.push_back({name, place, false});
+      }
+    }
+    ++made_;
+  }
+  // Of the rows' whole shape, and not only broadcast to it.
+  bool IsFull(const Value& v) const { return v.place == kFull && (v.name[1] != 'p' || v.name == "%p0"); }
+  void Finish() {
+    std::string results, returned;
+    int r = 0;
+    for (const Value& v : values_) {
+      if (v.read && &v != &values_.back()) continue;
+      results += fmt::format("{}r{}: {}[{}]", r ? ", " : "", r, type_, v.place == kFull ? prefix_ + length_ : prefix_ + "1");
+      returned += fmt::format("{}{}", r++ ? ", " : "", v.name);
+    }
+    text_ = fmt::format("program @f({}) -> ({}) {{\n{}  return {}\n}}\n", params_, results, body_, returned);
+  }
+
+  std::mt19937_64& random_;
+  std::string type_, prefix_, length_, params_, body_, text_;
+  bool whole_ = false;
+  int made_ = 0;
+  std::vector<Value> values_;
+};
+
+// OPWIRE_PROGRAMS: how many.
+TEST_F(RowFusionTest, RandomGraphsAreOneKernelThatMovesLittle) {
+  const char* const many = std::getenv("OPWIRE_PROGRAMS");
+  const uint64_t programs = many ? std::strtoull(many, nullptr, 10) : 500;
+  double most = 0, worst = 0;
+  uint64_t in_parts = 0;
+  for (uint64_t i = 0; i < programs; ++i) {
+    const uint64_t seed = Seed() + i;
+    std::mt19937_64 random(seed);
+    const RandomRows rows(random);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << "\n" << rows.text());
+    const auto parsed = Parse(rows.text(), "t");
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    const Module& m = *parsed;
+    Start(true);
+    const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = built_, .variants = variants_});
+    const auto program = PrepareProgram(Serialise(m), set, ExecutorLimits());
+    ASSERT_TRUE(program.ok()) << program.status();
+    const auto instance = Instance::Build(**program, 0, {}, {.runtime = device_->runtime()});
+    ASSERT_TRUE(instance.ok()) << instance.status();
+    ASSERT_EQ((*instance)->steps().size(), 1u);
+    // What must be moved at least: parameters and results. What is moved: the kernel's operands and results, and what it keeps where no cache holds it, twice.
+    constexpr int64_t kCached = 4 << 20;
+    const opw_call& call = (*instance)->steps()[0].call;
+    double least = 0, moved = 2 * static_cast<double>(std::max<int64_t>(0, call.workspace_bytes - kCached));
+    in_parts += call.workspace_bytes > 0;
+    const auto bytes = [](const opw_tensor& t) { return static_cast<double>(t.elements * DTypeBytes(static_cast<DType>(t.dtype))); };
+    const size_t inputs = (*program)->plans[0].schedule.groups[0].inputs.size();
+    std::set<ValueId> read;
+    for (size_t k = 0; k < inputs; ++k) {
+      moved += bytes(call.operands[k]);
+      if (read.insert((*program)->plans[0].schedule.groups[0].inputs[k]).second) least += bytes(call.operands[k]);
+    }
+    for (size_t k = 0; k < m.functions[0].results.size(); ++k) moved += bytes(call.results[k]), least += bytes(call.results[k]);
+    most = std::max(most, moved / least);
+
+    const auto fused = Outcome(c_, m, seed, FillSmall), alone = Run(m, seed, false, FillSmall);
+    ASSERT_EQ(fused[0], "OK");
+    ASSERT_EQ(alone[0], "OK");
+    for (size_t r = 1; r < alone.size(); ++r) {
+      const DType type = m.functions[0].params[0].type.dtype;
+      const double d = Difference(ValuesOf(type, fused[r]), ValuesOf(type, alone[r]));
+      worst = std::max(worst, d / std::max(Tolerance(type), 1e-300));
+      ASSERT_LE(d, 4 * Tolerance(type)) << "result " << r - 1;
+    }
+  }
+  EXPECT_LE(most, 1.1);
+  fmt::print("{} graphs, each one kernel, {} of them with rows in parts; {:.3f} of the least traffic at the most; differences up to {:.2f} of the bound\n", programs, in_parts, most, worst);
+}
+
+}  // namespace
+}  // namespace opwire
