@@ -36,23 +36,28 @@ inline const opw_tensor& TensorOf(const Layout& l, const opw_call* c, int t) {
   return t < l.inputs ? c->operands[t] : c->results[t - l.inputs];
 }
 
+// One more axis further in, merged with the one before where every tensor allows it; `strides` in bytes.
+inline void AddAxis(Layout& l, int64_t extent, const int64_t* strides) {
+  bool merges = l.rank > 0;
+  for (int t = 0; t < l.tensors; ++t) merges = merges && l.strides[t][l.rank - 1] == strides[t] * extent;
+  if (merges)
+    l.shape[l.rank - 1] *= extent;
+  else
+    l.shape[l.rank++] = extent;
+  for (int t = 0; t < l.tensors; ++t) l.strides[t][l.rank - 1] = strides[t];
+}
+
 inline void SetAxes(Layout& l, const opw_call* c) {
   const opw_tensor& y = c->results[0];
   for (int a = 0; a < y.rank; ++a) {
     if (y.shape[a] == 1) continue;
     int64_t strides[kMaxTensors];
-    bool merges = l.rank > 0;
     for (int t = 0; t < l.tensors; ++t) {
       const opw_tensor& x = TensorOf(l, c, t);
       const int axis = a - (y.rank - x.rank);
       strides[t] = axis < 0 || x.shape[axis] == 1 ? 0 : x.strides[axis] * l.bytes[t];
-      merges = merges && l.strides[t][l.rank - 1] == strides[t] * y.shape[a];
     }
-    if (merges)
-      l.shape[l.rank - 1] *= y.shape[a];
-    else
-      l.shape[l.rank++] = y.shape[a];
-    for (int t = 0; t < l.tensors; ++t) l.strides[t][l.rank - 1] = strides[t];
+    AddAxis(l, y.shape[a], strides);
   }
   if (l.rank > 0) return;
   l.rank = l.shape[0] = 1;  // one element

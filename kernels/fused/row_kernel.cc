@@ -102,24 +102,17 @@ struct ArenaLayout {
   }
 };
 
-// Axes of rows are merged where every tensor allows it.
 void SetRowAxes(Layout& l, const opw_call* c, const opw_tensor& shape, std::span<const RowProgram::Place> places) {
   const int prefix = shape.rank - 1;
   for (int a = 0; a < prefix; ++a) {
     if (shape.shape[a] == 1) continue;
     int64_t strides[kMaxTensors];
-    bool merges = l.rank > 0;
     for (int t = 0; t < l.tensors; ++t) {
       const opw_tensor& x = TensorOf(l, c, t);
       const int axis = a - ((places[static_cast<size_t>(t)] == RowProgram::kShort ? prefix : shape.rank) - x.rank);
       strides[t] = axis < 0 || x.shape[axis] == 1 ? 0 : x.strides[axis] * l.bytes[t];
-      merges = merges && l.strides[t][l.rank - 1] == strides[t] * shape.shape[a];
     }
-    if (merges)
-      l.shape[l.rank - 1] *= shape.shape[a];
-    else
-      l.shape[l.rank++] = shape.shape[a];
-    for (int t = 0; t < l.tensors; ++t) l.strides[t][l.rank - 1] = strides[t];
+    AddAxis(l, shape.shape[a], strides);
   }
   l.shape[l.rank++] = shape.shape[prefix];
   for (int t = 0; t < l.tensors; ++t) {
