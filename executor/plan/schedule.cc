@@ -43,7 +43,10 @@ class Scheduler {
       }
     }
     // What nobody reads has no place among a group's outputs.
-    for (uint32_t n = 0; n < nodes_; ++n) joinable_[n] = fusable[n] && (IsElementwise(RowOf(n)) || FoldsRows(n)) && read[ResultOf(n)] && AllDense(n);
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      fold_.push_back(RowFoldOf(n));
+      joinable_[n] = fusable[n] && (IsElementwise(RowOf(n)) || FoldsRows(n)) && read[ResultOf(n)] && AllDense(n);
+    }
   }
 
   Schedule Make() {
@@ -66,17 +69,19 @@ class Scheduler {
     const auto dense = [&](ValueId v) { return TypeOf(v).encoding == Encoding::kDense; };
     return std::ranges::all_of(w_.f.nodes[n].operands, dense) && dense(static_cast<ValueId>(ResultOf(n)));
   }
-  // Whether it folds the last axis, and nothing else, of more than one element.
-  bool FoldsRows(uint32_t n) const {
+  // How it folds the last axis, and nothing else, of more than one element; none: it does something else.
+  std::optional<fused::FoldKind> RowFoldOf(uint32_t n) const {
     const Node& node = w_.f.nodes[n];
-    if (!fuser_.HasRows() || !fused::FoldKindOf(node.op)) return false;
+    const auto kind = fuser_.HasRows() ? fused::FoldKindOf(node.op) : std::nullopt;
+    if (!kind) return std::nullopt;
     const std::vector<Dim>& shape = TypeOf(node.operands[0]).shape;
     const Ints& dims = std::get<Ints>(w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr("dims"))]);
     const auto last = static_cast<int64_t>(shape.size()) - 1;
     const bool folds_last = dims.empty() ? last == 0 : dims.size() == 1 && (dims[0] == last || dims[0] == -1);
     // An extent of 1 that stays 1 would tell nothing apart.
-    return last >= 0 && folds_last && node.results[0].shape != shape;
+    return last >= 0 && folds_last && node.results[0].shape != shape ? kind : std::nullopt;
   }
+  bool FoldsRows(uint32_t n) const { return fold_[n].has_value(); }
 
   // Which shape a node works on, row by row, and how its result lies beside it: nodes of one domain can be of one group.
   void FindDomains() {
@@ -230,12 +235,11 @@ class Scheduler {
     for (const uint32_t n : nodes) {
       const Node& node = w_.f.nodes[n];
       const OpRow& row = RowOf(n);
-      const bool folds = FoldsRows(n);
       std::vector<int> operands;
       for (const ValueId v : node.operands) operands.push_back(value_of(v, rows ? PlaceOf(v, n) : RowProgram::kElements));
       int value = operands[0];
-      if (folds) {
-        value = program.Fold(*fused::FoldKindOf(node.op), value);
+      if (fold_[n]) {
+        value = program.Fold(*fold_[n], value);
       } else if (!row.body.Empty()) {
         const int saturate = row.FindAttr("saturate");
         const std::vector<int> unread(row.attrs.size(), -1);
@@ -419,6 +423,7 @@ class Scheduler {
   fused::Fuser& fuser_;
   const uint32_t nodes_;
   std::vector<int32_t> producer_;    // by value: its node; -1 for parameters
+  std::vector<std::optional<fused::FoldKind>> fold_;  // by node: RowFoldOf
   std::vector<bool> joinable_;       // by node: it may be part of a group
   std::vector<ValueId> domain_;      // by node: a value of the shape that it works on
   std::vector<Place> place_;         // by node: its result's beside that

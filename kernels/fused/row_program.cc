@@ -6,7 +6,7 @@
 namespace opwire::fused {
 namespace {
 
-constexpr std::string_view kNames[kFoldKinds] = {"sum", "mean", "prod", "amax", "amin", "any", "all"};
+constexpr std::string_view kNames[] = {"sum", "mean", "prod", "amax", "amin", "any", "all"};
 
 }  // namespace
 
@@ -14,8 +14,6 @@ std::optional<FoldKind> FoldKindOf(std::string_view op) {
   const auto* const found = std::ranges::find(kNames, op);
   return found == std::end(kNames) ? std::nullopt : std::optional(static_cast<FoldKind>(found - kNames));
 }
-
-std::string_view NameOf(FoldKind kind) { return kNames[static_cast<int>(kind)]; }
 
 int RowProgram::AddInput(DType type, Place place) {
   operands_.push_back(static_cast<int>(scalar_.inputs().size()));

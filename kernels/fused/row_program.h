@@ -30,11 +30,8 @@ namespace opwire::fused {
 
 // In the order of ops::FoldLoops.
 enum class FoldKind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
-inline constexpr int kFoldKinds = 7;
 // Of a row of the catalogue; none: it is no fold of this kind.
 std::optional<FoldKind> FoldKindOf(std::string_view op);
-// The op's name.
-std::string_view NameOf(FoldKind kind);
 
 class RowProgram {
  public:
