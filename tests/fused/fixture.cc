@@ -117,7 +117,7 @@ void FillHard(TestTensor& t, std::mt19937_64& random) {
 }
 
 uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs, std::span<const opw_tensor> outputs,
-                std::span<const opw_attr> arguments, int64_t ranges) {
+                std::span<const opw_attr> arguments, int64_t ranges, bool takes_workspace) {
   std::vector<uint32_t> starts;
   for (uint32_t i = 0; i <= inputs.size(); ++i) starts.push_back(i);
   TestRuntime runtime(ranges);
@@ -136,6 +136,7 @@ uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs, st
   if (kernel.prepare != nullptr) {
     EXPECT_EQ(kernel.prepare(&call, &call.state, &workspace), OPW_OK);
   }
+  EXPECT_TRUE(workspace == 0 || takes_workspace) << workspace << " bytes";
   std::vector<std::max_align_t> memory(static_cast<size_t>(workspace) / sizeof(std::max_align_t) + 64);
   call.workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63});
   call.workspace_bytes = workspace;
@@ -145,11 +146,11 @@ uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs, st
 }
 
 uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs, std::vector<TestTensor>& outputs,
-              const std::vector<opw_attr>& arguments, int64_t ranges) {
+              const std::vector<opw_attr>& arguments, int64_t ranges, bool takes_workspace) {
   std::vector<opw_tensor> in, out;
   for (const TestTensor& t : inputs) in.push_back(t.abi());
   for (const TestTensor& t : outputs) out.push_back(t.abi());
-  return CallOn(kernel, in, out, arguments, ranges);
+  return CallOn(kernel, in, out, arguments, ranges, takes_workspace);
 }
 
 opw_attr IntArgument(int64_t v) {

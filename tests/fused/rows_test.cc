@@ -215,6 +215,10 @@ std::vector<std::vector<double>> Expected(const RowProgram& p, const std::vector
   return results;
 }
 
+uint32_t CallRows(const opw_kernel& kernel, const std::vector<TestTensor>& inputs, std::vector<TestTensor>& outputs) {
+  return Call(kernel, inputs, outputs, {}, kAllRanges, /*takes_workspace=*/true);
+}
+
 struct Tensors {
   std::vector<TestTensor> operands, results;
 };
@@ -266,7 +270,7 @@ TEST(RowKernels, RandomProgramsComputeWhatTheySay) {
           std::memcpy(x.bytes.data() + at, &bits, static_cast<size_t>(DTypeBytes(type)));
         }
       }
-      Call((*kernel)->kernel(), t.operands, t.results);
+      CallRows((*kernel)->kernel(), t.operands, t.results);
       const auto expected = Expected(p, t.operands, shape);
       for (size_t o = 0; o < t.results.size(); ++o) {
         const std::vector<double> got = InOrder(t.results[o]);
@@ -293,7 +297,7 @@ TEST(RowKernels, CompiledAndInterpretedHaveEqualBits) {
       Tensors a = TensorsFor(p, shape, random);
       for (TestTensor& x : a.operands) FillHard(x, random);
       Tensors b = a;
-      EXPECT_EQ(Call(interpreted->kernel(), a.operands, a.results), Call(compiled->kernel(), b.operands, b.results));
+      EXPECT_EQ(CallRows(interpreted->kernel(), a.operands, a.results), CallRows(compiled->kernel(), b.operands, b.results));
       for (size_t o = 0; o < a.results.size(); ++o) EXPECT_EQ(FirstDifference(a.results[o], b.results[o]), "") << DTypeName(type) << " on " << testing::PrintToString(shape) << ", seed " << Seed();
     }
   }
@@ -317,10 +321,10 @@ TEST(RowKernels, ResultsTakeThePlacesOfOperands) {
       for (TestTensor& t : in) {
         for (int64_t i = 0; i < t.elements(); ++i) reinterpret_cast<float*>(t.bytes.data())[i] = static_cast<float>(1 + random() % 8);
       }
-      Call(kernel->kernel(), in, out);
+      CallRows(kernel->kernel(), in, out);
       std::vector<opw_tensor> same;
       for (const TestTensor& t : in) same.push_back(t.abi());
-      CallOn(kernel->kernel(), same, same);
+      CallOn(kernel->kernel(), same, same, {}, kAllRanges, /*takes_workspace=*/true);
       for (size_t i = 0; i < in.size(); ++i) EXPECT_EQ(in[i].bytes, out[i].bytes);
     }
   }
@@ -334,9 +338,9 @@ TEST(RowKernels, RaiseFlags) {
   const auto kernel = RowKernel::Make(p).value();
   TestTensor t(DType::kI32, {3, 200});
   std::vector<TestTensor> y = {t};
-  EXPECT_EQ(Call(kernel->kernel(), {t}, y), static_cast<uint32_t>(OPW_FLAG_DIVIDE));
+  EXPECT_EQ(CallRows(kernel->kernel(), {t}, y), static_cast<uint32_t>(OPW_FLAG_DIVIDE));
   for (int i = 0; i < 600; ++i) reinterpret_cast<int32_t*>(t.bytes.data())[i] = 1;
-  EXPECT_EQ(Call(kernel->kernel(), {t}, y), 0u);
+  EXPECT_EQ(CallRows(kernel->kernel(), {t}, y), 0u);
 }
 
 }  // namespace
