@@ -25,10 +25,13 @@ class Backward {
   const TensorType& TypeOf(ValueId v) const { return r_.TypeOf(v); }
   // Whether a gradient by this value is asked for; false for an absent one.
   bool Wants(ValueId v) const { return v != kAbsent && wanted_[static_cast<size_t>(v)]; }
-  // The gradient by a value of the function; kAbsent: nothing reads it on the way to the loss.
-  ValueId GradientOf(ValueId v) const { return gradients_[static_cast<size_t>(v)]; }
+  // The gradient by a value of the function, once all that reads it has added to it; kAbsent: nothing reads it on the way to the loss.
+  ValueId GradientOf(ValueId v);
   // Adds to the gradient by `v`, where that is wanted: `g` broadcasts from it or has its shape.
   void Add(ValueId v, ValueId g);
+  // The same of elements [start, start + g's extent) along an axis. Stretches that do not overlap are joined, not summed. REQUIRES: both extents along the axis are
+  // constants, and it lies within v.
+  void AddStretch(ValueId v, int64_t axis, int64_t start, ValueId g);
 
   // Nodes of the backward pass. Once one cannot be made, all that follow are kAbsent, and failed() says so: a rule that contradicts the catalogue.
   ValueId Op(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
@@ -47,9 +50,16 @@ class Backward {
   bool failed() const { return failed_; }
 
  private:
+  struct Stretch {
+    int64_t axis, start, length;
+    ValueId g;
+  };
+  int64_t ExtentOf(ValueId v, int64_t axis) { return dims().ConstantValue(TypeOf(v).shape[static_cast<size_t>(axis)]); }
+
   Rewriter& r_;
   const std::vector<bool>& wanted_;
   std::vector<ValueId> gradients_;
+  std::unordered_map<ValueId, std::vector<Stretch>> stretches_;  // that are not yet part of gradients_
   bool failed_ = false;
 };
 

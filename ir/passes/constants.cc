@@ -60,6 +60,11 @@ uint64_t Constant::bits() const {
   return out;
 }
 
+int64_t SignedOf(const Constant& c) {
+  const auto size = static_cast<int>(8 * DTypeBytes(c.dtype));
+  return static_cast<int64_t>(c.bits() << (64 - size)) >> (64 - size);
+}
+
 std::optional<std::vector<int64_t>> KnownShape(const DimTable& dims, const TensorType& type) {
   std::vector<int64_t> out;
   for (Dim d : type.shape) {

@@ -24,6 +24,9 @@ struct Constant {
   uint64_t bits() const;
 };
 
+// Of an integer. REQUIRES: splat.
+int64_t SignedOf(const Constant& c);
+
 // The value of `v` where zeros, full, values or constant make it; nothing for others and for what exceeds kMaxFoldedElements.
 std::optional<Constant> ConstantOf(const Rewriter& r, ValueId v);
 

@@ -86,6 +86,46 @@ void Backward::Add(ValueId v, ValueId g) {
   sum = sum == kAbsent ? g : Op("add", {sum, g});
 }
 
+void Backward::AddStretch(ValueId v, int64_t axis, int64_t start, ValueId g) {
+  if (!Wants(v) || failed_) return;
+  if (ExtentOf(g, axis) == ExtentOf(v, axis)) return Add(v, g);
+  stretches_[v].push_back({axis, start, ExtentOf(g, axis), g});
+}
+
+ValueId Backward::GradientOf(ValueId v) {
+  const auto found = stretches_.find(v);
+  if (found == stretches_.end()) return gradients_[static_cast<size_t>(v)];
+  std::vector<Stretch> left = std::move(found->second);
+  stretches_.erase(found);
+  std::ranges::stable_sort(left, {}, [](const Stretch& s) { return std::pair(s.axis, s.start); });
+  while (!left.empty() && !failed_) {
+    // From the first that is left on those of its axis that begin where the one before has ended, or later, with zeros between them.
+    const int64_t axis = left[0].axis;
+    int64_t end = 0;
+    std::vector<ValueId> parts;
+    const auto zeros_until = [&](int64_t next) {
+      if (next == end) return;
+      TensorType gap = TypeOf(v);
+      gap.shape[static_cast<size_t>(axis)] = dims().Constant(next - end);
+      parts.push_back(Full(gap, 0));
+    };
+    std::vector<Stretch> others;
+    for (const Stretch& s : left) {
+      if (s.axis != axis || s.start < end) {
+        others.push_back(s);
+        continue;
+      }
+      zeros_until(s.start);
+      parts.push_back(s.g);
+      end = s.start + s.length;
+    }
+    zeros_until(ExtentOf(v, axis));
+    Add(v, Op("cat", std::move(parts), {{"dim", axis}}));
+    left = std::move(others);
+  }
+  return gradients_[static_cast<size_t>(v)];
+}
+
 // ---- What is asked for -------------------------------------------------------------------------------------------------------
 
 namespace {

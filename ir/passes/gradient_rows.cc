@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "ir/passes/backward.h"
+#include "ir/passes/constants.h"
 
 namespace opwire {
 namespace {
@@ -83,8 +84,17 @@ ValueId Positions(Backward& b, ValueId start, int64_t step, int64_t axis, ValueI
 }
 
 bool Slice(const Call& c) {
-  const int64_t axis = c.axis(0, c.in(0));
-  const ValueId index = Positions(c.b, c.in(1), std::get<int64_t>(c.attrs[2]), axis, c.out());
+  const int64_t axis = c.axis(0, c.in(0)), step = std::get<int64_t>(c.attrs[2]);
+  const Dim from = c.shape(c.in(0))[static_cast<size_t>(axis)], length = c.shape(c.out())[static_cast<size_t>(axis)];
+  const auto known = ConstantOf(c.b.rewriter(), c.in(1));
+  if (known && step == 1 && c.b.dims().IsConstant(from) && c.b.dims().IsConstant(length)) {
+    const int64_t extent = c.b.dims().ConstantValue(from), given = SignedOf(*known), start = given < 0 ? given + extent : given;
+    if (start >= 0 && start <= extent - c.b.dims().ConstantValue(length)) {
+      c.b.AddStretch(c.in(0), axis, start, c.g());
+      return true;
+    }
+  }
+  const ValueId index = Positions(c.b, c.in(1), step, axis, c.out());
   c.b.Add(c.in(0), c.b.Op("scatter_add", {c.b.Full(c.b.TypeOf(c.in(0)), 0), index, c.g()}, {{"dim", axis}}));
   return true;
 }

@@ -131,6 +131,7 @@ std::vector<ValueId> Rewriter::AppendAll(std::string_view op, std::vector<ValueI
   if (row == nullptr || !HasRoom()) return {};
   while (operands.size() < row->operands.size() && row->operands[operands.size()].optional) operands.push_back(kAbsent);
   Node node{.op = row->name, .version = row->version, .operands = std::move(operands), .location = node_.location};
+  if (row->operands.size() == 1 && row->operands[0].variadic) node.segments = {static_cast<uint32_t>(node.operands.size())};
   auto canonical = CanonicalAttrs(*row, attrs, dims());
   if (!canonical.ok()) return {};
   node.attrs = *std::move(canonical);
@@ -138,7 +139,7 @@ std::vector<ValueId> Rewriter::AppendAll(std::string_view op, std::vector<ValueI
   for (ValueId v : node.operands) types.push_back(v == kAbsent ? nullptr : &types_[static_cast<size_t>(v)]);
   const auto resolved = ResolveAttrs(*row, node.attrs, dims());
   if (!resolved.ok()) return {};
-  auto inferred = InferTypes(*row, dims(), types, {}, *resolved);
+  auto inferred = InferTypes(*row, dims(), types, node.segments, *resolved);
   if (!inferred.ok()) return {};
   node.results = std::move(inferred->results);
   return AppendNode(std::move(node));
