@@ -66,6 +66,9 @@ class Backward {
 // Adds the node's gradients by its operands to `b`; false where the row has none. `results` are its values.
 bool AddGradients(Backward& b, const Node& node, std::span<const ValueId> results, const std::vector<AttrValue>& attrs);
 
+// Whether the row has a rule of its own: all that have a gradient but `repeat`.
+bool HasGradients(std::string_view op);
+
 // By operand of a row with a body, the term of its gradient: names are those of the row's operands, `out` for its result and `g` for the gradient by that. Empty: it is 0.
 std::optional<std::vector<std::string_view>> BodyGradients(std::string_view op);
 

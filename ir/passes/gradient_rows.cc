@@ -359,6 +359,8 @@ Dim Product(DimTable& dims, std::span<const Dim> shape) {
   return out;
 }
 
+bool HasGradients(std::string_view op) { return BodyGradients(op).has_value() || RowTable().contains(op); }
+
 bool AddGradients(Backward& b, const Node& node, std::span<const ValueId> results, const std::vector<AttrValue>& attrs) {
   if (const auto terms = BodyGradients(node.op)) {
     const OpRow& row = *b.rewriter().FindRow(node.op);

@@ -254,14 +254,19 @@ int64_t CoreTest::InUse() {
   return bytes;
 }
 
+std::vector<int64_t> RandomSymbols(const DimTable& dims, std::mt19937_64& random) {
+  std::vector<int64_t> symbols;
+  for (const DimSymbol& s : dims.symbols()) {
+    const int64_t most = std::min<int64_t>(s.upper, kRandomSymbolUpper), low = (s.lower + s.multiple - 1) / s.multiple;
+    symbols.push_back((low + static_cast<int64_t>(random() % static_cast<uint64_t>(std::max<int64_t>(most / s.multiple - low + 1, 1)))) * s.multiple);
+  }
+  return symbols;
+}
+
 std::vector<std::string> CoreTest::Outcome(Client& c, const Module& m, uint64_t seed, const FillParam& fill) {
   std::mt19937_64 rng(seed);
   const Function& f = m.functions[0];
-  std::vector<int64_t> symbols;
-  for (const DimSymbol& s : m.dims.symbols()) {
-    const int64_t most = std::min<int64_t>(s.upper, kRandomSymbolUpper), low = (s.lower + s.multiple - 1) / s.multiple;
-    symbols.push_back((low + static_cast<int64_t>(rng() % static_cast<uint64_t>(std::max<int64_t>(most / s.multiple - low + 1, 1)))) * s.multiple);
-  }
+  const std::vector<int64_t> symbols = RandomSymbols(m.dims, rng);
   DimValues values(m.dims, symbols);
   fb::PutProgramT put;
   put.slot = 1;

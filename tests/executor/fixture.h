@@ -181,6 +181,9 @@ class CoreTest : public ::testing::Test {
   PeerId next_peer_ = 1;
 };
 
+// What Outcome binds a program's symbols to, as the first that it draws.
+std::vector<int64_t> RandomSymbols(const DimTable& dims, std::mt19937_64& random);
+
 // The steps that a program's first function has on the CPU for these sizes, by label, groups as "fused(mul, add)".
 std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols = {}, bool fuses = false);
 
