@@ -27,6 +27,15 @@ TEST_F(GradientTest, WholePrograms) {
   Check(ProgramCases());
 }
 
+TEST_F(GradientTest, TheAngleOfTheOriginIsFlat) {
+  ASSERT_OK_AND(const Module m, Parse("program @f(%y: f64[2], %x: f64[2]) -> (loss: f64[]) { %a = atan2(%y, %x) %loss = sum(%a) return %loss }", "test.opw"));
+  ASSERT_OK_AND(const Module with, Gradient(m, WantedOf(m)));
+  Values inputs = {{"y", {0, 0}}, {"x", {0, 2}}};
+  const Values results = Run(with, inputs, -2, 2);
+  EXPECT_EQ(results.at("grad.y"), (std::vector<double>{0, 0.5}));
+  EXPECT_EQ(results.at("grad.x"), (std::vector<double>{0, 0}));
+}
+
 TEST_F(GradientTest, OtherTypesKeepTheirs) {
   ASSERT_OK_AND(const Module m, Parse(R"(program @f(%x: bf16[3, 4], %w: f32[4]) -> (loss: f32[]) {
                                            %a = cast(%x) {dtype = f32}
