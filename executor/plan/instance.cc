@@ -97,7 +97,7 @@ class Instance::Builder {
     for (const auto& [step, at] : workspaces_) PatchScratch(&out_->steps_[step].call.workspace, at);
     if (!options_.no_arena) {
       scratch_.Place();
-      for (ScratchPatch& p : out_->scratch_patches_) p.offset = scratch_.OffsetOf(p.offset);
+      for (ScratchPatch& p : out_->scratch_patches_) p.offset += scratch_.OffsetOf(p.place);
       for (int64_t& at : out_->result_scratch_) at = at < 0 ? at : scratch_.OffsetOf(at);
       out_->scratch_bytes_ = scratch_.peak();
       out_->scratch_bound_ = scratch_.bound();
@@ -110,6 +110,8 @@ class Instance::Builder {
     const int64_t* shape;
     const int64_t* strides;
     int64_t elements, bytes;
+    int64_t offset = 0;  // in its root's memory, in bytes
+    bool dense = true;
   };
   // Where a root's storage is.
   struct Place {
@@ -195,7 +197,49 @@ class Instance::Builder {
       }
       frame.layout[v] = *layout;
     }
+    LayViews(frame);
     return absl::OkStatus();
+  }
+
+  // Lays what is a view where its root has it: parts in what they join, from the last to the first, then views of what was laid so.
+  void LayViews(Frame& frame) {
+    const Views& views = frame.plan.views;
+    const auto layout_of = [&](ValueId v) {
+      const Layout& l = frame.layout[v];
+      return ViewLayout{{l.strides, l.strides + frame.types.types[v]->rank()}, l.offset / DTypeBytes(frame.types.types[v]->dtype)};
+    };
+    const auto shape_of = [&](ValueId v) { return std::span(frame.layout[v].shape, static_cast<size_t>(frame.types.types[v]->rank())); };
+    const auto lay = [&](ValueId v, const ViewLayout& as) {
+      Layout& l = frame.layout[v];
+      const std::span<const int64_t> shape = shape_of(v);
+      bool dense = true;
+      for (size_t a = 0; a < shape.size(); ++a) dense = dense && (shape[a] == 1 || as.strides[a] == l.strides[a]);
+      l.offset = as.offset * DTypeBytes(frame.types.types[v]->dtype);
+      if (dense) return;
+      std::vector<int64_t>& memory = out_->extents_.emplace_back(shape.begin(), shape.end());
+      memory.insert(memory.end(), as.strides.begin(), as.strides.end());
+      l.dense = false;
+      l.shape = memory.data();
+      l.strides = memory.data() + shape.size();
+    };
+    for (uint32_t n = static_cast<uint32_t>(frame.f.nodes.size()); n-- > 0;) {
+      if (views.kinds[n] != ViewKind::kInto) continue;
+      const auto whole = static_cast<ValueId>(frame.types.first_result[n]);
+      const std::optional<size_t> axis = JoinedAxis(frame.f.nodes[n], frame.typing.nodes[n]);
+      int64_t before = 0;
+      for (const ValueId v : frame.f.nodes[n].operands) {
+        const int64_t extent = axis ? shape_of(v)[*axis] : 0;
+        lay(v, LayoutOfPart(frame.f.nodes[n], frame.typing.nodes[n], layout_of(whole), shape_of(whole), shape_of(v), before));
+        before += extent;
+      }
+    }
+    for (uint32_t n = 0; n < frame.f.nodes.size(); ++n) {
+      if (views.kinds[n] != ViewKind::kOf) continue;
+      const ValueId from = frame.f.nodes[n].operands[0], to = static_cast<ValueId>(frame.types.first_result[n]);
+      // Of what is dense a reshape is too, whatever it does to axes.
+      if (frame.layout[from].dense && frame.typing.nodes[n].row->aliasing == Aliasing::kReshape) frame.layout[to].offset = frame.layout[from].offset;
+      else lay(to, LayoutOfView(views, frame.f.nodes[n], frame.typing.nodes[n], n, layout_of(from), shape_of(to), shape_of(from)));
+    }
   }
 
   static Slot SlotOf(const Frame& frame, ValueId v) {
@@ -267,21 +311,21 @@ class Instance::Builder {
     const TensorType& t = *frame.types.types[v];
     const Layout& l = frame.layout[v];
     return {nullptr, l.shape, l.strides, l.elements, static_cast<uint8_t>(t.dtype), static_cast<uint8_t>(t.encoding),
-            static_cast<uint8_t>(t.rank()), 1};
+            static_cast<uint8_t>(t.rank()), static_cast<uint8_t>(l.dense)};
   }
 
-  // Notes where the address of a tensor in out_->tensors_ comes from.
-  void Patch(opw_tensor* t, const Place& place) {
+  // Notes where the address of a tensor in out_->tensors_ comes from, `offset` bytes behind the place's.
+  void Patch(opw_tensor* t, const Place& place, int64_t offset = 0) {
     switch (place.kind) {
-      case Place::kParam: out_->param_patches_[place.at].slots.push_back(&t->data); break;
-      case Place::kResult: out_->result_patches_[place.at].slots.push_back(&t->data); break;
-      case Place::kScratch: PatchScratch(&t->data, place.at); break;
+      case Place::kParam: out_->param_patches_[place.at].slots.push_back({&t->data, offset}); break;
+      case Place::kResult: out_->result_patches_[place.at].slots.push_back({&t->data, offset}); break;
+      case Place::kScratch: PatchScratch(&t->data, place.at, offset); break;
       case Place::kNone: break;
     }
   }
-  void PatchScratch(void** slot, int64_t at) {
-    if (options_.no_arena) *slot = out_->owned_[static_cast<size_t>(at)].get();
-    else out_->scratch_patches_.push_back({slot, at});
+  void PatchScratch(void** slot, int64_t at, int64_t offset = 0) {
+    if (options_.no_arena) *slot = out_->owned_[static_cast<size_t>(at)].get() + offset;
+    else out_->scratch_patches_.push_back({slot, at, offset});
   }
 
   // The number of a piece of scratch memory: of the planner's, or with no_arena of an allocation.
@@ -434,13 +478,16 @@ class Instance::Builder {
     // Results, then operands that end here give their memory back: a kernel's results never overlap what it reads, but for what it is done with.
     opw_tensor *const operands = const_cast<opw_tensor*>(call.operands), *const results = const_cast<opw_tensor*>(call.results);
     for (uint32_t r = 0; r < values.results.size(); ++r) {
-      const ValueId v = values.results[r];
-      OPWIRE_ASSIGN_OR_RETURN(frame.place[v], PlaceResult(frame, v, values.operands, [&](size_t i) { return done_with(i, r); }));
-      NoteWrite(frame.place[v]);
-      Patch(&results[r], frame.place[v]);
+      const ValueId v = values.results[r], root = frame.plan.views.root[v];
+      // Other parts of it may be there before.
+      if (frame.place[root].kind == Place::kNone) {
+        OPWIRE_ASSIGN_OR_RETURN(frame.place[root], PlaceResult(frame, root, values.operands, [&](size_t i) { return root == v && done_with(i, r); }));
+      }
+      NoteWrite(frame.place[root]);
+      Patch(&results[r], frame.place[root], frame.layout[v].offset);
     }
     for (size_t i = 0; i < values.operands.size(); ++i) {
-      if (values.operands[i] != kAbsent) Patch(&operands[i], PlaceOf(frame, values.operands[i]));
+      if (const ValueId v = values.operands[i]; v != kAbsent) Patch(&operands[i], PlaceOf(frame, v), frame.layout[v].offset);
     }
     if (workspace > 0) {
       OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(workspace));
@@ -456,11 +503,7 @@ class Instance::Builder {
   Status PlaceNode(Frame& frame, uint32_t n) {
     const Node& node = frame.f.nodes[n];
     const OpRow& row = *frame.typing.nodes[n].row;
-    const ValueId first = static_cast<ValueId>(frame.types.first_result[n]);
-    if (frame.plan.root[first] != first) {  // a view
-      frame.place[first] = frame.place[frame.plan.root[first]];
-      return absl::OkStatus();
-    }
+    if (frame.plan.views.kinds[n] != ViewKind::kNone) return absl::OkStatus();
     const std::vector<ValueId> results = ResultsOf(frame, n);
     const Values values{node.operands, results, row.operands, node.segments};
     Step step = DescribeCall(frame, values);
@@ -501,9 +544,9 @@ class Instance::Builder {
   // Gives back what the unit read last, and results that nobody reads.
   void ReleaseAround(Frame& frame, std::span<const ValueId> operands, std::span<const ValueId> results) {
     for (const ValueId v : operands) {
-      if (v != kAbsent) Release(frame, frame.plan.root[v]);
+      if (v != kAbsent) Release(frame, frame.plan.views.root[v]);
     }
-    for (const ValueId v : results) Release(frame, v);
+    for (const ValueId v : results) Release(frame, frame.plan.views.root[v]);
   }
   void Release(Frame& frame, ValueId root) {
     if (frame.plan.last_use[root] > frame.unit) return;
@@ -545,10 +588,10 @@ class Instance::Builder {
     };
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i] == kAbsent) continue;
-      const ValueId root = frame.plan.root[operands[i]];
+      const ValueId root = frame.plan.views.root[operands[i]];
       if (!fits(i) || frame.plan.last_use[root] > frame.unit || !frame.scratch.contains(root)) continue;
       bool all_fit = true;  // the root may be read as several operands
-      for (size_t k = 0; k < operands.size(); ++k) all_fit = all_fit && (operands[k] == kAbsent || frame.plan.root[operands[k]] != root || fits(k));
+      for (size_t k = 0; k < operands.size(); ++k) all_fit = all_fit && (operands[k] == kAbsent || frame.plan.views.root[operands[k]] != root || fits(k));
       if (all_fit) return root;
     }
     return kAbsent;
@@ -565,7 +608,7 @@ class Instance::Builder {
       bool reads = false, safe = true;
       for (size_t i = 0; i < operands.size(); ++i) {
         const ValueId o = operands[i];
-        if (o == kAbsent || frame.plan.root[o] != inout) continue;
+        if (o == kAbsent || frame.plan.views.root[o] != inout) continue;
         reads = true;
         safe = safe && done_with(i) && frame.types.types[o]->dtype == frame.types.types[v]->dtype && frame.layout[o].shape == frame.layout[v].shape;
       }
@@ -631,7 +674,7 @@ class Instance::Builder {
     ReleaseAround(frame, frame.f.nodes[n].operands, ResultsOf(frame, n));
     return absl::OkStatus();
   }
-  static const Place& PlaceOf(const Frame& frame, ValueId v) { return frame.place[frame.plan.root[v]]; }
+  static const Place& PlaceOf(const Frame& frame, ValueId v) { return frame.place[frame.plan.views.root[v]]; }
 
   // Places what a node calls, with parameters and results where the caller has them.
   Status PlaceCall(uint32_t function, const std::vector<Place>& params, const std::vector<Place>& results, Program::Call call) {
@@ -666,10 +709,10 @@ class Instance::Builder {
     const Node& node = frame.f.nodes[n];
     const ValueId v = static_cast<ValueId>(frame.types.first_result[n] + r);
     const size_t own = CarriedOperand(*frame.typing.nodes[n].row, node, r);
-    const ValueId begins = frame.plan.root[node.operands[own]];
+    const ValueId begins = frame.plan.views.root[node.operands[own]];
     const auto held = frame.scratch.find(begins);
     bool alone = held != frame.scratch.end() && frame.plan.last_use[begins] == frame.unit && frame.plan.result_of[v] < 0;
-    for (size_t i = 0; i < node.operands.size(); ++i) alone = alone && (i == own || frame.plan.root[node.operands[i]] != begins);
+    for (size_t i = 0; i < node.operands.size(); ++i) alone = alone && (i == own || frame.plan.views.root[node.operands[i]] != begins);
     if (!alone) return PlaceResult(frame, v, node.operands, [&](size_t i) { return DoneWith(frame, n, i, r); });
     frame.scratch.erase(held);
     frame.scratch.insert(v);
@@ -760,7 +803,7 @@ class Instance::Builder {
     }
     std::vector<std::pair<size_t, Place>> into_params;
     for (size_t i = 0; i < frame.f.results.size(); ++i) {
-      const ValueId root = plan.root[frame.f.results[i].value];
+      const ValueId root = plan.views.root[frame.f.results[i].value];
       const int64_t bytes = frame.layout[root].bytes;
       const int32_t inout = plan.inout_of_result[i];
       if (!plan.copied[i] && !frame.late[i]) continue;
@@ -779,7 +822,7 @@ class Instance::Builder {
       }
       into_params.push_back({i, from});
     }
-    for (const auto& [i, from] : into_params) AddCopy(frame, from, frame.results[i], frame.layout[plan.root[frame.f.results[i].value]].bytes);
+    for (const auto& [i, from] : into_params) AddCopy(frame, from, frame.results[i], frame.layout[plan.views.root[frame.f.results[i].value]].bytes);
     return absl::OkStatus();
   }
 

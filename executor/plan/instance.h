@@ -117,19 +117,24 @@ class Instance {
  private:
   class Builder;
   struct Patches {
-    std::vector<void**> slots;
+    struct Address {
+      void** slot;
+      int64_t offset;  // bytes
+    };
+    std::vector<Address> slots;
     void* current = nullptr;
     // Whether that changed anything.
     bool Set(void* data) {
       if (data == current) return false;
       current = data;
-      for (void** s : slots) *s = data;
+      for (const Address& a : slots) *a.slot = static_cast<char*>(data) + a.offset;
       return !slots.empty();
     }
   };
   struct ScratchPatch {
     void** slot;
-    int64_t offset;
+    int64_t place;   // of the planner's
+    int64_t offset;  // in it; behind the place's own once that is known
   };
   struct FreeAligned {
     void operator()(uint8_t* memory) const;

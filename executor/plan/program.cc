@@ -12,49 +12,46 @@ namespace opwire {
 
 namespace {
 
+// By node, what is known of the kernel that would run it.
+struct Runnable {
+  std::vector<bool> fusable;  // a group's may take its place
+  std::vector<bool> strided;  // it takes and makes tensors with strides at no cost
+};
+
 // `inout_of_result`: by result, the parameter whose storage it is to become, or -1; the value of a parameter that a result becomes is gone where that is written.
-FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const FunctionTyping& typing, std::vector<int32_t> inout_of_result,
-                          const std::vector<bool>& fusable, fused::Fuser* fuser) {
+FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const FunctionTyping& typing, const DimTable& dims, std::vector<int32_t> inout_of_result,
+                          const Runnable& runnable, fused::Fuser* fuser) {
   FunctionPlan plan;
-  const size_t count = values.size(), nodes = f.nodes.size();
+  const size_t count = values.size();
   plan.inout_of_result = std::move(inout_of_result);
-  plan.root.resize(count);
+  plan.views = FindViews({f, values, typing, dims, plan.inout_of_result}, runnable.strided);
+  const std::vector<ValueId>& root = plan.views.root;
   plan.last_use.assign(count, 0);
   plan.producer.assign(count, -1);
   plan.result_of.assign(count, -1);
-  for (size_t v = 0; v < count; ++v) plan.root[v] = static_cast<ValueId>(v);
-  std::vector<bool> replaced(f.params.size());
-  for (const int32_t p : plan.inout_of_result) {
-    if (p >= 0) replaced[static_cast<size_t>(p)] = true;
-  }
-  for (size_t n = 0; n < nodes; ++n) {
-    const Node& node = f.nodes[n];
-    for (size_t r = 0; r < node.results.size(); ++r) plan.producer[values.first_result[n] + r] = static_cast<int32_t>(n);
-    if (typing.nodes[n].row->aliasing != Aliasing::kReshape) continue;
-    // The storage of a parameter that is replaced changes under a view of it, so such a view is a copy.
-    const auto source = static_cast<size_t>(plan.root[node.operands[0]]);
-    if (source >= replaced.size() || !replaced[source]) plan.root[values.first_result[n]] = static_cast<ValueId>(source);
+  for (size_t n = 0; n < f.nodes.size(); ++n) {
+    for (size_t r = 0; r < f.nodes[n].results.size(); ++r) plan.producer[values.first_result[n] + r] = static_cast<int32_t>(n);
   }
 
-  plan.schedule = MakeSchedule({f, values, typing, plan.root, plan.inout_of_result}, fusable, fuser);
+  plan.schedule = MakeSchedule({f, values, typing, plan.views, plan.inout_of_result}, runnable.fusable, fuser);
   const std::vector<Unit>& units = plan.schedule.units;
   for (uint32_t u = 0; u < units.size(); ++u) {
     const Unit& unit = units[u];
     for (const ValueId v : unit.group < 0 ? f.nodes[unit.node].operands : plan.schedule.groups[static_cast<size_t>(unit.group)].inputs) {
-      if (v != kAbsent) plan.last_use[plan.root[v]] = u;
+      if (v != kAbsent) plan.last_use[root[v]] = u;
     }
   }
-  for (const Result& r : f.results) plan.last_use[plan.root[r.value]] = static_cast<uint32_t>(units.size());
+  for (const Result& r : f.results) plan.last_use[root[r.value]] = static_cast<uint32_t>(units.size());
 
   for (size_t i = 0; i < f.results.size(); ++i) {
-    const ValueId root = plan.root[f.results[i].value];
+    const ValueId whole = root[f.results[i].value];
     const int32_t inout = plan.inout_of_result[i];
-    bool direct = plan.producer[root] >= 0 && plan.result_of[root] < 0;
+    bool direct = plan.producer[whole] >= 0 && plan.result_of[whole] < 0;
     if (direct && inout >= 0) {
       // Written in place only once nobody reads the old value; whether its own node may is for the kernel to say.
-      direct = plan.last_use[plan.root[inout]] <= plan.schedule.unit_of[static_cast<size_t>(plan.producer[root])];
+      direct = plan.last_use[root[inout]] <= plan.schedule.unit_of[static_cast<size_t>(plan.producer[whole])];
     }
-    if (direct) plan.result_of[root] = static_cast<int32_t>(i);
+    if (direct) plan.result_of[whole] = static_cast<int32_t>(i);
     plan.copied.push_back(!direct);
   }
   return plan;
@@ -93,17 +90,18 @@ DType KeyDType(const OpRow& row, const Node& node, const std::vector<const Tenso
 
 namespace {
 
-// Checks that every node has a variant here; by node, whether a group's kernel may take its place: where what would run it is a production variant of our own.
-StatusOr<std::vector<bool>> FindFusable(const Program& program, size_t function) {
+// Checks that every node has a variant here. A group's kernel may take the place of production variants of our own.
+StatusOr<Runnable> FindRunnable(const Program& program, size_t function) {
   const Function& f = program.module.functions[function];
-  std::vector<bool> out(f.nodes.size());
+  Runnable out{std::vector<bool>(f.nodes.size()), std::vector<bool>(f.nodes.size())};
   for (size_t n = 0; n < f.nodes.size(); ++n) {
     const Node& node = f.nodes[n];
     const OpRow& row = *program.typing.functions[function].nodes[n].row;
     const auto check = [&]() -> Status {
       if (row.control != Control::kNone) return node.pin.empty() ? absl::OkStatus() : InvalidArgument("{}: it has no variants, got the pin {}", row.name, node.pin);
       OPWIRE_ASSIGN_OR_RETURN(const Variant* const first, program.kernels->variants.FirstRunnable(node.op, KeyDType(row, node, program.values[function].types), node.pin));
-      out[n] = node.pin.empty() && first->tier == Tier::kProduction && first->source == "builtin";
+      out.strided[n] = (first->kernel.flags & OPW_STRIDED) != 0;
+      out.fusable[n] = node.pin.empty() && first->tier == Tier::kProduction && first->source == "builtin";
       return absl::OkStatus();
     };
     if (Status status = check(); !status.ok()) return WithSite(std::move(status), {f.name, static_cast<int32_t>(n), node.op, node.location});
@@ -131,15 +129,16 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, std::shared
   program_limits.results = limits[LimitId::kParameters];
   OPWIRE_ASSIGN_OR_RETURN(program->typing, VerifyModule(program->module, program_limits, program->kernels->catalogue()));
   const size_t functions = program->module.functions.size();
-  std::vector<std::vector<bool>> fusable;
+  std::vector<Runnable> runnable;
   for (size_t i = 0; i < functions; ++i) {
     const Function& f = program->module.functions[i];
     program->values.emplace_back(f);
     program->nodes += f.nodes.size();
-    OPWIRE_ASSIGN_OR_RETURN(fusable.emplace_back(), FindFusable(*program, i));
+    OPWIRE_ASSIGN_OR_RETURN(runnable.emplace_back(), FindRunnable(*program, i));
   }
   const auto plan = [&](size_t i, std::vector<int32_t> inout_of_result) {
-    return PlanFunction(program->module.functions[i], program->values[i], program->typing.functions[i], std::move(inout_of_result), fusable[i], program->kernels->fuser.get());
+    return PlanFunction(program->module.functions[i], program->values[i], program->typing.functions[i], program->module.dims, std::move(inout_of_result), runnable[i],
+                        program->kernels->fuser.get());
   };
   for (size_t i = 0; i < functions; ++i) {
     const Function& f = program->module.functions[i];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executor/plan/schedule.h"
+#include "executor/plan/views.h"
 #include "executor/store/store.h"
 #include "ir/program/module.h"
 #include "ir/program/serialise.h"
@@ -24,8 +25,8 @@ class Instance;
 // Where values of a function live, as far as sizes do not matter.
 struct FunctionPlan {
   Schedule schedule;
-  // Whose storage a value has: itself, or the operand that it is another shape of.
-  std::vector<ValueId> root;
+  // Whose storage a value has: its own, or another's that it lies in.
+  Views views;
   // The last unit of the schedule that reads a root's storage; the number of units for what the results need.
   std::vector<uint32_t> last_use;
   // The node that makes a value; -1 for parameters.

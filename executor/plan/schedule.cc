@@ -119,7 +119,7 @@ class Scheduler {
   // Whether n, which reads v, can be in one group with `to`, whose result takes v's place.
   bool JoinsReplacement(uint32_t n, uint32_t to, ValueId v) const {
     if (!SameDomain(n, to)) return false;
-    if (FoldsRows(n)) return place_[to] == RowProgram::kElements && w_.root[static_cast<size_t>(v)] == v;
+    if (FoldsRows(n)) return place_[to] == RowProgram::kElements && w_.views.root[static_cast<size_t>(v)] == v;
     return place_[n] == place_[to] && !FoldsRows(to) && SameShape(static_cast<ValueId>(ResultOf(n)), to);
   }
 
@@ -132,7 +132,7 @@ class Scheduler {
   void FindEdges() {
     std::vector<int32_t> replaced_at(w_.f.params.size(), -1);  // by parameter: the node whose result takes its place
     for (size_t r = 0; r < w_.inout_of_result.size(); ++r) {
-      if (w_.inout_of_result[r] >= 0) replaced_at[static_cast<size_t>(w_.inout_of_result[r])] = producer_[static_cast<size_t>(w_.root[static_cast<size_t>(w_.f.results[r].value)])];
+      if (w_.inout_of_result[r] >= 0) replaced_at[static_cast<size_t>(w_.inout_of_result[r])] = producer_[static_cast<size_t>(w_.views.root[static_cast<size_t>(w_.f.results[r].value)])];
     }
     int32_t last_effect = -1;
     for (uint32_t n = 0; n < nodes_; ++n) {
@@ -144,8 +144,8 @@ class Scheduler {
           edges_.push_back({from, n, Joins(from, n, v)});
         }
         // Before the value is gone.
-        if (!node.results.empty() && w_.root[ResultOf(n)] != static_cast<ValueId>(ResultOf(n))) continue;  // a view reads nothing
-        const auto root = static_cast<size_t>(w_.root[static_cast<size_t>(v)]);
+        if (w_.views.kinds[n] == ViewKind::kOf) continue;  // which reads nothing
+        const auto root = static_cast<size_t>(w_.views.root[static_cast<size_t>(v)]);
         if (root >= replaced_at.size() || replaced_at[root] <= static_cast<int32_t>(n)) continue;
         const auto to = static_cast<uint32_t>(replaced_at[root]);
         edges_.push_back({n, to, JoinsReplacement(n, to, v)});

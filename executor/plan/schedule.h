@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/plan/views.h"
 #include "ir/program/module.h"
 #include "ir/verify/verify.h"
 #include "kernels/abi.h"
@@ -47,7 +48,7 @@ struct Scheduled {
   const Function& f;
   const ValueTypes& values;
   const FunctionTyping& typing;
-  std::span<const ValueId> root;             // FunctionPlan::root
+  const Views& views;
   std::span<const int32_t> inout_of_result;  // FunctionPlan::inout_of_result
 };
 // `fusable`: by node, whether a kernel of our own may take the place of what would run it. Without a fuser every node is a unit, in the function's order.

@@ -127,7 +127,7 @@ int AttentionBackward(const opw_call* c) {
 }  // namespace
 
 void AddAttentionBackwardReference(VariantTable& table) {
-  AddReference(table, "scaled_dot_product_attention_backward", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, AttentionBackward});
+  AddReference(table, "scaled_dot_product_attention_backward", {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_STRIDED, nullptr, nullptr, nullptr, AttentionBackward});
 }
 
 }  // namespace opwire::ops

@@ -116,11 +116,11 @@ Status PlanBackward(const Call& call, Plan& plan) {
 
 void AddAttentionCudnn(VariantTable& table, const std::shared_ptr<Code>& code) {
   constexpr DTypeSet kTypes{DType::kF16, DType::kBF16};
-  AddGpu(table, code, "scaled_dot_product_attention", {.name = "cudnn", .dtypes = kTypes, .supports = SupportsForward, .plan = PlanForward, .without = WithoutCudnn});
+  AddGpu(table, code, "scaled_dot_product_attention", {.name = "cudnn", .dtypes = kTypes, .flags = OPW_DETERMINISTIC | OPW_STRIDED, .supports = SupportsForward, .plan = PlanForward, .without = WithoutCudnn});
   AddGpu(table, code, "scaled_dot_product_attention_backward",
-         {.name = "cudnn", .priority = 1, .dtypes = kTypes, .flags = 0, .supports = SupportsBackward, .plan = PlanBackward<false>, .without = WithoutCudnn});
+         {.name = "cudnn", .priority = 1, .dtypes = kTypes, .flags = OPW_STRIDED, .supports = SupportsBackward, .plan = PlanBackward<false>, .without = WithoutCudnn});
   AddGpu(table, code, "scaled_dot_product_attention_backward",
-         {.name = "cudnn-ordered", .dtypes = kTypes, .supports = SupportsBackward, .plan = PlanBackward<true>, .without = WithoutCudnn});
+         {.name = "cudnn-ordered", .dtypes = kTypes, .flags = OPW_DETERMINISTIC | OPW_STRIDED, .supports = SupportsBackward, .plan = PlanBackward<true>, .without = WithoutCudnn});
 }
 
 }  // namespace opwire::gpu

@@ -70,9 +70,9 @@ int Run(const opw_call* c) {
 
 void AddAttentionFast(VariantTable& table, const Isa& isa) {
   AddProduction(table, isa, "scaled_dot_product_attention", "avx512", "avx512", 2, kFloats,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, nullptr, nullptr, Run<AttentionLoopsAvx512>});
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_STRIDED, Supports, nullptr, nullptr, Run<AttentionLoopsAvx512>});
   AddProduction(table, isa, "scaled_dot_product_attention", "avx2", "avx2", 1, kFloats,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, nullptr, nullptr, Run<AttentionLoopsAvx2>});
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_STRIDED, Supports, nullptr, nullptr, Run<AttentionLoopsAvx2>});
 }
 
 }  // namespace opwire::ops

@@ -102,8 +102,8 @@ Status PlanAttentionBackward(const Call& call, Plan& plan) {
 }
 
 void AddAttentionGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
-  AddGpu(table, code, "scaled_dot_product_attention", {.name = "portable", .tier = Tier::kReference, .plan = PlanAttention});
-  AddGpu(table, code, "scaled_dot_product_attention_backward", {.name = "portable", .tier = Tier::kReference, .plan = PlanAttentionBackward});
+  AddGpu(table, code, "scaled_dot_product_attention", {.name = "portable", .tier = Tier::kReference, .flags = OPW_DETERMINISTIC | OPW_STRIDED, .plan = PlanAttention});
+  AddGpu(table, code, "scaled_dot_product_attention_backward", {.name = "portable", .tier = Tier::kReference, .flags = OPW_DETERMINISTIC | OPW_STRIDED, .plan = PlanAttentionBackward});
   if (code->device().driver().vendor() == Vendor::kCuda) AddAttentionCudnn(table, code);
 }
 

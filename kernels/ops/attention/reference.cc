@@ -84,7 +84,7 @@ int Attention(const opw_call* c) {
 }  // namespace
 
 void AddAttentionReference(VariantTable& table) {
-  AddReference(table, "scaled_dot_product_attention", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Attention});
+  AddReference(table, "scaled_dot_product_attention", {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_STRIDED, nullptr, nullptr, nullptr, Attention});
 }
 
 }  // namespace opwire::ops
