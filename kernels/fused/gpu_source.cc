@@ -1,15 +1,11 @@
-// Writes a line an instruction over the functions of primitives.cuh, and the loop around them.
+// Writes the loop around a program's body.
 #include "kernels/fused/gpu_source.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
 
-#include "ir/base/element.h"
-#include "kernels/device/gpu/flags.h"
+#include "kernels/fused/gpu_body.h"
 #include "kernels/ops/gpu/code.h"
 #include "kernels/ops/gpu/plan.h"
 
@@ -17,129 +13,20 @@ namespace opwire::fused {
 namespace {
 
 using gpu::CodeName;
-using gpu::ComputeName;
-
-// The functions of primitives.cuh, in the order of Prim from kAdd to kIsInf; kSelect is none.
-constexpr std::string_view kFunctions[] = {"Add", "Sub", "Mul", "Div",  "Rem",   "Pow",   "Atan2", "Min",   "Max",  "And",  "Or",  "Xor",
-                                           "Shl", "Shr", "Eq",  "Ne",   "Lt",    "Le",    "Gt",    "Ge",    "",     "Not",  "Neg", "Abs",
-                                           "Sign", "Sqrt", "Rsqrt", "Recip", "Exp", "Expm1", "Log", "Log1p", "Sin", "Cos", "Tan", "Tanh",
-                                           "Erf", "Floor", "Ceil", "Round", "Trunc", "IsNan", "IsInf"};
-static_assert(std::size(kFunctions) == static_cast<size_t>(Prim::kIsInf) - static_cast<size_t>(Prim::kAdd) + 1);
 
 DType TypeOfTensor(const ScalarProgram& p, size_t t) {
   return t < p.inputs().size() ? p.inputs()[t] : p.OutputType(static_cast<int>(t - p.inputs().size()));
 }
 size_t TensorsOf(const ScalarProgram& p) { return p.inputs().size() + p.outputs().size(); }
 
-// Whether there is a cheaper body that serves its type.
-bool HasNear(const Instruction& one) {
-  constexpr Prim kThese[] = {Prim::kExp, Prim::kDiv, Prim::kRecip, Prim::kErf, Prim::kTanh};
-  return ComputeType(one.type) == DType::kF32 && one.type != DType::kF32 && std::ranges::find(kThese, one.prim) != std::end(kThese);
-}
 // Whether it takes a few instructions and registers on f32.
 bool IsShort(const Instruction& one) {
   constexpr Prim kThese[] = {Prim::kIn, Prim::kConst, Prim::kAttr, Prim::kSelect, Prim::kAdd, Prim::kSub, Prim::kMul, Prim::kEq,  Prim::kNe,
                              Prim::kLt, Prim::kLe,    Prim::kGt,   Prim::kGe,     Prim::kNot, Prim::kNeg, Prim::kAbs, Prim::kCast};
-  return HasNear(one) || (DTypeBytes(one.type) <= 4 && std::ranges::find(kThese, one.prim) != std::end(kThese));
+  return HasNear(one.prim, one.type) || (DTypeBytes(one.type) <= 4 && std::ranges::find(kThese, one.prim) != std::end(kThese));
 }
-
-// What happens to one element.
-class BodyWriter {
- public:
-  explicit BodyWriter(const ScalarProgram& program) : program_(program), held_(HowHeld(program)) {}
-
-  // Whether an output is handed out as the f32 that its store rounds to 16 bits.
-  bool RoundsLate(size_t output) const {
-    const DType type = program_.OutputType(static_cast<int>(output));
-    return (type == DType::kF16 || type == DType::kBF16) && held_[static_cast<size_t>(program_.outputs()[output])].as == DType::kF32;
-  }
-
-  std::string Write() {
-    for (size_t i = 0; i < program_.instructions().size(); ++i) {
-      if (held_[i].used) Emit(static_cast<int>(i));
-    }
-    for (size_t o = 0; o < program_.outputs().size(); ++o) {
-      const int value = program_.outputs()[o];
-      const DType type = program_.OutputType(static_cast<int>(o));
-      // What rounds to 16 bits makes one NaN of all by itself.
-      const std::string v = type == DType::kF16 || type == DType::kBF16 ? Name(value) : Canonical(value);
-      const bool as_it_is = RoundsLate(o) || (held_[value].as == type && type != DType::kBool);
-      body_ += fmt::format("  y{} = {};\n", o, as_it_is ? v : fmt::format("Store<{}>({})", CodeName(type), v));
-    }
-    return body_;
-  }
-
- private:
-  const Instruction& At(int value) const { return program_.instructions()[static_cast<size_t>(value)]; }
-  void Line(int value, const std::string& expression) { body_ += fmt::format("  const auto v{} = {};\n", value, expression); }
-  std::string Name(int value) const { return fmt::format("v{}", value); }
-  std::string Computed(int value) const {
-    const DType type = held_[static_cast<size_t>(value)].as;
-    return type == ComputeType(type) ? Name(value) : fmt::format("Load({})", Name(value));
-  }
-  std::string Canonical(int value) const {
-    const Held& h = held_[static_cast<size_t>(value)];
-    return h.exact ? Name(value) : fmt::format("prim::Canonical({})", Name(value));
-  }
-
-  void Emit(int at) {
-    const Instruction& one = At(at);
-    const std::string_view compute = ComputeName(one.type);
-    switch (one.prim) {
-      case Prim::kIn: return Line(at, one.type == DType::kBool ? fmt::format("Load(x{})", one.index) : fmt::format("x{}", one.index));
-      case Prim::kConst: return Line(at, fmt::format("prim::FromBits<{}>(0x{:x}ull)", compute, one.bits));
-      case Prim::kAttr: return Line(at, fmt::format("prim::FromBits<{}>(arguments[{}])", compute, one.index));
-      case Prim::kSelect: {
-        const bool moves = held_[static_cast<size_t>(at)].as == one.type;
-        const auto arm = [&](int i) { return moves ? Name(one.operands[i]) : Computed(one.operands[i]); };
-        return Line(at, fmt::format("{} ? {} : {}", Name(one.operands[0]), arm(1), arm(2)));
-      }
-      case Prim::kCast: return Line(at, Cast(one));
-      default: break;
-    }
-    const std::string_view function = kFunctions[static_cast<size_t>(one.prim) - static_cast<size_t>(Prim::kAdd)];
-    const bool divides = (one.prim == Prim::kDiv || one.prim == Prim::kRem) && !kFloats.Has(ComputeType(one.type));
-    const std::string a = Computed(one.operands[0]);
-    const std::string_view body = HasNear(one) ? "near" : "prim";
-    if (body == "near" && one.prim == Prim::kErf && OnlyBesideOne(at)) return Line(at, fmt::format("near::ErfBesideOne({})", a));
-    if (InfoOf(one.prim).arity == 1) return Line(at, fmt::format("{}::{}({})", body, function, a));
-    Line(at, fmt::format("{}::{}({}, {}{})", body, function, a, Computed(one.operands[1]), divides ? ", flags" : ""));
-  }
-
-  // Whether all that becomes of a value is a sum with a constant of at least 1, or a difference from one.
-  bool OnlyBesideOne(int value) const {
-    if (std::ranges::find(program_.outputs(), value) != program_.outputs().end()) return false;
-    return std::ranges::all_of(program_.instructions(), [&](const Instruction& i) {
-      const int arity = InfoOf(i.prim).arity;
-      const auto* const used = std::find(i.operands, i.operands + arity, value);
-      if (used == i.operands + arity) return true;
-      if (i.prim != Prim::kAdd && i.prim != Prim::kSub) return false;
-      const Instruction& other = At(i.operands[used == i.operands ? 1 : 0]);
-      return other.prim == Prim::kConst && std::fabs(std::bit_cast<float>(static_cast<uint32_t>(other.bits))) >= 1;
-    });
-  }
-
-  std::string Cast(const Instruction& one) const {
-    const int from = one.operands[0];
-    const DType held = held_[static_cast<size_t>(from)].as;
-    if (held == one.type && !one.saturate) return Canonical(from);
-    const std::string value = held == ComputeType(held) ? Canonical(from) : Computed(from);
-    if (ComputeType(one.type) != one.type) return fmt::format("Store<{}>({}, {})", CodeName(one.type), value, one.saturate);
-    return fmt::format("CastTo<{}>({})", ComputeName(one.type), value);
-  }
-
-  const ScalarProgram& program_;
-  const std::vector<Held> held_;
-  std::string body_;
-};
 
 }  // namespace
-
-bool Raises(const ScalarProgram& program) {
-  return std::ranges::any_of(program.instructions(), [](const Instruction& i) {
-    return (i.prim == Prim::kDiv || i.prim == Prim::kRem) && !kFloats.Has(ComputeType(i.type));
-  });
-}
 
 GpuForm FormOf(const ScalarProgram& program, std::span<const opw_tensor* const> tensors) {
   GpuForm form;
@@ -196,15 +83,13 @@ GpuForm FormOf(const ScalarProgram& program, std::span<const opw_tensor* const> 
 std::string GpuSource(const ScalarProgram& program, const GpuForm& form) {
   const size_t inputs = program.inputs().size(), tensors = TensorsOf(program);
   const bool raises = Raises(program);
-  BodyWriter writer(program);
-  std::string parameters, loads, arrays, fetch, fetch_some, fetch_all, compute, put, put_some, put_all, aligned = "true";
+  const GpuBody body(program);
+  std::string loads, arrays, fetch, fetch_some, fetch_all, compute, put, put_some, put_all, aligned = "true";
   for (size_t t = 0; t < tensors; ++t) {
     const std::string_view type = CodeName(TypeOfTensor(program, t));
     const bool input = t < inputs;
     const Access access = form.access[t];
-    const bool rounds = !input && writer.RoundsLate(t - inputs);
-    const std::string name = input ? fmt::format("x{}", t) : fmt::format("y{}", t - inputs);
-    parameters += fmt::format("{}{} {}{}", t ? ", " : "", rounds ? "float" : type, input ? "" : "&", name);
+    const bool rounds = !input && body.RoundsLate(t - inputs);
     loads += fmt::format("  {0}{1}* const p{2} = static_cast<{0}{1}*>(p.data[{2}]);\n", input ? "const " : "", type, t);
     if (access == Access::kVector) aligned += fmt::format(" && Aligned<{}, kItems>(p{})", type, t);
     if (access == Access::kConstant) loads += fmt::format("  const {} c{} = *p{};\n", type, t, t);
@@ -229,14 +114,8 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form) {
     }
     compute += fmt::format("{}{}", t ? ", " : "", argument);
   }
-  if (program.arguments() > 0) {
-    parameters += ", const u64* arguments";
-    compute += ", p.arguments";
-  }
-  if (raises) {
-    parameters += ", u32& flags";
-    compute += ", flags";
-  }
+  if (program.arguments() > 0) compute += ", p.arguments";
+  if (raises) compute += ", flags";
   const std::string raise = raises ? "  Raise(p.reporter, flags);\n" : "";
   // Blocks whose steps are all whole and next to each other ask nothing for each.
   const bool in_a_row = form.rank == 1 && form.items > 1;
@@ -302,36 +181,19 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form) {
       "}}\n",
       fmt::arg("tensors", tensors), fmt::arg("items", form.items), fmt::arg("unroll", form.unroll), fmt::arg("threads", GpuForm::kThreads),
       fmt::arg("bounds", form.resident > 0 ? fmt::format("{}, {}", GpuForm::kThreads, form.resident) : fmt::format("{}", GpuForm::kThreads)),
-      fmt::arg("arguments", std::max(1, program.arguments())), fmt::arg("rank", form.rank), fmt::arg("parameters", parameters),
-      fmt::arg("body", writer.Write()), fmt::arg("offsets", offsets), fmt::arg("loads", loads), fmt::arg("arrays", arrays),
+      fmt::arg("arguments", std::max(1, program.arguments())), fmt::arg("rank", form.rank), fmt::arg("parameters", body.Parameters()),
+      fmt::arg("body", body.Statements()), fmt::arg("offsets", offsets), fmt::arg("loads", loads), fmt::arg("arrays", arrays),
       fmt::arg("aligned", aligned), fmt::arg("fetch", fetch), fmt::arg("fetch_some", fetch_some), fmt::arg("compute", compute), fmt::arg("put", put),
       fmt::arg("put_some", put_some), fmt::arg("flags", raises ? "  u32 flags = 0;\n" : ""), fmt::arg("raise", raise), fmt::arg("all", all));
 }
 
 std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuForm& form, std::span<const opw_attr> arguments) {
-  std::vector<std::byte> out(8 * TensorsOf(program) + sizeof(opw::Reporter));
-  const auto put = [&](const auto& value) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-    out.insert(out.end(), bytes, bytes + sizeof value);
-  };
-  put(form.elements);
-  put(form.steps());
-  std::vector<uint64_t> values(static_cast<size_t>(std::max(1, program.arguments())));
-  for (const Instruction& i : program.instructions()) {
-    if (i.prim != Prim::kAttr) continue;
-    const opw_attr& a = arguments[static_cast<size_t>(i.index)];
-    const DType type = ComputeType(i.type);
-    values[static_cast<size_t>(i.index)] = a.kind == OPW_ATTR_FLOAT ? ElementBits(type, a.value.f) : ElementBits(type, a.value.i);
-  }
-  for (const uint64_t v : values) put(v);
-  const size_t rank = static_cast<size_t>(form.rank), skip = rank - form.extents.size();
-  const auto extent = [&](size_t a) { return a < skip ? 1 : form.extents[a - skip]; };
-  for (size_t a = 0; a < rank; ++a) put(extent(a));
-  for (size_t a = 0; a < rank; ++a) put(gpu::DivisorOf(std::min<int64_t>(extent(a), INT32_MAX)));
-  for (const std::vector<int64_t>& strides : form.strides) {
-    for (size_t a = 0; a < rank; ++a) put(a < skip ? int64_t{0} : strides[a - skip]);
-  }
-  return out;
+  ParamBytes out(TensorsOf(program));
+  out.Put(form.elements);
+  out.Put(form.steps());
+  for (const uint64_t bits : ArgumentBits(program, arguments)) out.Put(bits);
+  out.PutAxes(form.rank, form.extents, form.strides);
+  return out.Take();
 }
 
 }  // namespace opwire::fused

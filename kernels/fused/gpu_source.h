@@ -53,8 +53,6 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form);
 // The structure's bytes, but for the tensors' addresses, which lie in front, 8 bytes each, and the reporter behind them (kernels/device/gpu/flags.h).
 // `arguments` are the program's, as a call's attributes.
 std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuForm& form, std::span<const opw_attr> arguments);
-// Whether it may raise flags.
-bool Raises(const ScalarProgram& program);
 
 }  // namespace opwire::fused
 
