@@ -19,14 +19,13 @@ struct RowKernel::Code {
   std::vector<uint8_t> types;             // the same
   size_t operands = 0;
   int shape_of = 0;
-  bool has_extremes = false;              // rows of no elements have none
+  bool has_extremes;                      // rows of no elements have none
 
   Code(const RowProgram& program, RowPhases made, std::function<void()> worth_it)
-      : phases(std::move(made)), functions(phases.programs, std::move(worth_it)), places(program.operand_places()), operands(places.size()), shape_of(program.shape_of()) {
+      : phases(std::move(made)), functions(phases.programs, std::move(worth_it)), places(program.operand_places()), operands(places.size()), shape_of(program.shape_of()), has_extremes(program.HasExtremes()) {
     places.insert(places.end(), program.result_places().begin(), program.result_places().end());
     for (const DType type : program.OperandTypes()) types.push_back(static_cast<uint8_t>(type));
     for (size_t i = operands; i < places.size(); ++i) types.push_back(static_cast<uint8_t>(program.scalar().OutputType(static_cast<int>(i - operands))));
-    for (const RowProgram::Folded& f : program.folds()) has_extremes |= f.kind == FoldKind::kMax || f.kind == FoldKind::kMin;
   }
 };
 
@@ -129,11 +128,7 @@ const char* Supports(const opw_call* c) {
   const Code& code = CodeOf(c);
   if (const char* why = SupportsTypes(c, static_cast<int>(code.operands), static_cast<int>(code.places.size() - code.operands), code.types.data())) return why;
   const opw_tensor& shape = static_cast<size_t>(code.shape_of) < code.operands ? c->operands[code.shape_of] : c->results[static_cast<size_t>(code.shape_of) - code.operands];
-  if (!code.has_extremes || shape.elements > 0 || shape.shape[shape.rank - 1] > 0) return nullptr;
-  for (int a = 0; a < shape.rank - 1; ++a) {
-    if (shape.shape[a] == 0) return nullptr;
-  }
-  return "an extent of 0 has no largest or smallest element";
+  return code.has_extremes ? WhyNoExtremes(shape) : nullptr;
 }
 
 int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {

@@ -12,40 +12,9 @@ using Level = RowProgram::Level;
 constexpr int kCheap = 4;       // what is computed again rather than kept
 constexpr int kSaturated = 64;  // costs are not told apart beyond
 
-int CostOf(Prim prim) {
-  switch (prim) {
-    case Prim::kIn:
-    case Prim::kConst:
-    case Prim::kAttr: return 0;
-    case Prim::kAdd:
-    case Prim::kSub:
-    case Prim::kMul:
-    case Prim::kMin:
-    case Prim::kMax:
-    case Prim::kAnd:
-    case Prim::kOr:
-    case Prim::kXor:
-    case Prim::kEq:
-    case Prim::kNe:
-    case Prim::kLt:
-    case Prim::kLe:
-    case Prim::kGt:
-    case Prim::kGe:
-    case Prim::kSelect:
-    case Prim::kNot:
-    case Prim::kNeg:
-    case Prim::kAbs:
-    case Prim::kCast: return 1;
-    case Prim::kDiv:
-    case Prim::kSqrt:
-    case Prim::kRecip: return 3;
-    default: return 8;
-  }
-}
-
 class Splitter {
  public:
-  explicit Splitter(const RowProgram& program) : p_(program), all_(program.scalar().instructions()), levels_(program.Levels()), cost_(all_.size()) {
+  Splitter(const RowProgram& program, bool keeps) : p_(program), keeps_(keeps), all_(program.scalar().instructions()), levels_(program.Levels()), cost_(all_.size()) {
     for (size_t i = 0; i < all_.size(); ++i) {
       cost_[i] = CostOf(all_[i].prim);
       for (int k = 0; k < InfoOf(all_[i].prim).arity; ++k) {
@@ -144,7 +113,7 @@ class Splitter {
     }
     step.phase.program = static_cast<int>(out_.programs.size());
     ScalarProgram program;
-    Writer writer{*this, program, step.phase, depth, {}};
+    Writer writer{*this, program, step.phase, depth, {}, {}};
     std::vector<int> arguments;
     for (const Instruction& one : all_) {
       if (one.prim == Prim::kAttr) arguments.resize(std::max(arguments.size(), static_cast<size_t>(one.index) + 1), -1);
@@ -162,6 +131,8 @@ class Splitter {
       step.phase.out.push_back(a.slot);
     }
     OPWIRE_RETURN_IF_ERROR(program.Check());
+    writer.narrow.resize(program.instructions().size());
+    out_.narrow.push_back(std::move(writer.narrow));
     out_.programs.push_back(std::move(program));
     out_.steps.push_back(std::move(step));
     return absl::OkStatus();
@@ -174,6 +145,7 @@ class Splitter {
     RowPhase& phase;
     const int depth;
     std::map<int, int> made;      // by value of the whole program
+    std::vector<bool> narrow;     // RowPhases::narrow
 
     int Read(DType type, RowSlot slot) {
       phase.in.push_back(slot);
@@ -194,16 +166,19 @@ class Splitter {
       if (level.operand >= 0 && (!level.of_row || phase.of_row)) return Widened(Read(one.type, {RowSlot::kTensor, level.operand}), one.type);
       const bool elsewhere = level.of_row && !level.constant && (!phase.of_row || level.depth < depth);
       if (level.fold >= 0 || elsewhere) return Read(s.Held(value), {RowSlot::kValue, s.ValueOf(value)});
-      if (!level.of_row && level.depth < depth && s.cost_[static_cast<size_t>(value)] > kCheap) return Read(s.Held(value), {RowSlot::kKept, s.Keep(value)});
+      if (s.keeps_ && !level.of_row && level.depth < depth && s.cost_[static_cast<size_t>(value)] > kCheap) return Read(s.Held(value), {RowSlot::kKept, s.Keep(value)});
       Instruction next = one;
       for (int k = 0; k < InfoOf(one.prim).arity; ++k) next.operands[k] = Emit(one.operands[k]);
       if (one.prim != Prim::kCast) next.type = ComputeType(one.type);
       const int out = program.Append(next);
+      narrow.resize(static_cast<size_t>(out) + 1);
+      narrow.back() = ComputeType(one.type) != one.type;
       return one.prim == Prim::kCast ? Widened(out, one.type) : out;
     }
   };
 
   const RowProgram& p_;
+  const bool keeps_;
   const std::vector<Instruction>& all_;
   const std::vector<Level> levels_;
   std::vector<int> cost_;                   // of computing a value again from what is read
@@ -214,9 +189,40 @@ class Splitter {
 
 }  // namespace
 
-StatusOr<RowPhases> SplitRows(const RowProgram& program) {
+int CostOf(Prim prim) {
+  switch (prim) {
+    case Prim::kIn:
+    case Prim::kConst:
+    case Prim::kAttr: return 0;
+    case Prim::kAdd:
+    case Prim::kSub:
+    case Prim::kMul:
+    case Prim::kMin:
+    case Prim::kMax:
+    case Prim::kAnd:
+    case Prim::kOr:
+    case Prim::kXor:
+    case Prim::kEq:
+    case Prim::kNe:
+    case Prim::kLt:
+    case Prim::kLe:
+    case Prim::kGt:
+    case Prim::kGe:
+    case Prim::kSelect:
+    case Prim::kNot:
+    case Prim::kNeg:
+    case Prim::kAbs:
+    case Prim::kCast: return 1;
+    case Prim::kDiv:
+    case Prim::kSqrt:
+    case Prim::kRecip: return 3;
+    default: return 8;
+  }
+}
+
+StatusOr<RowPhases> SplitRows(const RowProgram& program, bool keeps) {
   OPWIRE_RETURN_IF_ERROR(program.scalar().Check());
-  return Splitter(program).Split();
+  return Splitter(program, keeps).Split();
 }
 
 }  // namespace opwire::fused

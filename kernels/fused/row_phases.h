@@ -52,13 +52,18 @@ struct RowPhases {
   };
 
   std::vector<ScalarProgram> programs;
+  std::vector<std::vector<bool>> narrow;  // by program and instruction: what it computes in f32 becomes a narrow float
   std::vector<Step> steps;
   std::vector<Kept> kept;
   std::vector<DType> values;
 };
 
-// INVALID_ARGUMENT where the program is malformed; RESOURCE_EXHAUSTED where it, or a phase, is too large for a kernel.
-StatusOr<RowPhases> SplitRows(const RowProgram& program);
+// INVALID_ARGUMENT where the program is malformed; RESOURCE_EXHAUSTED where it, or a phase, is too large for a kernel. Unless it `keeps`, everything is
+// computed again, and what is kept is for folds only.
+StatusOr<RowPhases> SplitRows(const RowProgram& program, bool keeps = true);
+
+// What computing it takes, in cheap instructions.
+int CostOf(Prim prim);
 
 }  // namespace opwire::fused
 

@@ -49,6 +49,10 @@ std::vector<DType> RowProgram::OperandTypes() const {
   return out;
 }
 
+bool RowProgram::HasExtremes() const {
+  return std::ranges::any_of(folds_, [](const Folded& f) { return f.kind == FoldKind::kMax || f.kind == FoldKind::kMin; });
+}
+
 std::vector<RowProgram::Level> RowProgram::Levels() const {
   const std::vector<Instruction>& all = scalar_.instructions();
   std::vector<Level> out(all.size());
@@ -74,6 +78,12 @@ std::vector<RowProgram::Level> RowProgram::Levels() const {
     }
   }
   return out;
+}
+
+const char* WhyNoExtremes(const opw_tensor& shape) {
+  const std::span extents(shape.shape, shape.rank);
+  if (extents.back() > 0 || std::ranges::find(extents.first(extents.size() - 1), 0) != extents.end() - 1) return nullptr;
+  return "an extent of 0 has no largest or smallest element";
 }
 
 }  // namespace opwire::fused

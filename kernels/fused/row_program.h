@@ -24,6 +24,7 @@
 
 #include "ir/base/dtype.h"
 #include "ir/base/status.h"
+#include "kernels/abi.h"
 #include "kernels/fused/scalar_program.h"
 
 namespace opwire::fused {
@@ -72,6 +73,7 @@ class RowProgram {
   const std::vector<Folded>& folds() const { return folds_; }
   const ScalarProgram& scalar() const { return scalar_; }
   int shape_of() const { return shape_of_; }
+  bool HasExtremes() const;
 
   // By instruction of the scalar program.
   struct Level {
@@ -90,6 +92,9 @@ class RowProgram {
   std::vector<Folded> folds_;
   int shape_of_ = 0;
 };
+
+// Why rows of this shape have no largest or smallest elements, in static memory; null: they have, or there are no rows.
+const char* WhyNoExtremes(const opw_tensor& shape);
 
 }  // namespace opwire::fused
 

@@ -2,37 +2,59 @@
 #include "kernels/ops/gpu/fused.h"
 
 #include "kernels/fused/by_source.h"
+#include "kernels/fused/gpu_rows.h"
 #include "kernels/fused/gpu_source.h"
 
 namespace opwire::gpu {
 namespace {
 
 // A row for calls of so many operands and results.
-OpRow RowOf(const fused::ScalarProgram& program) {
+OpRow RowOf(std::string_view name, size_t operands, size_t results) {
   OpRow row;
-  row.name = "fused";
-  row.operands.resize(program.inputs().size());
-  row.results.resize(program.outputs().size());
+  row.name = name;
+  row.operands.resize(operands);
+  row.results.resize(results);
   return row;
+}
+
+// Of a call: operands, then results, and where each lies.
+struct Tensors {
+  std::vector<const opw_tensor*> all;
+  std::vector<Source> sources;
+
+  Tensors(const opw_call* c, const OpRow& row) {
+    for (uint32_t i = 0; i < row.operands.size(); ++i) {
+      all.push_back(&c->operands[i]);
+      sources.push_back(Operand(i));
+    }
+    for (uint32_t i = 0; i < row.results.size(); ++i) {
+      all.push_back(&c->results[i]);
+      sources.push_back(Result(i));
+    }
+  }
+};
+
+// A launch of generated code, whose parameters begin with the tensors' addresses and the reporter.
+void LaunchGenerated(Function f, const Grid& grid, const std::vector<std::byte>& params, std::span<const Source> sources, Plan& plan) {
+  std::vector<Field> fields;
+  const std::byte* at = params.data();
+  for (const Source& s : sources) {
+    fields.push_back({at, s});
+    at += sizeof(void*);
+  }
+  fields.push_back({at, Reports()});
+  plan.LaunchBytes(f, grid, params.data(), params.size(), fields);
 }
 
 class Group final : public Planner {
  public:
-  Group(std::shared_ptr<Code> code, const fused::ScalarProgram& program) : Planner(code->device(), made_), code_(std::move(code)), made_(RowOf(program)), program_(program) {}
+  Group(std::shared_ptr<Code> code, const fused::ScalarProgram& program)
+      : Planner(code->device(), made_), code_(std::move(code)), made_(RowOf("fused", program.inputs().size(), program.outputs().size())), program_(program) {}
 
   const char* Supports(const opw_call*) const override { return nullptr; }
   Status MakePlan(const opw_call* c, Plan& plan) const override {
-    std::vector<const opw_tensor*> tensors;
-    std::vector<Source> sources;
-    for (uint32_t i = 0; i < program_.inputs().size(); ++i) {
-      tensors.push_back(&c->operands[i]);
-      sources.push_back(Operand(i));
-    }
-    for (uint32_t i = 0; i < program_.outputs().size(); ++i) {
-      tensors.push_back(&c->results[i]);
-      sources.push_back(Result(i));
-    }
-    return PlanFused(*code_, made_.name, program_, tensors, sources, plan, {c->attrs, static_cast<size_t>(program_.arguments())});
+    const Tensors tensors(c, made_);
+    return PlanFused(*code_, made_.name, program_, tensors.all, tensors.sources, plan, {c->attrs, static_cast<size_t>(program_.arguments())});
   }
 
  private:
@@ -41,25 +63,64 @@ class Group final : public Planner {
   const fused::ScalarProgram program_;
 };
 
+class RowGroup final : public Planner {
+ public:
+  RowGroup(std::shared_ptr<Code> code, fused::GpuRows rows)
+      : Planner(code->device(), made_), code_(std::move(code)), made_(RowOf("fused_rows", rows.operands(), rows.tensors() - rows.operands())), rows_(std::move(rows)) {}
+
+  const char* Supports(const opw_call* c) const override {
+    if (!rows_.program().HasExtremes()) return nullptr;
+    const auto shape = static_cast<size_t>(rows_.program().shape_of());
+    return fused::WhyNoExtremes(shape < rows_.operands() ? c->operands[shape] : c->results[shape - rows_.operands()]);
+  }
+  Status MakePlan(const opw_call* c, Plan& plan) const override { return PlanFor(c, plan, /*aligned=*/true); }
+
+ private:
+  Status PlanFor(const opw_call* c, Plan& plan, bool aligned) const {
+    const Tensors tensors(c, made_);
+    const fused::GpuRowForm form = rows_.FormOf(tensors.all, device_.info().compute_units, aligned);
+    OPWIRE_ASSIGN_OR_RETURN(const Function f, code_->GetText({made_.name, "kernels/fused/gpu_rows.cuh", rows_.Source(form)}));
+    const std::vector<std::byte> params = rows_.Params(form, {c->attrs, static_cast<size_t>(rows_.program().scalar().arguments())});
+    LaunchGenerated(f, {.blocks = form.blocks, .threads = form.threads}, params, tensors.sources, plan);
+    if (form.items > 1) plan.UnlessAligned(std::make_shared<Otherwise>(Call{c, *code_, made_}, [this](const Call& call, Plan& own) { return PlanFor(call.c, own, /*aligned=*/false); }));
+    return absl::OkStatus();
+  }
+
+  const std::shared_ptr<Code> code_;
+  const OpRow made_;
+  const fused::GpuRows rows_;
+};
+
 class GpuFuser final : public fused::Fuser {
  public:
   explicit GpuFuser(std::shared_ptr<Code> code) : code_(std::move(code)) {}
 
   std::shared_ptr<const opw_kernel> Get(const fused::ScalarProgram& program) override {
-    const std::shared_ptr<Entry> entry = kernels_.Get(program.Identity(), [&] { return std::make_shared<Entry>(code_, program); });
+    const auto entry = elementwise_.Get(program.Identity(), [&] { return std::make_shared<Entry<Group>>(code_, program); });
     return {entry, &entry->kernel};
   }
+  std::shared_ptr<const opw_kernel> GetRows(const fused::RowProgram& program) override {
+    const auto entry = rows_.Get(program.Identity(), [&]() -> std::shared_ptr<Entry<RowGroup>> {
+      StatusOr<fused::GpuRows> rows = fused::GpuRows::Make(program);
+      return rows.ok() ? std::make_shared<Entry<RowGroup>>(code_, *std::move(rows)) : nullptr;
+    });
+    return entry ? std::shared_ptr<const opw_kernel>(entry, &entry->kernel) : nullptr;
+  }
+  bool HasRows() const override { return true; }
   bool Settled() const override { return true; }
 
  private:
+  template <typename Kind>
   struct Entry {
-    Entry(const std::shared_ptr<Code>& code, const fused::ScalarProgram& program) : group(code, program), kernel(group.kernel(OPW_DETERMINISTIC | OPW_INPLACE)) {}
-    const Group group;
+    template <typename Program>
+    Entry(const std::shared_ptr<Code>& code, Program&& program) : group(code, std::forward<Program>(program)), kernel(group.kernel(OPW_DETERMINISTIC | OPW_INPLACE)) {}
+    const Kind group;
     const opw_kernel kernel;
   };
 
   const std::shared_ptr<Code> code_;
-  fused::BySource<Entry> kernels_;
+  fused::BySource<Entry<Group>> elementwise_;
+  fused::BySource<Entry<RowGroup>> rows_;
 };
 
 }  // namespace
@@ -70,15 +131,7 @@ Status PlanFused(Code& code, const std::string& name, const fused::ScalarProgram
                  std::span<const Source> sources, Plan& plan, std::span<const opw_attr> arguments) {
   const fused::GpuForm form = fused::FormOf(program, tensors);
   OPWIRE_ASSIGN_OR_RETURN(const Function f, code.GetText({name, "kernels/fused/primitives.cuh", fused::GpuSource(program, form)}));
-  const std::vector<std::byte> params = fused::GpuParams(program, form, arguments);
-  std::vector<Field> fields;
-  const std::byte* at = params.data();
-  for (const Source& s : sources) {
-    fields.push_back({at, s});
-    at += sizeof(void*);
-  }
-  fields.push_back({at, Reports()});
-  plan.LaunchBytes(f, {.blocks = form.blocks(), .threads = fused::GpuForm::kThreads}, params.data(), params.size(), fields);
+  LaunchGenerated(f, {.blocks = form.blocks(), .threads = fused::GpuForm::kThreads}, fused::GpuParams(program, form, arguments), sources, plan);
   return absl::OkStatus();
 }
 

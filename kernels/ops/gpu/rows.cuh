@@ -149,10 +149,10 @@ OPW_DEVICE Span<T> SpanOf(const T* p, i64 n) {
   return s;
 }
 
-// 16 bytes of elements, in four registers whatever their size: as an array of narrow elements compilers keep each in one of its own.
-template <typename T>
+// Elements, 16 bytes unless it is said, in whole registers whatever their size: as an array of narrow elements compilers keep each in one of its own.
+template <typename T, int kItems = kPerVector<T>>
 struct Wide {
-  u32 words[4];
+  u32 words[(kItems * sizeof(T) + 3) / 4];
   // `k` is a constant once loops are unrolled.
   OPW_DEVICE T Get(int k) const {
     if constexpr (sizeof(T) == 8) {

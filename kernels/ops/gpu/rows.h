@@ -18,16 +18,16 @@ struct OnChipForm {
 };
 // Of short rows two vectors a lane and small blocks: some 32 KiB on their way in each multiprocessor suffice, and memory gives less where more are. A warp
 // holds up to 4 KiB, a block 64 KiB: then two of the largest share a multiprocessor.
-// `heavy`: a row takes much work beside its bytes, which more vectors a thread share.
-inline OnChipForm OnChipFormOf(int64_t extent, int64_t bytes_each, bool heavy = false) {
+// `heavy`: a row takes much work beside its bytes, which more vectors a thread share. `most`: vectors a thread at the most.
+inline OnChipForm OnChipFormOf(int64_t extent, int64_t bytes_each, bool heavy = false, int most = 8) {
   const int64_t vectors = extent * bytes_each / 16;
   constexpr OnChipForm kLight[] = {{8, 1, 128}, {8, 2, 128}, {16, 2, 128}, {32, 2, 128}, {32, 4, 128}, {32, 8, 256}};
   constexpr OnChipForm kHeavy[] = {{8, 1, 256}, {8, 2, 256}, {8, 4, 256}, {16, 4, 256}, {32, 4, 256}, {32, 8, 256}};
   for (const OnChipForm& form : heavy ? kHeavy : kLight) {
-    if (vectors <= form.lanes * form.vectors) return form;
+    if (form.vectors <= most && vectors <= form.lanes * form.vectors) return form;
   }
-  if (!heavy && vectors <= 256 * 3) return {0, 3, static_cast<int>((vectors + 191) / 192 * 64)};
-  if (vectors <= 512 * 8) return {0, 8, static_cast<int>((vectors + 511) / 512 * 64)};  // whole warps of 32 or 64
+  if (!heavy && most >= 3 && vectors <= 256 * 3) return {0, 3, static_cast<int>((vectors + 191) / 192 * 64)};
+  if (vectors <= 512 * most) return {0, most, static_cast<int>((vectors + 64 * most - 1) / (64 * most) * 64)};  // whole warps of 32 or 64
   return {};
 }
 // The same with clusters of blocks that hold 32 KiB each, or with the most blocks up to twice as much, where the device has them and the rows fill it.

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "kernels/ops/gpu/families.h"
+#include "tests/conformance/compile/row_programs.h"
 #include "tests/conformance/harness.h"
 
 namespace opwire::conformance {
@@ -204,7 +205,8 @@ StatusOr<std::vector<gpu::KernelText>> KernelsOf(std::string_view arch, DTypeSet
     kernels.push_back({fmt::format("{} for {}", kernel.name, call), kernel.prelude, kernel.text});
   };
   VariantTable table;
-  gpu::AddAll(table, std::make_shared<gpu::Code>(*device, record));
+  const auto code = std::make_shared<gpu::Code>(*device, record);
+  gpu::AddAll(table, code);
   Random random(1);
   for (const OpRow& row : Catalogue().rows()) {
     if (row.control != Control::kNone) continue;
@@ -232,6 +234,7 @@ StatusOr<std::vector<gpu::KernelText>> KernelsOf(std::string_view arch, DTypeSet
       }
     }
   }
+  OPWIRE_RETURN_IF_ERROR(PlanRowPrograms(code, types, [&](std::string next) { call = std::move(next); }));
   return kernels;
 }
 

@@ -29,7 +29,7 @@ class RegisterTable {
   std::map<std::pair<std::string, std::string>, int> most_;
 };
 
-// The function template of a kernel's name, "norm::HeldRows"; generated kernels are all "fused".
+// The function template of a kernel's name, "norm::HeldRows"; generated kernels are all "fused", or "fused_rows".
 std::string FunctionOf(std::string_view kernel);
 
 }  // namespace opwire::conformance

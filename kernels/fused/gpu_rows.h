@@ -1,0 +1,89 @@
+// Programs of rows as GPU code: one kernel, in which a row's threads run its phases one after the other, with folds between them.
+//
+//   OPWIRE_ASSIGN_OR_RETURN(const GpuRows rows, GpuRows::Make(program));
+//   const GpuRowForm form = rows.FormOf(tensors, multiprocessors, /*aligned=*/true);   // operands, then results
+//   const std::string text = rows.Source(form);            // to be compiled behind kernels/fused/gpu_rows.cuh
+//   const std::vector<std::byte> params = rows.Params(form, arguments);
+//
+// Short and medium rows are held: what several phases read of a row's elements, and what one keeps for another while there is room, is in the registers
+// of a few lanes, a warp or a block. Longer rows are streamed by a block, once for each phase with elements: these read their operands again, and
+// compute again what earlier ones did. A row is one block's however long it is.
+//
+// Equal programs and forms give equal text. It holds nothing of a program but its primitives, element types and constants' bits, and nothing of
+// sizes but their class.
+#ifndef OPWIRE_KERNELS_FUSED_GPU_ROWS_H_
+#define OPWIRE_KERNELS_FUSED_GPU_ROWS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/base/status.h"
+#include "kernels/abi.h"
+#include "kernels/fused/row_phases.h"
+#include "kernels/fused/row_program.h"
+
+namespace opwire::fused {
+
+// How a kernel reaches a tensor's elements.
+enum class RowAccess : uint8_t {
+  kItems,     // those of a row lie next to each other
+  kStrided,   // they do not
+  kOfRow,     // one for all of a row
+  kConstant,  // one for all rows
+};
+
+// What decides the text beside the program, and what is known of sizes.
+struct GpuRowForm {
+  std::vector<RowAccess> access;  // by tensor, operands first
+  bool streamed = false;  // rows are read by each phase, else held
+  bool keeps = false;     // what one phase computed at some cost is held for another, else computed again
+  int lanes = 0;      // of a warp, that share a row; 0: a block
+  int items = 1;      // neighbours that a thread takes at a time, in one access where they lie so
+  int steps = 1;      // times `items` that a thread has of a row; of one that is streamed, at a time
+  int batch = 1;      // steps whose operands are loaded before the first is worked on, where these are not held
+  int threads = 0;    // a block,
+  int resident = 0;   // and blocks that should fit a multiprocessor at a time
+  int rank = 1;       // of the axes that rows lie along: 1, 2, 4, 8 or 16
+  bool wide = false;  // 2^31 rows or more
+  // Of this call. Strides are in elements, by tensor: along a row, and of the axes that rows lie along.
+  int64_t blocks = 0, rows = 1, length = 1;
+  std::vector<int64_t> along, extents;
+  std::vector<std::vector<int64_t>> strides;
+};
+
+class GpuRows {
+ public:
+  // RESOURCE_EXHAUSTED where the program is too large for one kernel. REQUIRES: program.scalar().Check().ok().
+  static StatusOr<GpuRows> Make(const RowProgram& program);
+
+  // `aligned`: all tensors lie at multiples of 16 bytes.
+  GpuRowForm FormOf(std::span<const opw_tensor* const> tensors, int multiprocessors, bool aligned) const;
+  // The kernel, as gpu::KernelText::text; it takes a structure `Params`.
+  std::string Source(const GpuRowForm& form) const;
+  // The structure's bytes, but for the tensors' addresses, which lie in front, 8 bytes each, and the reporter behind them (kernels/device/gpu/flags.h).
+  std::vector<std::byte> Params(const GpuRowForm& form, std::span<const opw_attr> arguments) const;
+
+  const RowProgram& program() const { return program_; }
+  size_t tensors() const { return types_.size(); }
+  size_t operands() const { return program_.operand_places().size(); }
+  DType TypeOf(size_t tensor) const { return types_[tensor]; }
+  RowProgram::Place PlaceOf(size_t tensor) const { return places_[tensor]; }
+  const RowPhases& PhasesOf(const GpuRowForm& form) const { return form.keeps ? keeping_ : anew_; }
+  // Whether a phase reads or folds a tensor.
+  static bool Reads(const RowPhases::Step& step, size_t tensor);
+
+ private:
+  GpuRows(const RowProgram& program, RowPhases keeping, RowPhases anew);
+
+  RowProgram program_;
+  RowPhases keeping_, anew_;
+  std::vector<DType> types_;               // by tensor, operands first
+  std::vector<RowProgram::Place> places_;  // the same
+};
+
+}  // namespace opwire::fused
+
+#endif  // OPWIRE_KERNELS_FUSED_GPU_ROWS_H_
