@@ -92,9 +92,10 @@ int CodeOf(const RowPhases& phases) {
 // Neighbours that one access takes: a power of two up to `most`, of which rows are whole numbers, and between which rows begin.
 int ItemsOf(const GpuRowForm& form, int most) {
   int items = most;
+  while (form.length % items != 0) items /= 2;
   for (size_t t = 0; t < form.access.size(); ++t) {
     if (form.access[t] != RowAccess::kItems) continue;
-    while (form.length % items != 0 || std::ranges::any_of(form.strides[t], [&](int64_t s) { return s % items != 0; })) items /= 2;
+    while (std::ranges::any_of(form.strides[t], [&](int64_t s) { return s % items != 0; })) items /= 2;
   }
   return items;
 }

@@ -99,6 +99,9 @@ class Subject {
   // A fused program of one result, whose type and shape are the first operand's.
   static StatusOr<std::unique_ptr<Subject>> OfProgram(Gpu& gpu, const std::string& name, const fused::ScalarProgram& program,
                                                       std::vector<TensorSpec> operands);
+  // A fused group's kernel, by its operands and results.
+  static StatusOr<std::unique_ptr<Subject>> OfGroup(Gpu& gpu, std::shared_ptr<const opw_kernel> kernel, std::vector<TensorSpec> operands,
+                                                    const std::vector<TensorSpec>& results, std::vector<opw_attr> arguments);
   ~Subject();
   Subject(const Subject&) = delete;
 
@@ -118,6 +121,7 @@ class Subject {
   void Describe(size_t operands, std::vector<uint32_t> starts);
   Status Fill();
   Status Prepare(std::string_view op, std::span<const AttrValue> attrs);
+  Status PrepareKernel(const opw_kernel& kernel);
 
   Gpu& gpu_;
   std::vector<TensorSpec> specs_;
@@ -129,7 +133,8 @@ class Subject {
   std::vector<AttrValue> values_;  // what attrs_ point into
   std::string variant_;
   opw_call call_{};
-  opw_kernel kernel_{};             // of an op,
+  std::shared_ptr<const opw_kernel> holds_;  // of a group, as long as it is used
+  opw_kernel kernel_{};             // of an op or a group,
   std::unique_ptr<gpu::Plan> plan_; // or of a program
   std::vector<std::vector<Buffer>> data_;  // by set, operands first
   std::unique_ptr<Buffer> workspace_;

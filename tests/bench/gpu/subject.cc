@@ -77,10 +77,14 @@ Status Subject::Prepare(std::string_view op, std::span<const AttrValue> attrs) {
   call_.attrs = attrs_.data();
   OPWIRE_ASSIGN_OR_RETURN(const Variant* const variant, gpu_.variants().Choose(op, specs_[0].dtype, call_, ""));
   variant_ = variant->name;
-  call_.context = variant->kernel.context;
+  return PrepareKernel(variant->kernel);
+}
+
+Status Subject::PrepareKernel(const opw_kernel& kernel) {
+  call_.context = kernel.context;
   call_.runtime = gpu_.device().runtime();
-  if (variant->kernel.prepare && variant->kernel.prepare(&call_, &call_.state, &call_.workspace_bytes) != OPW_OK) return Failure("prepare");
-  kernel_ = variant->kernel;
+  if (kernel.prepare && kernel.prepare(&call_, &call_.state, &call_.workspace_bytes) != OPW_OK) return Failure("prepare");
+  kernel_ = kernel;
   if (call_.workspace_bytes == 0) return absl::OkStatus();
   OPWIRE_ASSIGN_OR_RETURN(Buffer workspace, Buffer::Allocate(gpu_.device(), call_.workspace_bytes));
   workspace_ = std::make_unique<Buffer>(std::move(workspace));
@@ -133,6 +137,24 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfProgram(Gpu& gpu, const std::strin
   }
   s->plan_ = std::make_unique<gpu::Plan>(gpu.device(), static_cast<uint32_t>(program.inputs().size()), static_cast<uint32_t>(program.outputs().size()));
   OPWIRE_RETURN_IF_ERROR(gpu::PlanFused(gpu.code(), name, program, tensors, sources, *s->plan_));
+  OPWIRE_RETURN_IF_ERROR(s->Fill());
+  return s;
+}
+
+StatusOr<std::unique_ptr<Subject>> Subject::OfGroup(Gpu& gpu, std::shared_ptr<const opw_kernel> kernel, std::vector<TensorSpec> operands,
+                                                    const std::vector<TensorSpec>& results, std::vector<opw_attr> arguments) {
+  std::unique_ptr<Subject> s(new Subject(gpu));
+  s->variant_ = "fused";
+  s->holds_ = std::move(kernel);
+  s->specs_ = std::move(operands);
+  const size_t count = s->specs_.size();
+  s->specs_.insert(s->specs_.end(), results.begin(), results.end());
+  std::vector<uint32_t> starts(count + 1);
+  std::iota(starts.begin(), starts.end(), 0);
+  s->Describe(count, std::move(starts));
+  s->attrs_ = std::move(arguments);
+  s->call_.attrs = s->attrs_.data();
+  OPWIRE_RETURN_IF_ERROR(s->PrepareKernel(*s->holds_));
   OPWIRE_RETURN_IF_ERROR(s->Fill());
   return s;
 }

@@ -5,7 +5,9 @@
 
 #include "ir/passes/pipeline.h"
 #include "ir/text/text.h"
+#include "kernels/ops/gpu/fused.h"
 #include "tests/bench/gpu/gpu.h"
+#include "tests/fused/row_examples.h"
 
 namespace opwire::bench {
 namespace {
@@ -72,6 +74,37 @@ Status Measure(Gpu& gpu, Baseline& baseline, const Written& w, std::vector<Row>&
   return absl::OkStatus();
 }
 
+// Folds of rows and what is done with them, in one kernel, against the op that they spell out, which has the same operands.
+StatusOr<std::unique_ptr<Subject>> FusedSubjectOf(Gpu& gpu, const fused::RowExample& example, std::vector<TensorSpec> operands) {
+  const std::shared_ptr<gpu::Code> code(std::shared_ptr<void>(), &gpu.code());  // which outlives the subjects
+  std::shared_ptr<const opw_kernel> kernel = gpu::MakeFuser(code)->GetRows(example.rows);
+  if (!kernel) return Internal("{} is no kernel", example.name);
+  opw_attr epsilon{};
+  epsilon.kind = OPW_ATTR_FLOAT;
+  epsilon.value.f = 1e-5;
+  const std::vector<TensorSpec> results = {operands[0]};
+  return Subject::OfGroup(gpu, std::move(kernel), std::move(operands), results, {epsilon});
+}
+
+Status MeasureRows(Gpu& gpu, Baseline& baseline, const fused::RowExample& example, std::vector<int64_t> shape, const std::string& name, std::vector<Row>& rows) {
+  std::vector<TensorSpec> operands;
+  for (const bool whole : example.whole) operands.push_back({DType::kBF16, whole ? shape : std::vector<int64_t>{shape.back()}});
+  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> written, FusedSubjectOf(gpu, example, operands));
+  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> op, Subject::OfOp(gpu, example.name, operands, {}));
+  std::vector<Side> sides;
+  for (Subject* const s : {written.get(), op.get()}) sides.push_back({s == op.get() ? std::string(example.name) : s->variant(), SecondsOf(gpu, [s](int i) { return s->Launch(i); }, s->sets())});
+  const int64_t bytes = op->bytes();
+  const bool compares = baseline.there();
+  if (compares) sides.push_back(baseline.For({.row = name, .op = std::string(example.name), .dtype = DType::kBF16, .shape = std::move(shape), .bytes = bytes}));
+  std::vector<Series> series = TakeTurns(gpu, sides);
+  const double terabytes = static_cast<double>(bytes) / 1e12;
+  rows.push_back(RateRow(name, "TB/s", terabytes, series[0], &series[1], 0));
+  if (!compares) return absl::OkStatus();
+  series[2].name = baseline.NameOf(name);
+  rows.push_back(RateRow(name + "_torch", "TB/s", terabytes, series[0], &series[2], kOfPyTorch));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void WrittenRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows) {
@@ -79,6 +112,16 @@ void WrittenRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows) {
     if (!gpu.Selected(w.name)) continue;
     gpu.Begin(w.name);
     if (const Status s = Measure(gpu, baseline, w, rows); !s.ok()) rows.push_back(FailedRow(w.name, s));
+  }
+  const std::vector<std::vector<int64_t>> shapes = gpu.options().small ? std::vector<std::vector<int64_t>>{{32, 64}} : std::vector<std::vector<int64_t>>{{65536, 512}, {16384, 8192}, {4096, 32768}};
+  for (const fused::RowExample& example : fused::RowExamples(DType::kBF16)) {
+    if (example.name != "softmax" && example.name != "layer_norm") continue;
+    for (const std::vector<int64_t>& shape : shapes) {
+      const std::string name = fmt::format("written_{}_{}x{}", example.name, shape[0], shape[1]);
+      if (!gpu.Selected(name)) continue;
+      gpu.Begin(name);
+      if (const Status s = MeasureRows(gpu, baseline, example, shape, name, rows); !s.ok()) rows.push_back(FailedRow(name, s));
+    }
   }
 }
 

@@ -1,0 +1,241 @@
+// Programs of rows as GPU kernels, on the emulated devices: what they compute, in any order of threads; addresses, strides and places of operands and
+// results; and the forms that rows of a size take.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "ir/base/element.h"
+#include "kernels/device/device.h"
+#include "kernels/fused/fuser.h"
+#include "kernels/fused/gpu_rows.h"
+#include "kernels/fused/row_kernel.h"
+#include "kernels/select/failure.h"
+#include "kernels/select/variant.h"
+#include "tests/fused/fixture.h"
+#include "tests/fused/random_rows.h"
+#include "tests/fused/row_examples.h"
+
+namespace opwire::fused {
+namespace {
+
+class GpuRowsTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  GpuRowsTest() : device_(OpenDevice(GetParam(), {}).value()), fuser_(BuildFuser(*device_, {})) {}
+  ~GpuRowsTest() override { unsetenv("OPWIRE_EMU_ORDER"); }
+
+  // One run; the flags that it raised. Each tensor begins `shift` elements behind a boundary. `shares`: by result, the operand where it lies; -1: in a place of its own.
+  uint32_t Run(const RowProgram& p, std::vector<TestTensor>& in, std::vector<TestTensor>& out, std::vector<int> shares = {}, int64_t shift = 0, const std::vector<opw_attr>& arguments = {}) {
+    const std::shared_ptr<const opw_kernel> kernel = fuser_->GetRows(p);
+    if (!kernel) {
+      ADD_FAILURE() << "no kernel";
+      return 0;
+    }
+    shares.resize(out.size(), -1);
+    std::vector<void*> memory;
+    const auto place = [&](const TestTensor& t) {
+      memory.push_back(device_->Allocate(static_cast<int64_t>(t.bytes.size()) + 64, MemoryKind::kDevice).value());
+      opw_tensor made = t.abi();
+      made.data = static_cast<char*>(memory.back()) + shift * DTypeBytes(t.type);
+      EXPECT_OK(device_->Copy(made.data, t.bytes.data(), static_cast<int64_t>(t.bytes.size()), 0));
+      return made;
+    };
+    std::vector<opw_tensor> operands, results;
+    for (const TestTensor& t : in) operands.push_back(place(t));
+    for (size_t o = 0; o < out.size(); ++o) results.push_back(shares[o] >= 0 ? operands[static_cast<size_t>(shares[o])] : place(out[o]));
+    std::vector<uint32_t> starts;
+    for (uint32_t i = 0; i <= in.size(); ++i) starts.push_back(i);
+    opw_call call{};
+    call.operands = operands.data();
+    call.starts = starts.data();
+    call.results = results.data();
+    call.attrs = arguments.data();
+    call.runtime = device_->runtime();
+    call.context = kernel->context;
+    EXPECT_EQ(kernel->prepare(&call, &call.state, &call.workspace_bytes), OPW_OK) << TakeFailure();
+    EXPECT_EQ(call.workspace_bytes, 0);
+    EXPECT_EQ(kernel->run(&call), OPW_OK) << TakeFailure();
+    EXPECT_OK(device_->Synchronize());
+    for (size_t o = 0; o < out.size(); ++o) EXPECT_OK(device_->Copy(out[o].bytes.data(), results[o].data, static_cast<int64_t>(out[o].bytes.size()), 0));
+    EXPECT_OK(device_->Synchronize());
+    kernel->release(call.state);
+    for (void* const m : memory) device_->Free(m);
+    return device_->TakeFlags().raised;
+  }
+  static void EXPECT_OK(const Status& s) { EXPECT_TRUE(s.ok()) << s; }
+
+  const std::unique_ptr<Device> device_;
+  const std::shared_ptr<Fuser> fuser_;
+};
+INSTANTIATE_TEST_SUITE_P(Emulated, GpuRowsTest, ::testing::Values("emu:0", "emu:1"), [](const auto& info) { return std::string(info.param, 3) + info.param[4]; });
+
+// OPWIRE_PROGRAMS: how many of each type.
+TEST_P(GpuRowsTest, RandomProgramsComputeWhatTheySay) {
+  const char* const many = std::getenv("OPWIRE_PROGRAMS");
+  const uint64_t programs = many ? std::strtoull(many, nullptr, 10) : 3;
+  std::mt19937_64 random(Seed());
+  for (const DType type : {DType::kF32, DType::kF64, DType::kI32, DType::kU8, DType::kI16, DType::kBool}) {
+    for (uint64_t n = 0; n < programs; ++n) {
+      const RowProgram p = RandomRows(random, type);
+      const Shape& shape = kShapes[random() % kShapes.size()];
+      SCOPED_TRACE(testing::Message() << "program " << n << " of " << DTypeName(type) << " on " << testing::PrintToString(shape) << ", seed " << Seed());
+      RowTensors t = TensorsFor(p, shape, random);
+      for (TestTensor& x : t.operands) FillMild(x, random);
+      const int64_t shift = random() % 3 == 0 ? 1 : 0;
+      setenv("OPWIRE_EMU_ORDER", n % 2 ? "backward" : "forward", 1);
+      Run(p, t.operands, t.results, {}, shift);
+      ExpectNear(p, t, shape);
+      setenv("OPWIRE_EMU_ORDER", "4711", 1);
+      std::vector<TestTensor> again = t.results;
+      Run(p, t.operands, again, {}, shift);
+      for (size_t o = 0; o < again.size(); ++o) ASSERT_EQ(FirstDifference(again[o], t.results[o]), "") << "another order of threads";
+    }
+  }
+}
+
+// Those of narrow floats against the CPU's kernels, which compute in f32 too; with NaNs, infinities and zeros.
+TEST_P(GpuRowsTest, NarrowFloatsAreWhatTheyAreOnTheCpu) {
+  if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
+  std::mt19937_64 random(Seed());
+  for (const DType type : {DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kF8E5M2}) {
+    const double bound = type == DType::kBF16 ? 0x1p-7 : type == DType::kF16 ? 0x1p-10 : type == DType::kF8E4M3 ? 0x1p-3 : 0x1p-2;  // an ulp
+    RowProgram p;  // the larger of x + y and x - max(x), and max(x) by row; 8-bit floats are cast to f32 and back
+    const DType computes = kFloat8s.Has(type) ? DType::kF32 : type;
+    const auto cast = [&](int v, DType to) { return computes == type ? v : Append(p, "cast", {v}, to); };
+    const int x = cast(p.AddInput(type, kAtElements), computes), y = cast(p.AddInput(type, kAtElements), computes), most = p.Fold(FoldKind::kMax, x);
+    p.AddOutput(cast(Append(p, "maximum", {Append(p, "add", {x, y}, computes), Append(p, "sub", {x, most}, computes)}, computes), type), kAtElements);
+    p.AddOutput(cast(most, type), kAtShort);
+    for (const Shape& shape : {Shape{5, 48}, Shape{3, 77}, Shape{2, 4096}, Shape{2, 70'000}}) {
+      SCOPED_TRACE(testing::Message() << DTypeName(type) << " on " << testing::PrintToString(shape) << ", seed " << Seed());
+      std::vector<TestTensor> in = {TestTensor(type, shape), TestTensor(type, {shape[1]})};
+      for (TestTensor& t : in) FillHard(t, random);
+      std::vector<TestTensor> out = {TestTensor(type, shape), TestTensor(type, {shape[0]})}, expected = out;
+      Run(p, in, out);
+      Call(RowKernel::Make(p).value()->kernel(), in, expected, {}, kAllRanges, /*takes_workspace=*/true);
+      for (size_t o = 0; o < out.size(); ++o) {
+        const int64_t size = DTypeBytes(type);
+        for (int64_t i = 0; i < out[o].elements(); ++i) {
+          const double a = ElementValue(type, out[o].bytes.data() + i * size), b = ElementValue(type, expected[o].bytes.data() + i * size);
+          if (std::isnan(a) && std::isnan(b)) continue;
+          ASSERT_TRUE(a == b || std::fabs(a - b) <= bound * std::fabs(b)) << "result " << o << ", element " << i << ": " << a << " and " << b;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(GpuRowsTest, ResultsTakeThePlacesOfOperands) {
+  std::mt19937_64 random(Seed());
+  RowProgram p;  // x / sum(x), and how often by row
+  const int x = p.AddInput(DType::kF32, kAtElements), n = p.AddInput(DType::kF32, kAtShort), sum = p.Fold(FoldKind::kSum, x);
+  p.AddOutput(Append(p, "div", {x, sum}, DType::kF32), kAtElements);
+  p.AddOutput(Append(p, "add", {n, sum}, DType::kF32), kAtShort);
+  RowProgram q;  // x and n of the row, each of both, without a fold
+  const int y = q.AddInput(DType::kF32, kAtElements), z = q.AddInput(DType::kF32, kAtRow);
+  q.AddOutput(Append(q, "mul", {y, z}, DType::kF32), kAtElements);
+  q.AddOutput(Append(q, "neg", {z}, DType::kF32), kAtRow);
+  for (const RowProgram& program : {p, q}) {
+    for (const Shape& shape : {Shape{50, 40}, Shape{7, 1}, Shape{20, 3001}, Shape{2, 100'000}}) {
+      const bool is_short = program.result_places()[1] == kAtShort;
+      std::vector<TestTensor> in = {TestTensor(DType::kF32, shape), TestTensor(DType::kF32, is_short ? Shape{shape[0]} : Shape{shape[0], 1})}, out = in, same = in;
+      for (TestTensor& t : in) {
+        for (int64_t i = 0; i < t.elements(); ++i) reinterpret_cast<float*>(t.bytes.data())[i] = static_cast<float>(1 + random() % 8);
+      }
+      Run(program, in, out);
+      for (const char* const order : {"forward", "backward", "17"}) {
+        setenv("OPWIRE_EMU_ORDER", order, 1);
+        Run(program, in, same, {0, 1});
+        for (size_t i = 0; i < in.size(); ++i) EXPECT_EQ(FirstDifference(same[i], out[i]), "") << testing::PrintToString(shape) << ", " << order << ", seed " << Seed();
+      }
+    }
+  }
+}
+
+TEST_P(GpuRowsTest, RaiseFlags) {
+  RowProgram p;
+  const int x = p.AddInput(DType::kI32, kAtElements);
+  p.AddOutput(Append(p, "div", {x, p.Fold(FoldKind::kMin, x)}, DType::kI32), kAtElements);
+  for (const int64_t length : {200, 30'001}) {
+    std::vector<TestTensor> in = {TestTensor(DType::kI32, {3, length})}, out = in;
+    EXPECT_EQ(Run(p, in, out), static_cast<uint32_t>(OPW_FLAG_DIVIDE));
+    for (int64_t i = 0; i < in[0].elements(); ++i) reinterpret_cast<int32_t*>(in[0].bytes.data())[i] = 1;
+    EXPECT_EQ(Run(p, in, out), 0u);
+    // What is divided where it lies must not be divided by again.
+    EXPECT_EQ(Run(p, in, out, {0}), 0u);
+  }
+}
+
+TEST_P(GpuRowsTest, ExtremesOfNothingAreRefusedAndSumsAreNot) {
+  for (const auto& [kind, value] : {std::pair{FoldKind::kSum, 0.0f}, {FoldKind::kProd, 1.0f}, {FoldKind::kMean, std::numeric_limits<float>::quiet_NaN()}}) {
+    RowProgram p;
+    p.AddOutput(p.Fold(kind, p.AddInput(DType::kF32, kAtElements)), kAtRow);
+    std::vector<TestTensor> in = {TestTensor(DType::kF32, {3, 0})}, out = {TestTensor(DType::kF32, {3, 1})};
+    Run(p, in, out);
+    for (int i = 0; i < 3; ++i) {
+      const float got = reinterpret_cast<const float*>(out[0].bytes.data())[i];
+      EXPECT_TRUE(got == value || (std::isnan(got) && std::isnan(value))) << got;
+    }
+  }
+  RowProgram p;
+  p.AddOutput(p.Fold(FoldKind::kMax, p.AddInput(DType::kF32, kAtElements)), kAtRow);
+  const std::shared_ptr<const opw_kernel> kernel = fuser_->GetRows(p);
+  const TestTensor in(DType::kF32, {3, 0}), none(DType::kF32, {0, 0});
+  opw_call call{};
+  call.context = kernel->context;
+  opw_tensor operand = in.abi();
+  call.operands = &operand;
+  ASSERT_NE(kernel->supports(&call), nullptr);
+  EXPECT_STREQ(kernel->supports(&call), "an extent of 0 has no largest or smallest element");
+  operand = none.abi();
+  EXPECT_EQ(kernel->supports(&call), nullptr) << "there are no rows";
+}
+
+// ---- Forms ---------------------------------------------------------------------------------------------------------------------
+
+GpuRowForm FormOf(const GpuRows& rows, DType type, const Shape& shape, bool aligned = true) {
+  std::vector<TestTensor> tensors;
+  for (size_t t = 0; t < rows.tensors(); ++t) {
+    TestTensor& made = tensors.emplace_back(type, Shape(shape.size()));  // of no elements: only where they would be counts
+    made.shape = shape;
+    for (size_t a = shape.size() - 1; a-- > 0;) made.strides[a] = made.strides[a + 1] * shape[a + 1];
+  }
+  std::vector<opw_tensor> abi;
+  for (const TestTensor& t : tensors) abi.push_back(t.abi());
+  std::vector<const opw_tensor*> pointers;
+  for (const opw_tensor& t : abi) pointers.push_back(&t);
+  return rows.FormOf(pointers, 132, aligned);
+}
+
+TEST(GpuRowForms, GoByTheClassOfSizes) {
+  const GpuRows softmax = GpuRows::Make(RowExamples(DType::kBF16)[0].rows).value();
+  const auto form = [&](int64_t length, bool aligned = true) { return FormOf(softmax, DType::kBF16, {4096, length}, aligned); };
+  EXPECT_EQ(form(64).lanes, 8);
+  EXPECT_EQ(form(512).lanes, 32);
+  EXPECT_EQ(form(64).items, 8);
+  EXPECT_EQ(form(4096).lanes, 0);
+  EXPECT_TRUE(form(8192).keeps) << "exponentials, in registers";
+  EXPECT_FALSE(form(32768).keeps) << "they are computed again";
+  EXPECT_FALSE(form(32768).streamed);
+  EXPECT_TRUE(form(65536).streamed);
+  EXPECT_EQ(form(1001).items, 1);
+  EXPECT_EQ(form(1002).items, 2);
+  EXPECT_EQ(form(1004).items, 4);
+  EXPECT_EQ(form(1024, /*aligned=*/false).items, 1);
+  // Sizes of a class have one text, and no other has it.
+  EXPECT_EQ(softmax.Source(form(504)), softmax.Source(form(512)));
+  EXPECT_EQ(softmax.Source(FormOf(softmax, DType::kBF16, {7, 512})), softmax.Source(form(512)));
+  EXPECT_NE(softmax.Source(form(512)), softmax.Source(form(511)));
+  EXPECT_EQ(softmax.Source(form(70'000)), softmax.Source(form(700'000)));
+}
+
+TEST(GpuRowForms, MuchCodeAndManyOperandsTakeFewerElementsAThread) {
+  const std::vector<RowExample> examples = RowExamples(DType::kF32);
+  const GpuRows softmax = GpuRows::Make(examples[0].rows).value(), functions = GpuRows::Make(examples[4].rows).value();
+  const GpuRowForm few = FormOf(softmax, DType::kF32, {64, 8192}), many = FormOf(functions, DType::kF32, {64, 8192});
+  EXPECT_LT(many.items * many.steps, few.items * few.steps);
+}
+
+}  // namespace
+}  // namespace opwire::fused
