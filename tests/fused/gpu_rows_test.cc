@@ -12,8 +12,10 @@
 #include "kernels/fused/fuser.h"
 #include "kernels/fused/gpu_rows.h"
 #include "kernels/fused/row_kernel.h"
+#include "kernels/jit/sanitized.h"
 #include "kernels/select/failure.h"
 #include "kernels/select/variant.h"
+#include "tests/folder.h"
 #include "tests/fused/fixture.h"
 #include "tests/fused/random_rows.h"
 #include "tests/fused/row_examples.h"
@@ -23,8 +25,11 @@ namespace {
 
 class GpuRowsTest : public ::testing::TestWithParam<const char*> {
  protected:
-  GpuRowsTest() : device_(OpenDevice(GetParam(), {}).value()), fuser_(BuildFuser(*device_, {})) {}
+  GpuRowsTest() : device_(OpenDevice(GetParam(), {}).value()), fuser_(BuildFuser(*device_, {.cache = cache_.path()})) {}
   ~GpuRowsTest() override { unsetenv("OPWIRE_EMU_ORDER"); }
+  void SetUp() override {
+    if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
+  }
 
   // One run; the flags that it raised. Each tensor begins `shift` elements behind a boundary. `shares`: by result, the operand where it lies; -1: in a place of its own.
   uint32_t Run(const RowProgram& p, std::vector<TestTensor>& in, std::vector<TestTensor>& out, std::vector<int> shares = {}, int64_t shift = 0, const std::vector<opw_attr>& arguments = {}) {
@@ -39,7 +44,7 @@ class GpuRowsTest : public ::testing::TestWithParam<const char*> {
       memory.push_back(device_->Allocate(static_cast<int64_t>(t.bytes.size()) + 64, MemoryKind::kDevice).value());
       opw_tensor made = t.abi();
       made.data = static_cast<char*>(memory.back()) + shift * DTypeBytes(t.type);
-      EXPECT_OK(device_->Copy(made.data, t.bytes.data(), static_cast<int64_t>(t.bytes.size()), 0));
+      ExpectOk(device_->Copy(made.data, t.bytes.data(), static_cast<int64_t>(t.bytes.size()), 0));
       return made;
     };
     std::vector<opw_tensor> operands, results;
@@ -57,15 +62,16 @@ class GpuRowsTest : public ::testing::TestWithParam<const char*> {
     EXPECT_EQ(kernel->prepare(&call, &call.state, &call.workspace_bytes), OPW_OK) << TakeFailure();
     EXPECT_EQ(call.workspace_bytes, 0);
     EXPECT_EQ(kernel->run(&call), OPW_OK) << TakeFailure();
-    EXPECT_OK(device_->Synchronize());
-    for (size_t o = 0; o < out.size(); ++o) EXPECT_OK(device_->Copy(out[o].bytes.data(), results[o].data, static_cast<int64_t>(out[o].bytes.size()), 0));
-    EXPECT_OK(device_->Synchronize());
+    ExpectOk(device_->Synchronize());
+    for (size_t o = 0; o < out.size(); ++o) ExpectOk(device_->Copy(out[o].bytes.data(), results[o].data, static_cast<int64_t>(out[o].bytes.size()), 0));
+    ExpectOk(device_->Synchronize());
     kernel->release(call.state);
     for (void* const m : memory) device_->Free(m);
     return device_->TakeFlags().raised;
   }
-  static void EXPECT_OK(const Status& s) { EXPECT_TRUE(s.ok()) << s; }
+  static void ExpectOk(const Status& s) { EXPECT_TRUE(s.ok()) << s; }
 
+  const Folder cache_;
   const std::unique_ptr<Device> device_;
   const std::shared_ptr<Fuser> fuser_;
 };
