@@ -16,8 +16,10 @@ constexpr int64_t kBatchBytes = 64;    // of operands, on their way to a thread 
 constexpr int kStreamedThreads = 512;
 constexpr int kRegisters = 65536;      // of a multiprocessor
 constexpr int kThreads = 2048;         // the same
-constexpr int kOtherRegisters = 44;    // beside elements
-constexpr int kSomeCode = 16, kMuchCode = 48;  // whose constants and steps take more of them
+constexpr int kOtherRegisters = 48;    // beside what is held,
+constexpr int kOnesRegisters = 24;     // in accesses of one,
+constexpr int kCodeRegisters = 24;     // and where there is much code
+constexpr int kSomeCode = 16, kMuchCode = 48;  // cheap instructions: from here on there is some, and much
 
 bool IsOfElements(RowAccess access) { return access == RowAccess::kItems || access == RowAccess::kStrided; }
 
@@ -120,8 +122,8 @@ bool Hold(const GpuRows& rows, int64_t limit, int vector, GpuRowForm& form) {
   form.batch = static_cast<int>(std::clamp<int64_t>(FloorToPower(kBatchBytes / 2 / (ReadBytes(rows, form, phases) * form.items)), 1, form.steps));
   while (form.steps % form.batch != 0) form.batch /= 2;
   const int64_t elements = int64_t{held.vectors} * worth;
-  const int64_t registers = kOtherRegisters + (bytes * elements + kBatchBytes) / 4 + (code > kMuchCode ? 24 : 0);
-  form.resident = static_cast<int>(std::clamp<int64_t>(kRegisters / (registers * form.threads), 1, kThreads / form.threads));
+  const int64_t registers = (kOtherRegisters + bytes * elements / 4 + (form.items == 1 ? kOnesRegisters : 0) + (code > kMuchCode ? kCodeRegisters : 0)) * form.threads;
+  form.resident = static_cast<int>(std::clamp<int64_t>((kRegisters + registers / 2) / registers, 1, kThreads / form.threads));
   return true;
 }
 
