@@ -11,6 +11,7 @@
 #include <queue>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "ir/scalar/scalar.h"
 
 namespace opwire {
@@ -160,22 +161,60 @@ class Scheduler {
   void SetStages() {
     stage_.assign(nodes_, 0);
     for (const Edge& e : edges_) stage_[e.to] = std::max(stage_[e.to], stage_[e.from] + !e.joins);
-    // What only a later group reads is computed there, where that keeps no more in memory.
-    std::vector<Edge> by_from = edges_;
-    std::ranges::stable_sort(by_from, std::ranges::greater(), &Edge::from);
-    for (size_t at = 0; at < by_from.size();) {
-      const uint32_t n = by_from[at].from;
-      bool all_join = joinable_[n] && !FoldsRows(n) && !returned_[ResultOf(n)] && KeepsLess(n);
-      const uint32_t stage = stage_[by_from[at].to];
-      for (; at < by_from.size() && by_from[at].from == n; ++at) all_join = all_join && by_from[at].joins && stage_[by_from[at].to] == stage;
-      if (all_join) stage_[n] = stage;
+    // What only a later group reads is computed there, where that keeps no more in memory: several nodes together, then one by one.
+    by_from_ = edges_;
+    std::ranges::stable_sort(by_from_, std::ranges::greater(), &Edge::from);
+    SinkTogether();
+    EachSinkable(stage_, [&](uint32_t n, uint32_t stage) {
+      if (BytesRead(n) <= BytesOf(ResultOf(n))) stage_[n] = stage;
+    });
+  }
+  int64_t BytesOf(size_t v) const { return DTypeBytes(w_.values.types[v]->dtype); }  // an element of its
+  int64_t BytesRead(uint32_t n) const {
+    int64_t bytes = 0;
+    for (const ValueId v : w_.f.nodes[n].operands) bytes += SameShape(v, n) ? BytesOf(static_cast<size_t>(v)) : 0;
+    return bytes;
+  }
+  // Visits, from the last to the first, the nodes all of whose readers are of one stage of `stages` and can be in one group with them.
+  template <typename Visit>
+  void EachSinkable(const std::vector<uint32_t>& stages, const Visit& visit) const {
+    for (size_t at = 0; at < by_from_.size();) {
+      const uint32_t n = by_from_[at].from, stage = stages[by_from_[at].to];
+      bool all_join = joinable_[n] && !FoldsRows(n) && !returned_[ResultOf(n)] && stage != stages[n];
+      for (; at < by_from_.size() && by_from_[at].from == n; ++at) all_join = all_join && by_from_[at].joins && stages[by_from_[at].to] == stage;
+      if (all_join) visit(n, stage);
     }
   }
-  // Whether what a node reads takes no more than what it makes.
-  bool KeepsLess(uint32_t n) const {
-    int64_t bytes = 0;
-    for (const ValueId v : w_.f.nodes[n].operands) bytes += SameShape(v, n) ? DTypeBytes(TypeOf(v).dtype) : 0;
-    return bytes <= DTypeBytes(w_.f.nodes[n].results[0].dtype);
+  // Nodes that lead to a later group only and read, all together, no more bytes an element than they hand to it: the derivative of an activation, of which only
+  // the activation's operand is kept until the way back.
+  void SinkTogether() {
+    std::vector<uint32_t> sunk = stage_;
+    component_.resize(nodes_);
+    std::iota(component_.begin(), component_.end(), 0u);
+    EachSinkable(sunk, [&](uint32_t n, uint32_t stage) { sunk[n] = stage; });
+    const auto moves = [&](uint32_t n) { return sunk[n] != stage_[n]; };
+    for (const Edge& e : edges_) {
+      if (e.joins && moves(e.from) && moves(e.to) && sunk[e.from] == sunk[e.to]) component_[Find(e.to)] = Find(e.from);
+    }
+    std::vector<int64_t> keeps(nodes_);                  // by component: bytes an element that it reads, less those that it hands on
+    absl::flat_hash_set<std::pair<uint32_t, ValueId>> counted;
+    std::vector<bool> handed(nodes_);
+    for (const Edge& e : edges_) {
+      if (!moves(e.from) || handed[e.from] || (moves(e.to) && Find(e.from) == Find(e.to))) continue;
+      handed[e.from] = true;
+      keeps[Find(e.from)] -= BytesOf(ResultOf(e.from));
+    }
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      if (!moves(n)) continue;
+      for (const ValueId v : w_.f.nodes[n].operands) {
+        const int32_t p = producer_[static_cast<size_t>(v)];
+        if (!SameShape(v, n) || IsNumber(v) || (p >= 0 && moves(static_cast<uint32_t>(p)) && Find(static_cast<uint32_t>(p)) == Find(n))) continue;
+        if (counted.insert({Find(n), v}).second) keeps[Find(n)] += BytesOf(static_cast<size_t>(v));
+      }
+    }
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      if (moves(n) && keeps[Find(n)] <= 0) stage_[n] = sunk[n];
+    }
   }
 
   uint32_t Find(uint32_t n) {
@@ -425,6 +464,7 @@ class Scheduler {
   std::vector<int32_t> producer_;    // by value: its node; -1 for parameters
   std::vector<std::optional<fused::FoldKind>> fold_;  // by node: RowFoldOf
   std::vector<bool> joinable_;       // by node: it may be part of a group
+  std::vector<Edge> by_from_;        // the edges, by where they begin, the last nodes first
   std::vector<ValueId> domain_;      // by node: a value of the shape that it works on
   std::vector<Place> place_;         // by node: its result's beside that
   std::optional<Dim> one_;           // an extent of 1, where a fold leaves one

@@ -5,10 +5,12 @@
 namespace opwire {
 namespace {
 
-// Whether operand `i` of the sum is computed element by element: it and the sum then become one kernel by themselves, and no less would be read.
+// Whether operand `i` of the sum is computed element by element, for it alone: it and the sum then become one kernel by themselves, and no less would be read. What
+// others have read before is in memory anyway, as the residual stream is that the sum goes on with.
 bool IsFused(const Rewriter& r, const Node& sum, int i) {
-  const Node* const maker = r.Producer(sum.operands[static_cast<size_t>(i)]);
-  return maker != nullptr && !r.FindRow(maker->op)->body.Empty();
+  const ValueId v = sum.operands[static_cast<size_t>(i)];
+  const Node* const maker = r.Producer(v);
+  return maker != nullptr && !r.FindRow(maker->op)->body.Empty() && r.Reads(v) == 1;
 }
 
 // `joined`: what add and the node are together.

@@ -27,6 +27,7 @@ Rewriter::Rewriter(PassContext& context, uint32_t function)
     producer_.push_back(-1);
     first_.push_back(false);
     replaces_.push_back(false);
+    reads_.push_back(0);
   }
   for (uint32_t n = 0; n < old_.nodes.size(); ++n) {
     for (ValueId v : old_.nodes[n].operands) {
@@ -64,6 +65,10 @@ void Rewriter::Define(const Node& node) {
     producer_.push_back(static_cast<int32_t>(new_.nodes.size()));
     first_.push_back(r == 0);
     replaces_.push_back(false);
+    reads_.push_back(0);
+  }
+  for (const ValueId v : node.operands) {
+    if (v != kAbsent) ++reads_[static_cast<size_t>(v)];
   }
 }
 
@@ -160,6 +165,10 @@ void Rewriter::TakeBack() {
     producer_.resize(left);
     first_.resize(left);
     replaces_.resize(left);
+    reads_.resize(left);
+    for (const ValueId v : new_.nodes.back().operands) {
+      if (v != kAbsent) --reads_[static_cast<size_t>(v)];
+    }
     new_.nodes.pop_back();
   }
   std::vector<std::string>& blobs = context_.module.blobs;

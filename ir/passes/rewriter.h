@@ -67,6 +67,8 @@ class Rewriter {
   // The node that makes it as its first result; null for parameters and further results, and where it reads an inout parameter that the node which
   // was begun may not read any more.
   const Node* Producer(ValueId v) const;
+  // How often new nodes read a new value, so far.
+  uint32_t Reads(ValueId v) const { return reads_[static_cast<size_t>(v)]; }
   // Whether the node that was begun is all that reads its operand `i`, and reads it once.
   bool ReadOnce(int i) const;
   // Whether it is the first to read its operand `i`, which replaces no inout parameter.
@@ -104,6 +106,7 @@ class Rewriter {
   std::vector<int32_t> producer_;        // by new value: the node that makes it, -1 for parameters
   std::vector<bool> first_;              // by new value: its node's first result
   std::vector<bool> replaces_;           // by new value: it is an inout parameter's storage
+  std::vector<uint32_t> reads_;          // by new value
   uint32_t current_ = 0;
   size_t begun_ = 0, begun_blobs_ = 0;   // new nodes and blobs when it began
   int64_t room_ = 0;                     // nodes that may be added to the old ones

@@ -63,6 +63,24 @@ program @softmax(%x: f32[4, 8]) -> (y: f32[4, 8]) {
             (Labels{"amax", "fused(sub, exp)", "sum", "fused(div, mul)"}));
 }
 
+// Of an activation's derivative, which several nodes make of its operand, no more than that operand is kept until the way back.
+TEST(Schedule, SeveralNodesMoveTogetherWhereTheyReadNoMoreThanTheyHandOn) {
+  const auto program = [](std::string_view read) {
+    return fmt::format(R"(
+program @f(%x: f32[8, 8], %w: f32[8, 8], %v: f32[8, 8]) -> (y: f32[8, 8]) {{
+  %p = matmul(%x, %w)
+  %s = mul(%p, {})
+  %t = tanh(%s)
+  %d = mul(%t, %p)
+  %q = matmul(%p, %w)
+  %y = mul(%q, %d)
+  return %y
+}})", read);
+  };
+  EXPECT_EQ(Fused(program("%p")), (Labels{"matmul", "matmul", "fused(mul, tanh, mul, mul)"}));
+  EXPECT_EQ(Fused(program("%v")), (Labels{"matmul", "fused(mul, tanh, mul)", "matmul", "mul"}));  // would keep two for one
+}
+
 TEST(Schedule, WhatOnlyALaterGroupReadsIsComputedThere) {
   EXPECT_EQ(Fused(R"(
 program @f(%x: f32[8, 8], %w: f32[8, 8]) -> (y: f32[8, 8]) {
