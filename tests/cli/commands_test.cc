@@ -4,7 +4,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/house.h"
@@ -354,6 +357,24 @@ TEST_F(Commands, ALoopTrainsTheExamplesNetwork) {
   EXPECT_NE(r.output.find("one request: 1320 steps on executor cpu-0"), std::string::npos) << r.output;
   EXPECT_NE(r.output.find("step   1320/1320  loss 0.0"), std::string::npos) << r.output;
   Expect("digits_loop --batch 0", 2, "expected [--epochs N]");
+}
+
+TEST_F(Commands, ALanguageModelLearnsTheAlphabet) {
+  StartBoth();
+  std::string text;
+  while (text.size() < 4000) text += "abcdefghijklmnopqrstuvwxyz\n";
+  const std::string path = house_.work() + "/alphabet.txt", small = " --layers 1 --heads 2 --width 32 --positions 16 --batch 4 --vocabulary 128 --steps 80";
+  std::ofstream(path) << text;
+  const House::Result r = house_.Run("gpt2 " + path + small + " --losses " + house_.work() + "/losses.txt");
+  EXPECT_EQ(r.code, 0) << r.output;
+  std::ifstream losses(house_.work() + "/losses.txt");
+  const std::vector<double> lost{std::istream_iterator<double>(losses), {}};
+  ASSERT_EQ(lost.size(), 80u) << r.output;
+  EXPECT_NEAR(lost[0], std::log(128), 0.2);
+  EXPECT_LT(lost.back(), lost[0] - 1);
+  Expect("gpt2 " + house_.work() + "/none.txt", 1, "none.txt cannot be read");
+  Expect("gpt2 " + path + " --heads 5", 2, "a divisor of the width");
+  Expect("gpt2 " + path, 1, "expected more than the 16384 bytes of a step, got 4023");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 namespace opwire::bench {
 namespace {
 
-constexpr double kStartSeconds = 120, kRowSeconds = 180;  // importing PyTorch; compiling what a row needs
+constexpr double kStartSeconds = 120;  // importing PyTorch
 
 }  // namespace
 
@@ -96,9 +96,9 @@ Side Baseline::For(const Request& request) {
   const nlohmann::json asked = {{"row", request.row}, {"op", request.op}, {"type", DTypeName(request.dtype)}, {"shape", request.shape},
                                 {"precision", request.precision}, {"compiled", request.compiled}, {"sets", sets},
                                 {"launches", (o.launches() + sets - 1) / sets * sets}, {"seconds", o.round_seconds()}};
-  return {"PyTorch", [this, line = asked.dump(), row = request.row]() -> StatusOr<double> {
+  return {"PyTorch", [this, line = asked.dump(), row = request.row, patience = request.patience]() -> StatusOr<double> {
             if (!there()) return Unavailable("{}", why_);
-            const StatusOr<std::string> text = Ask(line, kRowSeconds);
+            const StatusOr<std::string> text = Ask(line, patience);
             if (!text.ok()) {
               why_ = MessageOf(text.status());
               End();  // what it still answers would be taken for another row's
@@ -109,8 +109,14 @@ Side Baseline::For(const Request& request) {
               return Internal("{}", answer.is_object() ? answer.value("error", "no seconds") : "it answered " + *text);
             }
             names_[row] = answer.value("by", "PyTorch");
+            peaks_[row] = answer.value("peak_bytes", 0.0);
             return answer["seconds"].get<double>();
           }};
+}
+
+double Baseline::PeakOf(const std::string& row) const {
+  const auto it = peaks_.find(row);
+  return it == peaks_.end() ? 0 : it->second;
 }
 
 std::string Baseline::NameOf(const std::string& row) const {

@@ -198,11 +198,14 @@ class Baseline {
     std::string precision = "ieee";
     int64_t bytes = 0;          // of one launch
     bool compiled = true;       // torch.compile too: the faster of the two counts
+    double patience = 180;      // seconds until the first answer must be there: compiling what the row needs
   };
   // REQUIRES: it is there.
   Side For(const Request& request);
   // "PyTorch" or "torch.compile": which of the two the last answer for this row was of.
   std::string NameOf(const std::string& row) const;
+  // The most bytes of the device that PyTorch held for it; 0 where the answer did not say.
+  double PeakOf(const std::string& row) const;
 
  private:
   StatusOr<std::string> Ask(const std::string& line, double seconds);
@@ -214,6 +217,7 @@ class Baseline {
   std::string rest_;  // what came behind the last answer
   std::string why_, version_;
   std::map<std::string, std::string> names_;
+  std::map<std::string, double> peaks_;
 };
 
 // Each topic appends its rows.
@@ -224,6 +228,7 @@ void WrittenRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void AttentionRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void ConvolutionRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows);
+void TrainingRows(Gpu& gpu, const Setup& setup, Baseline& baseline, std::vector<Row>& rows);
 
 }  // namespace opwire::bench
 

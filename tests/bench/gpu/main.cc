@@ -71,7 +71,8 @@ int Run(std::map<std::string, std::string>& flags) {
   WrittenRows(**gpu, baseline, rows), after();
   AttentionRows(**gpu, baseline, rows), after();
   ConvolutionRows(**gpu, baseline, rows), after();
-  CallRows(**gpu, setup, rows);
+  CallRows(**gpu, setup, rows), after();
+  TrainingRows(**gpu, setup, baseline, rows);
   std::filesystem::remove_all(directory);
   Report(rows, flags["--out"], facts);
   return 0;
