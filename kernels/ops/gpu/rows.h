@@ -50,12 +50,12 @@ struct HeldForm {
   int cluster() const { return lanes < 0 ? -lanes : 1; }
 };
 // Of rows that are too long for a warp's registers, and, where they are not whole vectors, for a block's, which has their edges at less cost. Up to 64 KiB a
-// block has a row, and up to 96, so that two of them share a multiprocessor, where the rows fill the device; longer ones have clusters of blocks that hold up
+// block has a row, and up to 112, so that two of them share a multiprocessor, where the rows fill the device; longer ones have clusters of blocks that hold up
 // to 64 KiB each, where such rows fill it.
 // `each`: vectors a thread at the most, as far as blocks of `threads` go: the fewer, the sooner a row is through, and the more a thread does for its row
 // alone.
 inline HeldForm HeldFormOf(const Call& call, int64_t rows, int64_t extent, int64_t bytes_each, int each = 3, int threads = 1024) {
-  const int64_t vectors = extent * bytes_each / 16, most = rows < call.multiprocessors() ? 64 << 10 : 96 << 10;
+  const int64_t vectors = extent * bytes_each / 16, most = rows < call.multiprocessors() ? 64 << 10 : 112 << 10;
   const int64_t room = std::min<int64_t>(most, call.code.device().shared_bytes() / 2) / 16;
   if (extent * bytes_each % 16 == 0 ? vectors <= 32 * 8 : OnChipFormOf(extent, bytes_each).vectors > 0) return {};
   HeldForm form{.threads = 128};

@@ -46,6 +46,12 @@ Status PlanGradient(const Call& call, Plan& plan) {
     OPWIRE_RETURN_IF_ERROR(PlanCount(call, plan, p.rows, 2, &at));
     fields.push_back({&p.totals, Workspace(at)});
   }
+  if (const HeldForm form = HeldFormOf(call, p.rows, p.classes, bytes_each, 4); form.threads > 0) {
+    const std::string body = fmt::format("loss::HeldGradients<{}, {}, {}, {}, {}>", type, index, form.lanes, form.vectors, form.vectors > 0 ? form.threads : 0);
+    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, std::string(kParams), form.threads, HeldTarget(form, 40, bytes_each), form.cluster()}));
+    plan.LaunchBytes(f, {.blocks = BlocksOf(form, p.rows), .threads = form.threads, .shared = form.shared}, &p, sizeof p, fields);
+    return absl::OkStatus();
+  }
   const OnChipForm form = OnChipFormOf(p.classes, bytes_each);
   if (form.vectors > 0) {
     const std::string body = fmt::format("loss::Gradients<{}, {}, {}, {}>", type, index, form.lanes, form.vectors);

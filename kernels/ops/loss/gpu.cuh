@@ -62,15 +62,20 @@ OPW_DEVICE ComputeOf<T> ScaleOf(const RowsParams& p, i64 row) {
   return p.totals == nullptr ? grad : grad / static_cast<C>(p.totals->count);
 }
 
-template <typename T, typename I, int kLanes, int kVectors>
-OPW_DEVICE void Gradients(const RowsParams& p) {
+template <typename T, typename I, typename Row, int kLanes>
+OPW_DEVICE void GradientsAs(const RowsParams& p) {
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
     const Target target = TargetOf<I, kLanes>(p, row, there);
-    OnChip<T, kLanes, kVectors> x;
+    Row x;
     x.Load(static_cast<const T*>(p.logits) + row * p.pitch, there ? static_cast<int>(p.classes) : 0);
+    x.Await();
     x.Store(static_cast<T*>(p.out) + row * p.pitch, Gradient<T>{LogSumExp(OnlineOf<kLanes>(x)), ScaleOf<T>(p, row), target.at});
   });
 }
+template <typename T, typename I, int kLanes, int kVectors>
+OPW_DEVICE void Gradients(const RowsParams& p) { GradientsAs<T, I, OnChip<T, kLanes, kVectors>, kLanes>(p); }
+template <typename T, typename I, int kLanes, int kVectors, int kThreads>
+OPW_DEVICE void HeldGradients(const RowsParams& p) { GradientsAs<T, I, Held<T, kLanes, kVectors, kThreads>, kLanes>(p); }
 template <typename T, typename I>
 OPW_DEVICE void StreamedGradients(const RowsParams& p) {
   ForRows<0>(p.rows, [&](i64 row, bool there) {
