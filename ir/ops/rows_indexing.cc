@@ -145,7 +145,8 @@ std::vector<OpRow> IndexingRows() {
                 },
             .family = kFamily,
             .doc = "The gradient of embedding(weight [V, D], indices) by its weight, times grad [..., D]: row v is the sum of the rows of grad where indices, in "
-                   "[-V, V), names v, in order of their positions."}),
+                   "[-V, V), names v, in order of their positions, or of many of them the sum of the sums of pieces, whose order and size follow from the sizes and "
+                   "the indices."}),
   };
 }
 

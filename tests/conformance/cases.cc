@@ -195,8 +195,16 @@ void Builder::Indexing() {
         add({0}, 9, 5, 0);
         add({4}, 0, 5, 0);
         add({700}, 50, 104, bad);
-        add({2500}, 3, 8, bad);   // several batches of indices, many of a row
+        add({2500}, 3, 8, bad);   // several batches of indices, many spans of a row
         add({20}, 4, 2100, bad);  // several blocks of columns
+        add({17}, 1, 24, bad);    // one more than a span, of one row
+        add({16}, 1, 3, 0);
+        add({1100}, 1, 7, bad);   // more spans of a row than are joined at a time
+        add({600}, 1300, 16, bad);  // several blocks that group, of which most find a position or none
+        add({2049}, 40, 1, bad);
+        Case& none = Add({Of({40, 8}), Indices(index, {40}, 5)});  // no position names a row
+        none.attrs = {{"rows", none.dims->Constant(5)}};
+        for (Real& v : none.operands[1].values) v = 5;
       } else if (op == "gather") {
         for (int64_t dim : {0, -1})
           Add({Of({5, 6}, Values::kSpecial), Indices(index, {4, 6}, dim == 0 ? 5 : 6, bad)}, {{"dim", dim}});

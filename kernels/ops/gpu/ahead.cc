@@ -77,11 +77,11 @@ std::vector<AheadCall> MakeCalls() {
   each({"sum"}, "T[8192, 1024]", {{"dims", Ints{0}}});
   each({"mean"}, "T[64, 256, 56, 56]", {{"dims", Ints{2, 3}}});
   each({"sum"}, "T[64, 256, 56, 56]", {{"dims", Ints{0, 2, 3}}});
-  each({"argmax"}, "T[64, 131072]", {{"dim", -1}});
+  each({"argmax"}, "bf16[64, 131072]", {{"dim", -1}});
 
   // Tables, positions, and losses over vocabularies and classes.
   each({"embedding"}, "T[50257, 1024], i64[8192]");
-  each({"embedding_backward"}, "T[8192, 1024], i64[8192]", {{"rows", 50257}});
+  each({"embedding_backward"}, "bf16[8192, 1024], i64[8192]", {{"rows", 50257}});
   each({"rotary_embedding"}, "T[8, 32, 1024, 128], i64[1024]");
   each({"cross_entropy"}, "T[8192, 50257], i64[8192]");
   each({"cross_entropy_backward"}, "T[], T[8192, 50257], i64[8192]");

@@ -1,4 +1,4 @@
-// Sums of what lies before each thread of a group.
+// Sums of what lies before each thread of a group, and what is alike among a warp's lanes.
 #include "kernels/ops/gpu/rows.cuh"
 
 namespace opw {
@@ -33,6 +33,34 @@ OPW_DEVICE A SumBefore(A v, A& all) {
     before = ahead + before;
   }
   return before;
+}
+
+// Counts `digit`, of kBits bits or with 0 of `bits`, of all lanes of the warp where it is 0 or more: counts[digit] becomes larger by as many. Gives what it was, and one more
+// for each lane before this one that has the same. The counts are the warp's own.
+template <int kBits, typename A>
+OPW_DEVICE A CountInOrder(A* counts, int digit, int bits = 0) {
+  u64 same = Ballot(digit >= 0);
+  const auto split = [&](int bit) {
+    const bool set = (digit >> bit & 1) != 0;
+    const u64 with = Ballot(set);
+    same &= set ? with : ~with;
+  };
+  if constexpr (kBits > 0) {
+#pragma unroll
+    for (int b = 0; b < kBits; ++b) split(b);
+  } else {
+    for (int b = 0; b < bits; ++b) split(b);
+  }
+  const u64 before = same & ((u64(1) << Lane()) - 1);
+  // The first lane of each digit counts for all of it.
+  A counted = 0;
+  if (digit >= 0 && before == 0) {
+    counted = counts[digit];
+    counts[digit] = counted + static_cast<A>(__popcll(same));
+  }
+  counted = ShuffleFrom(counted, digit >= 0 ? __ffsll(static_cast<i64>(same)) - 1 : Lane());
+  WarpBarrier();
+  return counted + static_cast<A>(__popcll(before));
 }
 
 }  // namespace opw

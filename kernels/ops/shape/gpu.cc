@@ -7,6 +7,7 @@
 #include "kernels/ops/gpu/move.h"
 #include "kernels/ops/gpu/plan.h"
 #include "kernels/ops/rows.h"
+#include "kernels/ops/shape/gpu.h"
 #include "kernels/ops/shape/gpu_params.h"
 
 namespace opwire::gpu {
@@ -149,24 +150,6 @@ Status PlanScatterAdd(const Call& call, Plan& plan) {
   return narrow ? convert("Narrow", sums, Result(0)) : absl::OkStatus();
 }
 
-Status PlanEmbeddingBackward(const Call& call, Plan& plan) {
-  constexpr int kRows = 4;
-  const opw_tensor &index = call.operand(1), &y = call.result();
-  opw::shape::EmbeddingBackwardParams p{};
-  p.positions = index.elements;
-  p.rows = y.shape[0];
-  p.columns = y.shape[1];
-  int64_t width = 16 / DTypeBytes(TypeOf(y));
-  if (p.columns % width != 0) width = 1;
-  const int threads = static_cast<int>(std::clamp<int64_t>(BlocksFor(p.columns, 64 * width) * 64, 64, kThreads));
-  const Grid grid{.blocks = std::min(BlocksFor(p.rows, kRows), kMostBlocks), .threads = threads, .blocks_y = std::min<int64_t>(BlocksFor(p.columns, threads * width), 65535)};
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/shape/gpu_embedding.cuh",
-                                                           fmt::format("shape::EmbeddingBackward<{}, {}, {}, {}>", CodeName(TypeOf(y)), IndexName(index), kRows, width),
-                                                           "shape::EmbeddingBackwardParams", kThreads}));
-  plan.Launch(f, grid, p, {{&p.grad, Operand(0)}, {&p.index, Operand(1)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
-  return absl::OkStatus();
-}
-
 Status PlanChoose(const Call& call, Plan& plan) {
   const opw_tensor& y = call.result();
   const int64_t count = ops::ListSize(call.c, 1);
@@ -212,9 +195,9 @@ void AddShapeGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   add("embedding", PlanEmbedding);
   add("gather", PlanGather);
   add("scatter_add", PlanScatterAdd);
-  add("embedding_backward", PlanEmbeddingBackward);
   add("choose", PlanChoose);
   add("one_hot", PlanOneHot);
+  AddEmbeddingBackwardGpu(table, code);
 }
 
 }  // namespace opwire::gpu

@@ -38,14 +38,25 @@ struct ScatterParams {
   Axes<3, 16> axes;                            // of a column: in index, src and sums
 };
 
-// y[r] = the sum of grad[n] over the positions n that index says r for; dense.
+// y[r] = the sum of grad[n] over the positions n that index says r for; dense. What lies in the workspace is of P, u32 or u64, unless it says otherwise.
 struct EmbeddingBackwardParams {
   const void* grad;   // [positions, columns]
   const void* index;  // [positions]
   void* y;            // [rows, columns]
+  void* places;       // [kGroupThreads, each]: the row that each position names, in their order; all ones where it names none, and behind them
+  void* order;        // [found]: the positions that name a row, by row, and in their order
+  void* named;        // [found]: the row of each of these
+  void* found;        // long long
+  void* partials;     // [spans, 2, columns] in the computing type: of rows that began before a span, and of those that go on behind it
   Reporter reporter;
   long long positions, rows, columns;
+  long long each;     // of places, a multiple of 4
+  long long span;     // of order
+  int row_bits;       // of a block that groups: 2 to the power of it are its rows
+  int lane_bits;      // threads for a row's columns: 2 to the power of it, of a warp
 };
+inline constexpr int kGroupThreads = 512;
+inline constexpr int kJoinedSpans = 8;  // of a block, which has as many slices of 32 threads
 
 // Between elements and what they compute in.
 struct ConvertParams {

@@ -220,7 +220,6 @@ OPW_DEVICE void MovePairs(const SortParams& p) {
   const int first = Warp() * OPW_WARP * kItems + Lane();
   K own[kItems];
   u16 ranks[kItems];  // among the warp's of its digit
-  const u64 below = (u64(1) << Lane()) - 1;
 #pragma unroll
   for (int k = 0; k < kItems; ++k) {
     const int at = first + k * OPW_WARP;
@@ -229,22 +228,7 @@ OPW_DEVICE void MovePairs(const SortParams& p) {
       own[k] = ReadKey<T, kFirst>(p, t.slice, t.begin + at);
       digit = DigitOf<kDigits>(p, own[k], picked);
     }
-    u64 same = Ballot(digit >= 0);
-#pragma unroll
-    for (int b = 0; b < kBits; ++b) {
-      const bool set = (digit >> b & 1) != 0;
-      const u64 with = Ballot(set);
-      same &= set ? with : ~with;
-    }
-    // The first lane of each digit counts for all of it.
-    u32 before = 0;
-    if (digit >= 0 && (same & below) == 0) {
-      before = counts[Warp()][digit];
-      counts[Warp()][digit] = before + static_cast<u32>(__popcll(same));
-    }
-    before = ShuffleFrom(before, digit >= 0 ? __ffsll(static_cast<i64>(same)) - 1 : Lane());
-    ranks[k] = static_cast<u16>(before + static_cast<u32>(__popcll(same & below)));
-    WarpBarrier();
+    ranks[k] = static_cast<u16>(CountInOrder<kBits>(counts[Warp()], digit));
   }
   __syncthreads();
   u32 total = 0, kept;

@@ -1,0 +1,16 @@
+// What the sources of this folder that plan for GPUs have of each other.
+#ifndef OPWIRE_KERNELS_OPS_SHAPE_GPU_H_
+#define OPWIRE_KERNELS_OPS_SHAPE_GPU_H_
+
+#include <memory>
+
+#include "kernels/ops/gpu/code.h"
+#include "kernels/select/variant.h"
+
+namespace opwire::gpu {
+
+void AddEmbeddingBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+
+}  // namespace opwire::gpu
+
+#endif  // OPWIRE_KERNELS_OPS_SHAPE_GPU_H_
