@@ -470,7 +470,12 @@ void Builder::Nn() {
       if (!op.ends_with("_backward")) AddNorm({5, 20001}, 1, 3);
       if (op.starts_with("add_") || op.ends_with("_backward")) AddNorm({9, 16500}, 1, 0);
     }
-    if (op.ends_with("_backward")) AddNorm({300, 40}, 1, 1);  // several blocks of rows
+    if (op.ends_with("_backward")) {
+      AddNorm({300, 40}, 1, 1);   // several blocks of rows
+      AddNorm({650, 24}, 1, 1);   // which groups walk in turns; of few lanes, a warp, its last ones without columns, and a block
+      AddNorm({1, 256}, 1, 0);
+      for (const int64_t columns : {104, 768, 776, 1024, 1032, 4096, 4104}) AddNorm({columns > 1000 ? 7 : 67, columns}, 1, static_cast<int>(columns / 8 % 2));
+    }
   } else if (op == "matmul") {
     const std::pair<Extents, Extents> shapes[] = {{{1, 1}, {1, 1}},           {{5, 7}, {7, 3}},
                                                   {{33, 17}, {17, 40}},       {{0, 4}, {4, 3}},

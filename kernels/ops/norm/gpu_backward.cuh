@@ -1,5 +1,6 @@
-// layer_norm_backward and rms_norm_backward: grad_x of rows held in registers, of longer rows in two readings, and of few long rows split over blocks;
-// then the sums over rows, by blocks of rows and columns, which are folded in a fixed order.
+// layer_norm_backward and rms_norm_backward. Rows of whole vectors are walked once, with the sums over rows in registers (gpu_backward_walk.cuh). Of others
+// grad_x is made first: of rows held in registers, of longer rows in two readings, and of few long rows split over blocks; then the sums over rows, by blocks of
+// rows and columns. Blocks' sums are folded in a fixed order.
 #include "kernels/ops/norm/gpu.cuh"
 #include "kernels/ops/norm/gpu_backward_params.h"
 
@@ -80,10 +81,9 @@ struct FinishBackward {
     slope = s.slopes.sum / count;
     product = s.slopes.product / count * scale.factor;
   }
-  OPW_DEVICE C operator()(C x, i64, C g) const {
-    const C normal = (kLayer ? x - scale.mean : x) * scale.factor;
-    return ((kLayer ? g - slope : g) - normal * product) * scale.factor;
-  }
+  OPW_DEVICE C Normal(C x) const { return (kLayer ? x - scale.mean : x) * scale.factor; }
+  OPW_DEVICE C OfNormal(C normal, C g) const { return ((kLayer ? g - slope : g) - normal * product) * scale.factor; }
+  OPW_DEVICE C operator()(C x, i64, C g) const { return OfNormal(Normal(x), g); }
   OPW_DEVICE void Keep(const BackwardParams& p, i64 row) const { static_cast<RowScale<C>*>(p.scales)[row] = scale; }
 };
 
@@ -257,17 +257,27 @@ OPW_DEVICE void ColumnSums(const ColumnsParams& p) {
   }
 }
 
-// The blocks' sums, in their order: of weight where block y is 0, else of bias.
+// The blocks' sums: of weight where block y is 0, else of bias. Slices of a block take every so manieth, and are joined in their order.
 template <typename T>
 OPW_DEVICE void FoldSums(const SumsParams& p) {
   using C = ComputeOf<T>;
-  const C* const x = static_cast<const C*>(p.partials) + blockIdx.y * p.parts * p.extent;
+  __shared__ C sums[kFoldSlices][kColumnLanes];
+  const int lane = static_cast<int>(threadIdx.x) % kColumnLanes, slice = static_cast<int>(threadIdx.x) / kColumnLanes;
   T* const y = static_cast<T*>(blockIdx.y == 0 ? p.grad_weight : p.grad_bias);
-  for (i64 i = Index(); i < p.extent; i += Stride()) {
+  for (i64 first = static_cast<i64>(blockIdx.x) * kColumnLanes; first < p.extent; first += static_cast<i64>(gridDim.x) * kColumnLanes) {
+    const i64 column = first + lane;
+    const C* const x = static_cast<const C*>(p.partials) + blockIdx.y * p.parts * p.extent + (column < p.extent ? column : first);
     C sum = 0;
 #pragma unroll 8
-    for (i64 part = 0; part < p.parts; ++part) sum += x[part * p.extent + i];
-    y[i] = Store<T>(sum);
+    for (i64 part = slice; part < p.parts; part += kFoldSlices) sum += x[part * p.extent];
+    sums[slice][lane] = sum;
+    __syncthreads();
+    if (slice == 0 && column < p.extent) {
+#pragma unroll
+      for (int s = 1; s < kFoldSlices; ++s) sum += sums[s][lane];
+      y[column] = Store<T>(sum);
+    }
+    __syncthreads();
   }
 }
 

@@ -12,6 +12,7 @@ struct BackwardParams {
   void* grad_x;
   void* scales;  // RowScale of each row, written
   void* states;  // State of each chunk of each row, where rows are split
+  void* partials;  // where rows are walked, what ColumnsParams calls so
   double eps;
   long long rows, extent;
   long long chunks, chunk;  // of a row, and elements of each chunk but the last
@@ -19,6 +20,7 @@ struct BackwardParams {
 
 // Of a block that adds columns up: threads beside each other, and rows at a time.
 inline constexpr int kColumnLanes = 32, kColumnSlices = 8;
+inline constexpr int kFoldSlices = 32;  // of the blocks' sums
 struct ColumnsParams {
   const void* grad;
   const void* x;
