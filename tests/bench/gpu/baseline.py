@@ -54,7 +54,16 @@ def operands_of(torch, request, device):
         result = (extent + 2 * (kernel // 2) - kernel) // stride + 1
         operands = make(batch, channels, extent, extent), make(out, channels, kernel, kernel)
         return ((make(batch, out, result, result),) if op == "convolution_backward" else ()) + operands
+    if op.startswith("embedding_backward"):
+        tokens, width, vocabulary = shape
+        some = 100 if op.endswith("_text") else vocabulary  # few rows have most of the tokens
+        spread = torch.rand(tokens, device=device).pow_(2 if op.endswith("_text") else 1)
+        return make(tokens, width), spread.mul_(some).to(torch.int32).clamp_(max=vocabulary - 1), vocabulary
     rows, columns = shape
+    if op == "layer_norm_backward":
+        x = make(rows, columns)
+        mean, deviation = x.float().mean(1, keepdim=True), x.float().var(1, keepdim=True, unbiased=False).add_(1e-5).rsqrt_()
+        return make(rows, columns), x, mean, deviation, make(columns), make(columns)
     if op in ("add", "swiglu"):
         return make(rows, columns), make(rows, columns)
     if op == "rms_norm":
@@ -74,6 +83,9 @@ def functions(torch):
         "swiglu": lambda x, y: f.silu(x) * y,
         "rms_norm": lambda x, w: f.rms_norm(x, w.shape, w, 1e-5),
         "softmax": lambda x: torch.softmax(x, -1),
+        "layer_norm_backward": lambda g, x, mean, scale, w, b: torch.ops.aten.native_layer_norm_backward(g, x, w.shape, mean, scale, w, b, [True, True, True]),
+        "embedding_backward_text": lambda g, index, rows: torch.ops.aten.embedding_dense_backward(g, index, rows, -1, False),
+        "embedding_backward_uniform": lambda g, index, rows: torch.ops.aten.embedding_dense_backward(g, index, rows, -1, False),
         "layer_norm": lambda x, w, b: f.layer_norm(x, w.shape, w, b, 1e-5),
         "adamw": lambda p, g, m, v, step: torch._fused_adamw_([p], [g], [m], [v], [], [step], lr=1e-3, beta1=0.9, beta2=0.999, weight_decay=0.01, eps=1e-8,
                                                               amsgrad=False, maximize=False),

@@ -179,6 +179,7 @@ Row FailedRow(std::string name, const Status& why);
 void AddMean(std::vector<Row>& rows, std::string name, const std::vector<double>& ratios, double target);
 
 inline constexpr double kOfPyTorch = 0.99;  // what a row must reach of it
+inline constexpr double kEachOfCeiling = 0.88, kSumOfCeiling = 0.95;  // of copying, and of reading
 
 // PyTorch in a child process, which measures one row at a time, when told to.
 class Baseline {
@@ -220,8 +221,13 @@ class Baseline {
   std::map<std::string, double> peaks_;
 };
 
+// A row of bytes a second against the faster of two copies of as many bytes, or with `reads` of two readings, and where there is PyTorch and `op` names what it
+// does, one against that.
+Status MeasureMoved(Gpu& gpu, Baseline& baseline, Subject& subject, const Baseline::Request& request, bool reads, double target, std::vector<Row>& rows);
+
 // Each topic appends its rows.
 void MemoryRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
+void BackwardRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void MatmulRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void LinearRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void WrittenRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);

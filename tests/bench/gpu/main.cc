@@ -66,6 +66,7 @@ int Run(std::map<std::string, std::string>& flags) {
   // What is measured is kept if a later topic should end the program.
   const auto after = [&] { Write(rows, flags["--out"], facts); };
   MemoryRows(**gpu, baseline, rows), after();
+  BackwardRows(**gpu, baseline, rows), after();
   MatmulRows(**gpu, baseline, rows), after();
   LinearRows(**gpu, baseline, rows), after();
   WrittenRows(**gpu, baseline, rows), after();

@@ -6,7 +6,7 @@
 namespace opwire::bench {
 namespace {
 
-constexpr double kEachOfCeiling = 0.88, kMeanOfCeiling = 0.95, kSumOfCeiling = 0.95;
+constexpr double kMeanOfCeiling = 0.95;
 
 struct Extents {
   int64_t rows, columns;
@@ -70,34 +70,40 @@ struct Ratios {
 
 Status MeasureOne(Gpu& gpu, Baseline& baseline, const MemoryOp& op, const Extents& e, const std::string& name, std::vector<Row>& rows, Ratios& ratios) {
   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> subject, MakeSubject(gpu, op, e));
-  std::vector<Side> sides = {{"ours", SecondsOf(gpu, [&](int i) { return subject->Launch(i); }, subject->sets())}};
-  const int64_t bytes = subject->bytes();
-  CopyCeiling copy;
-  if (op.reads) {
-    OPWIRE_ASSIGN_OR_RETURN(Measurement many, MakeReadCeiling(gpu, bytes, 8));
-    OPWIRE_ASSIGN_OR_RETURN(Measurement once, MakeReadCeiling(gpu, bytes, 0));
-    sides.push_back({"reading, 8 blocks a multiprocessor", std::move(many)});
-    sides.push_back({"reading, a block for 16 KiB", std::move(once)});
-  } else {
-    OPWIRE_ASSIGN_OR_RETURN(copy, MakeCopyCeiling(gpu, bytes));
-    sides.push_back({"copy kernel", copy.kernel});
-    sides.push_back({"copy by the driver", copy.driver});
-  }
-  const bool compares = baseline.there();
-  if (compares) sides.push_back(baseline.For({.row = name, .op = op.name, .dtype = op.dtype, .shape = {e.rows, e.columns}, .bytes = bytes}));
-  std::vector<Series> series = TakeTurns(gpu, sides);
-  const double terabytes = static_cast<double>(bytes) / 1e12;
-  const Series* const ceiling = Fastest({&series[1], &series[2]});
-  rows.push_back(RateRow(name, "TB/s", terabytes, series[0], ceiling ? ceiling : &series[1], op.reads ? kSumOfCeiling : kEachOfCeiling));
-  ratios.Take(rows.back(), ratios.ceiling);
-  if (!compares) return absl::OkStatus();
-  series[3].name = baseline.NameOf(name);
-  rows.push_back(RateRow(name + "_torch", "TB/s", terabytes, series[0], &series[3], kOfPyTorch));
-  ratios.Take(rows.back(), ratios.pytorch);
+  const size_t first = rows.size();
+  OPWIRE_RETURN_IF_ERROR(MeasureMoved(gpu, baseline, *subject, {.row = name, .op = op.name, .dtype = op.dtype, .shape = {e.rows, e.columns}, .bytes = subject->bytes()},
+                                      op.reads, op.reads ? kSumOfCeiling : kEachOfCeiling, rows));
+  ratios.Take(rows[first], ratios.ceiling);
+  if (rows.size() > first + 1) ratios.Take(rows.back(), ratios.pytorch);
   return absl::OkStatus();
 }
 
 }  // namespace
+
+Status MeasureMoved(Gpu& gpu, Baseline& baseline, Subject& subject, const Baseline::Request& request, bool reads, double target, std::vector<Row>& rows) {
+  std::vector<Side> sides = {{"ours", SecondsOf(gpu, [&](int i) { return subject.Launch(i); }, subject.sets())}};
+  CopyCeiling copy;
+  if (reads) {
+    OPWIRE_ASSIGN_OR_RETURN(Measurement many, MakeReadCeiling(gpu, request.bytes, 8));
+    OPWIRE_ASSIGN_OR_RETURN(Measurement once, MakeReadCeiling(gpu, request.bytes, 0));
+    sides.push_back({"reading, 8 blocks a multiprocessor", std::move(many)});
+    sides.push_back({"reading, a block for 16 KiB", std::move(once)});
+  } else {
+    OPWIRE_ASSIGN_OR_RETURN(copy, MakeCopyCeiling(gpu, request.bytes));
+    sides.push_back({"copy kernel", copy.kernel});
+    sides.push_back({"copy by the driver", copy.driver});
+  }
+  const bool compares = baseline.there() && !request.op.empty();
+  if (compares) sides.push_back(baseline.For(request));
+  std::vector<Series> series = TakeTurns(gpu, sides);
+  const double terabytes = static_cast<double>(request.bytes) / 1e12;
+  const Series* const ceiling = Fastest({&series[1], &series[2]});
+  rows.push_back(RateRow(request.row, "TB/s", terabytes, series[0], ceiling ? ceiling : &series[1], target));
+  if (!compares) return absl::OkStatus();
+  series[3].name = baseline.NameOf(request.row);
+  rows.push_back(RateRow(request.row + "_torch", "TB/s", terabytes, series[0], &series[3], kOfPyTorch));
+  return absl::OkStatus();
+}
 
 void MemoryRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows) {
   const std::vector<Extents> all = gpu.options().small ? std::vector<Extents>{{32, 64}, {17, 33}}

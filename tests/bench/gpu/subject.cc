@@ -107,6 +107,9 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op, 
     pointers.push_back(operands[i].dtype == DType::kInvalid ? nullptr : &types[i]);
   }
   OPWIRE_ASSIGN_OR_RETURN(const Inferred inferred, InferTypes(*row, dims, pointers, segments, s->values_));
+  for (AttrValue& v : s->values_) {  // kernels have extents as numbers
+    if (const auto* d = std::get_if<Dim>(&v)) v = dims.ConstantValue(*d);
+  }
   s->specs_ = std::move(operands);
   const size_t count = s->specs_.size();
   for (const TensorType& t : inferred.results) {
