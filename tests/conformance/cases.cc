@@ -971,7 +971,7 @@ void Builder::Long() {
   }
   if (row_.family == "norm") AddNorm({2500, 1027}, 1, 3);  // of rows that begin in the middle of vectors, several a block
   if (row_.family == "reduce" && row_.FindAttr("dims") >= 0 && row_.name != "prod") {  // columns whose rows a cluster shares
-    for (const Extents& shape : {Extents{600, 4096}, Extents{600, 4099}, Extents{8200, 256}}) Add({Of(shape)}, {{"dims", Ints{0}}});
+    for (const Extents& shape : {Extents{600, 4096}, Extents{600, 4099}, Extents{8200, 256}, Extents{2600, 768}, Extents{900, 2304}}) Add({Of(shape)}, {{"dims", Ints{0}}});
   }
 }
 

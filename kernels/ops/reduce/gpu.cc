@@ -136,20 +136,26 @@ class Folder {
     return form;
   }
 
-  // Clusters whose blocks share the rows, with no other launch, of columns as wide as leaves each multiprocessor a block; none where that is less than 64
-  // bytes of a row. Some 64 KiB on their way in each multiprocessor are best: more are slower.
+  // Clusters whose blocks share the rows, with no other launch; none where columns are few: less than 64 bytes of a row a block. Some 64 KiB on their way in
+  // each multiprocessor are best, more are slower: one block of 512 threads, with columns as wide as leaves them no more than an eighth idle, for which a
+  // cluster may have fewer blocks than it could, but more than half. Else columns as wide as leaves each multiprocessor a block, or two of 256.
   ColumnForm ClustersOf(const ColumnWork& work, int64_t extent) const {
     constexpr int kRowsEach = 8, kLeastBits = 2;
-    const int cluster = call_.code.cluster_blocks(), units = call_.multiprocessors() / cluster * cluster;
-    for (int bits = 5; cluster > 1 && bits >= kLeastBits; --bits) {
-      const int64_t blocks = work.Blocks(bits);
-      if (blocks * cluster < units) continue;
-      const int threads = blocks * cluster > units ? 256 : 512;
-      if (!work.Allows(bits, threads) || extent < int64_t{kRowsEach} * cluster * (threads >> bits)) continue;
-      const bool large = work.width * op_.state_bytes > 32;
-      return {bits, threads, cluster, work.width >= 16 ? 2 : large ? 4 : 8, large ? 0 : 1024 / threads, blocks};
+    const int most = call_.code.cluster_blocks(), all = call_.multiprocessors(), units = all / most * most;
+    const bool large = work.width * op_.state_bytes > 32;
+    const auto form = [&](int bits, int threads, int cluster) -> ColumnForm {
+      if (!work.Allows(bits, threads) || extent < int64_t{kRowsEach} * cluster * (threads >> bits)) return {};
+      return {bits, threads, cluster, work.width >= 16 ? 2 : large ? 4 : 8, large ? 0 : 1024 / threads, work.Blocks(bits)};
+    };
+    ColumnForm found;
+    for (int bits = 5; most > 1 && bits >= kLeastBits && found.blocks == 0 && !work.frames; --bits) {
+      const int64_t blocks = work.Blocks(bits), cluster = std::min<int64_t>(most, all / blocks);
+      if (2 * cluster > most && 8 * blocks * cluster >= 7 * all) found = form(bits, 512, static_cast<int>(cluster));
     }
-    return {};
+    for (int bits = 5; most > 1 && bits >= kLeastBits && found.blocks == 0; --bits) {
+      if (work.Blocks(bits) * most >= units) found = form(bits, work.Blocks(bits) * most > units ? 256 : 512, most);
+    }
+    return found;
   }
 
   Status FoldRows(int64_t rows, int64_t extent, bool final) {

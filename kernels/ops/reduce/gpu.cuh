@@ -145,8 +145,19 @@ OPW_DEVICE void TakeRows(typename Op::State (&states)[kWidth], i64 i, i64 end, i
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) take(v[b], i + b * step);
   }
+  constexpr int kRest = kBatch < 4 ? 1 : kBatch / 2;
 #pragma unroll 1
-  for (; i < end; i += step) take(load(i), i);
+  for (; i < end; i += kRest * step) {
+    V v[kRest];
+#pragma unroll
+    for (int b = 0; b < kRest; ++b) {
+      if (i + b * step < end) v[b] = load(i + b * step);
+    }
+#pragma unroll
+    for (int b = 0; b < kRest; ++b) {
+      if (i + b * step < end) take(v[b], i + b * step);
+    }
+  }
 }
 
 // Columns: 2^lane_bits vectors of kWidth neighbours a block of kThreads, each by as many threads as are left, which take turns, over the rows of a chunk: block

@@ -14,7 +14,7 @@ namespace {
 
 // Rows that are few or many, of each size class; the last three are taken apart.
 const Extents kRows[] = {{4096, 64}, {4096, 512}, {4096, 2048}, {4096, 8192}, {1024, 32768}, {4097, 5003}, {512, 131072}, {3, 131072}, {1, 5000011}};
-const Extents kColumns[] = {{8192, 512}, {131072, 33}, {64, 8192}};  // folded along their first axis
+const Extents kColumns[] = {{8192, 512}, {131072, 33}, {64, 8192}, {16384, 768}, {16384, 2304}};  // folded along their first axis
 
 class LargeCases {
  public:
