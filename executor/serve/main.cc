@@ -29,6 +29,7 @@
 #include "kernels/fused/fuser.h"
 #include "kernels/jit/worker.h"
 #include "kernels/ops/gpu/families.h"
+#include "kernels/select/choices.h"
 
 namespace opwire {
 namespace {
@@ -266,6 +267,10 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   Inbox inbox;
   KernelOptions kernel_options{.cache = f.ops.cache.directory};
   auto* const gpu = (*device)->info().host_memory ? nullptr : static_cast<gpu::GpuDevice*>(device->get());
+  if (gpu) {
+    const auto cache = jit::BuildCache::Open(f.ops.cache);
+    kernel_options.choices = Choices::Open(cache.ok() ? (*cache)->directory() : "", ContextOf((*device)->info()));
+  }
   if (gpu) kernel_options.code = gpu::MakeCode(*gpu, kernel_options);
   const std::shared_ptr<fused::Fuser> fuser = f.no_fusion ? nullptr : BuildFuser(**device, kernel_options);
   auto user_ops = ops::UserOps::Start(std::move(ops_options), {.fuser = fuser, .variants = BuildVariantTable(**device, kernel_options)}, [&](auto set) { inbox.Deliver(std::move(set)); });

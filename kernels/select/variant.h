@@ -157,6 +157,7 @@ bool HasKernels(std::string_view kind);
 struct KernelOptions {
   std::string cache;                     // the build cache's directory; empty: the user's
   std::string worker = "/proc/self/exe"; // the program whose `--jit-worker` compiles
+  std::shared_ptr<Choices> choices;      // where a GPU's kernels keep what they measure; null: they measure nothing
   std::shared_ptr<gpu::Code> code;       // of this device, a GPU: compiles in place of the two above; null: the table's own does
 };
 // All variants built into this program for the device, which outlives the table; unavailable ones are in it with their reason.

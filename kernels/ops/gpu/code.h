@@ -22,6 +22,10 @@
 #include "kernels/jit/cache.h"
 #include "kernels/jit/toolchain.h"
 
+namespace opwire {
+class Choices;
+}
+
 namespace opwire::gpu {
 
 struct CodeInstance {
@@ -45,8 +49,8 @@ class Code {
   using Recorder = std::function<void(const KernelText&)>;
 
   // Of this device, which outlives it. The cache is opened, and the toolchain looked for, when something is to be compiled.
-  Code(GpuDevice& device, std::unique_ptr<jit::Toolchain> toolchain, std::string cache_directory)
-      : device_(device), toolchain_(std::move(toolchain)), cache_directory_(std::move(cache_directory)) {}
+  Code(GpuDevice& device, std::unique_ptr<jit::Toolchain> toolchain, std::string cache_directory, std::shared_ptr<Choices> choices = nullptr)
+      : device_(device), toolchain_(std::move(toolchain)), cache_directory_(std::move(cache_directory)), choices_(std::move(choices)) {}
   // For looking at what plans ask for: each kernel is told to `record` once, nothing is compiled, and the functions are null.
   Code(GpuDevice& device, Recorder record) : device_(device), record_(std::move(record)) {}
   Code(const Code&) = delete;
@@ -63,6 +67,8 @@ class Code {
   StatusOr<jit::CacheEntry> Prepare(std::span<const KernelText> kernels);
 
   GpuDevice& device() const { return device_; }
+  // Where what was measured on the device is kept (tune.h); null: nothing is measured, and the first way is taken.
+  Choices* choices() const { return choices_.get(); }
   // Whether it is for looking only: plans are not run, and put nothing on the device.
   bool records() const { return record_ != nullptr; }
   // The most blocks of a cluster: 8, which every device that has clusters allows, or 1.
@@ -93,6 +99,7 @@ class Code {
   GpuDevice& device_;
   const std::unique_ptr<jit::Toolchain> toolchain_;
   const std::string cache_directory_;
+  const std::shared_ptr<Choices> choices_;
   const Recorder record_;
   std::mutex mutex_;  // guards what follows
   std::unique_ptr<jit::BuildCache> cache_;

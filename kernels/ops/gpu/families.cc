@@ -8,7 +8,7 @@ std::shared_ptr<Code> MakeCode(GpuDevice& device, const KernelOptions& options) 
   toolchain.worker = options.worker;
   const Vendor vendor = device.driver().vendor();
   auto compiler = vendor == Vendor::kEmu ? jit::EmuCompiler(toolchain) : vendor == Vendor::kHip ? jit::Hiprtc(toolchain) : jit::Nvrtc(toolchain);
-  return std::make_shared<Code>(device, std::move(compiler), options.cache);
+  return std::make_shared<Code>(device, std::move(compiler), options.cache, options.choices);
 }
 
 void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {

@@ -3,11 +3,13 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
 
 #include "kernels/jit/vendor_library.h"
+#include "kernels/ops/gpu/tune.h"
 #include "kernels/ops/matmul/gpu.h"
 
 namespace opwire::gpu {
@@ -202,7 +204,56 @@ Status Describe(Objects& o, const Product& p, uint32_t epilogue) {
   return layout(o.d, p.result, s.n, s.m, std::max(s.m == 1 ? s.n : s.z_m, s.n), last < 0 ? 0 : s.z_batch[last]);
 }
 
-Status Choose(Objects& o) {
+// How many bytes a matrix takes, and how it is told from others.
+struct Extent {
+  int64_t bytes;
+  std::string text;
+};
+Extent ExtentOf(DType type, int64_t rows, int64_t columns, int64_t ld, int64_t count, int64_t stride) {
+  return {(ld * (columns - 1) + rows + stride * (count - 1)) * DTypeBytes(type), fmt::format("{}[{}x{}/{}{}]", DTypeName(type), rows, columns, ld, count > 1 ? fmt::format(",{}/{}", count, stride) : "")};
+}
+
+// The fastest of what the library names, where a product takes long enough to measure.
+int Fastest(const Call& call, const Objects& o, const Product& p, uint32_t epilogue, std::span<const Algorithm> algorithms) {
+  constexpr double kLeast = 1e9;                         // operations
+  constexpr int64_t kMost = int64_t{4} << 30;            // bytes
+  const ops::MatmulShapes& s = p.shapes;
+  if (p.scaled || s.batch_rank > 1 || 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) * static_cast<double>(s.Batches()) < kLeast) return 0;
+  const Matrix a = *MatrixA(s), b = *MatrixB(s);
+  const int last = s.batch_rank - 1;
+  const int64_t count = last < 0 ? 1 : s.batch[last];
+  const auto stride = [last](const auto& strides) { return last < 0 ? 0 : strides[last]; };
+  const Extent extents[] = {ExtentOf(p.type, a.rows, a.columns, a.ld, count, stride(s.y_batch)), ExtentOf(p.type, b.rows, b.columns, b.ld, count, stride(s.x_batch)),
+                            ExtentOf(p.result, s.n, s.m, std::max(s.m == 1 ? s.n : s.z_m, s.n), count, stride(s.z_batch))};
+  std::vector<Scratch> scratch;
+  std::string key = fmt::format("cublaslt {} {}{} epilogue {}{}", o.library.api.version(), a.op, b.op, epilogue, p.tf32 ? " tf32" : "");
+  int64_t total = 0;
+  for (const Extent& e : extents) {
+    if (e.bytes < 0 || e.bytes > kMost) return 0;
+    scratch.push_back({&e == &extents[2] ? p.result : p.type, e.bytes});
+    key += " " + e.text;
+    total += e.bytes;
+  }
+  if (total > kMost) return 0;
+  size_t workspace = 1;
+  for (const Algorithm& algorithm : algorithms) workspace = std::max(workspace, algorithm.workspace);
+  scratch.push_back({DType::kU8, static_cast<int64_t>(workspace)});
+  scratch.push_back({p.type, s.n * DTypeBytes(p.type)});  // a bias
+  return FastestOf(call.code, key, static_cast<int>(algorithms.size()), scratch, [&](int way, std::span<char* const> memory) -> Status {
+    const double one = 1, zero = 0;
+    const float one_f = 1, zero_f = 0;
+    const void* const bias = memory[4];
+    if (p.bias && epilogue != kNothing) OPWIRE_RETURN_IF_ERROR(o.library.Check(o.library.api.desc_set(o.desc, kBiasPointer, &bias, sizeof bias), "a bias"));
+    const void *const alpha = o.f64 ? static_cast<const void*>(&one) : &one_f, *const beta = o.f64 ? static_cast<const void*>(&zero) : &zero_f;
+    const Algorithm& algorithm = algorithms[static_cast<size_t>(way)];
+    return o.library.Check(o.library.api.matmul(o.handle, o.desc, alpha, memory[0], o.a, memory[1], o.b, beta, memory[2], o.d, memory[2], o.d, algorithm.algorithm, memory[3],
+                                                algorithm.workspace, call.code.device().stream(0)),
+                           "a product");
+  });
+}
+
+Status Choose(const Call& call, const Product& p, uint32_t epilogue, Objects& o) {
+  constexpr int kMostAlgorithms = 8;
   const Api& api = o.library.api;
   Preference preference = nullptr;
   OPWIRE_RETURN_IF_ERROR(o.library.Check(api.preference_create(&preference), "choosing"));
@@ -213,10 +264,14 @@ Status Choose(Objects& o) {
     OPWIRE_RETURN_IF_ERROR(o.library.Check(api.preference_set(preference, kMinAlignmentA + i, &kAlignment, sizeof kAlignment), "choosing"));
   }
   int count = 0;
-  const int status = api.heuristic(o.handle, o.desc, o.a, o.b, o.d, o.d, preference, 1, &o.algorithm, &count);
+  std::array<Algorithm, kMostAlgorithms> algorithms = {};
+  const int status = api.heuristic(o.handle, o.desc, o.a, o.b, o.d, o.d, preference, call.code.choices() ? kMostAlgorithms : 1, algorithms.data(), &count);
   if (status == kNotSupported || (status == 0 && count == 0)) return Unimplemented("cublaslt: it has no kernel for this product");
   OPWIRE_RETURN_IF_ERROR(o.library.Check(status, "choosing"));
-  return o.library.Check(o.algorithm.state, "choosing");
+  OPWIRE_RETURN_IF_ERROR(o.library.Check(algorithms[0].state, "choosing"));
+  const auto bad = std::ranges::find_if(algorithms.begin(), algorithms.begin() + count, [](const Algorithm& a) { return a.state != 0; });
+  o.algorithm = algorithms[static_cast<size_t>(Fastest(call, o, p, epilogue, {algorithms.begin(), bad}))];
+  return absl::OkStatus();
 }
 
 StatusOr<std::shared_ptr<Objects>> ObjectsFor(const Call& call, const Product& p, uint32_t epilogue) {
@@ -233,7 +288,7 @@ StatusOr<std::shared_ptr<Objects>> ObjectsFor(const Call& call, const Product& p
     const uintptr_t any = 256;
     for (const int scale : {kScaleA, kScaleB}) OPWIRE_RETURN_IF_ERROR(o->library.Check(o->library.api.desc_set(o->desc, scale, &any, sizeof any), "a scale"));
   }
-  OPWIRE_RETURN_IF_ERROR(Choose(*o));
+  OPWIRE_RETURN_IF_ERROR(Choose(call, p, epilogue, *o));
   return o;
 }
 
