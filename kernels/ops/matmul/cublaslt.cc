@@ -132,6 +132,13 @@ constexpr int64_t kWorkspace = int64_t{32} << 20;  // what its kernels for Hoppe
 constexpr int64_t kMostCalls = 64;                 // of one product, where the batch is none of equal strides
 constexpr uint32_t kAlignment = 16;
 
+// 0 and 1 as the library takes what it multiplies sums, and what was there before, by.
+const void* Factor(bool f64, bool one) {
+  static constexpr double kWide[] = {0, 1};
+  static constexpr float kNarrow[] = {0, 1};
+  return f64 ? static_cast<const void*>(&kWide[one]) : &kNarrow[one];
+}
+
 // One product's objects.
 struct Objects {
   const Library& library;
@@ -240,13 +247,10 @@ int Fastest(const Call& call, const Objects& o, const Product& p, uint32_t epilo
   scratch.push_back({DType::kU8, static_cast<int64_t>(workspace)});
   scratch.push_back({p.type, s.n * DTypeBytes(p.type)});  // a bias
   return FastestOf(call.code, key, static_cast<int>(algorithms.size()), scratch, [&](int way, std::span<char* const> memory) -> Status {
-    const double one = 1, zero = 0;
-    const float one_f = 1, zero_f = 0;
     const void* const bias = memory[4];
     if (p.bias && epilogue != kNothing) OPWIRE_RETURN_IF_ERROR(o.library.Check(o.library.api.desc_set(o.desc, kBiasPointer, &bias, sizeof bias), "a bias"));
-    const void *const alpha = o.f64 ? static_cast<const void*>(&one) : &one_f, *const beta = o.f64 ? static_cast<const void*>(&zero) : &zero_f;
     const Algorithm& algorithm = algorithms[static_cast<size_t>(way)];
-    return o.library.Check(o.library.api.matmul(o.handle, o.desc, alpha, memory[0], o.a, memory[1], o.b, beta, memory[2], o.d, memory[2], o.d, algorithm.algorithm, memory[3],
+    return o.library.Check(o.library.api.matmul(o.handle, o.desc, Factor(o.f64, true), memory[0], o.a, memory[1], o.b, Factor(o.f64, false), memory[2], o.d, memory[2], o.d, algorithm.algorithm, memory[3],
                                                 algorithm.workspace, call.code.device().stream(0)),
                            "a product");
   });
@@ -329,15 +333,11 @@ void Multiply(const Call& call, const Product& p, const std::shared_ptr<Objects>
       OPWIRE_RETURN_IF_ERROR(o.library.Check(o.library.api.desc_set(o.desc, kScaleA, &scales[0], sizeof(void*)), "a scale"));
       OPWIRE_RETURN_IF_ERROR(o.library.Check(o.library.api.desc_set(o.desc, kScaleB, &scales[1], sizeof(void*)), "a scale"));
     }
-    const double one = 1, zero = 0;
-    const float one_f = 1, zero_f = 0;
-    const void* const alpha = o.f64 ? static_cast<const void*>(&one) : &one_f;
-    const void* const beta = o.f64 ? static_cast<const void*>(p.adds ? &one : &zero) : p.adds ? &one_f : &zero_f;
     const int64_t bytes = DTypeBytes(p.type), result_bytes = DTypeBytes(p.result);
     char* const workspace = Plan::WorkspaceOf(c, workspace_at);
     for (const auto& at : offsets) {
       void* const d = z + at[2] * result_bytes;
-      const int status = o.library.api.matmul(o.handle, o.desc, alpha, y + at[1] * bytes, o.a, x + at[0] * bytes, o.b, beta, d, o.d, d, o.d, o.algorithm.algorithm,
+      const int status = o.library.api.matmul(o.handle, o.desc, Factor(o.f64, true), y + at[1] * bytes, o.a, x + at[0] * bytes, o.b, Factor(o.f64, p.adds), d, o.d, d, o.d, o.algorithm.algorithm,
                                               workspace, o.algorithm.workspace, stream);
       // It looks at some conditions only now.
       if (status == kInvalidValue || status == kNotSupported) return tiles->Run(c);
