@@ -24,14 +24,14 @@ FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const Fun
   FunctionPlan plan;
   const size_t count = values.size();
   plan.inout_of_result = std::move(inout_of_result);
-  plan.views = FindViews({f, values, typing, dims, plan.inout_of_result}, runnable.strided);
-  const std::vector<ValueId>& root = plan.views.root;
   plan.last_use.assign(count, 0);
   plan.producer.assign(count, -1);
   plan.result_of.assign(count, -1);
   for (size_t n = 0; n < f.nodes.size(); ++n) {
     for (size_t r = 0; r < f.nodes[n].results.size(); ++r) plan.producer[values.first_result[n] + r] = static_cast<int32_t>(n);
   }
+  plan.views = FindViews({f, values, typing, dims, plan.inout_of_result, plan.producer}, runnable.strided);
+  const std::vector<ValueId>& root = plan.views.root;
 
   plan.schedule = MakeSchedule({f, values, typing, plan.views, plan.inout_of_result}, runnable.fusable, fuser);
   const std::vector<Unit>& units = plan.schedule.units;

@@ -64,15 +64,12 @@ std::vector<int64_t> Split(std::span<const int64_t> from, std::span<const int64_
 class Finder {
  public:
   Finder(const Viewed& what, const std::vector<bool>& strided)
-      : w_(what), strided_(strided), returned_(what.values.size()), replaced_(what.values.size()), producer_(what.values.size(), -1), refuser_(what.values.size(), kNobody) {
+      : w_(what), strided_(strided), returned_(what.values.size()), replaced_(what.values.size()), refuser_(what.values.size(), kNobody) {
     out_.kinds.assign(w_.f.nodes.size(), ViewKind::kNone);
     for (size_t v = 0; v < w_.values.size(); ++v) out_.root.push_back(static_cast<ValueId>(v));
     for (const Result& r : w_.f.results) returned_[static_cast<size_t>(r.value)] = true;
     for (const int32_t p : w_.inout_of_result) {
       if (p >= 0) replaced_[static_cast<size_t>(p)] = true;
-    }
-    for (uint32_t n = 0; n < w_.f.nodes.size(); ++n) {
-      for (size_t r = 0; r < w_.f.nodes[n].results.size(); ++r) producer_[w_.values.first_result[n] + r] = static_cast<int32_t>(n);
     }
     for (uint32_t n = static_cast<uint32_t>(w_.f.nodes.size()); n-- > 0;) {
       if (MoveAt(n) == Move::kReshape && returned_[ResultOf(n)]) returned_[static_cast<size_t>(w_.f.nodes[n].operands[0])] = true;
@@ -126,7 +123,7 @@ class Finder {
     return first >= 0 && first <= *extent - *length ? std::optional(first) : std::nullopt;
   }
   std::optional<int64_t> NumberOf(ValueId v) const {
-    const int32_t n = producer_[static_cast<size_t>(v)];
+    const int32_t n = w_.producer[static_cast<size_t>(v)];
     if (n < 0 || w_.f.nodes[static_cast<size_t>(n)].op != "full") return std::nullopt;
     const NodeTyping& t = w_.typing.nodes[static_cast<size_t>(n)];
     const double value = std::get<double>(t.attrs[static_cast<size_t>(t.row->FindAttr("value"))]);
@@ -145,9 +142,8 @@ class Finder {
       takes = dense && all_take && !replaced_[from] && (move == Move::kReshape ? Splits(from, to) : move == Move::kPermute ? KeepsLastAxis(n) : start.has_value());
       if (takes && start) out_.starts[n] = *start;
       if (!replaced_[from] && (takes || move == Move::kReshape)) out_.kinds[n] = ViewKind::kOf;
-      if (takes) return;  // a slice's start is part of it
     }
-    if (takes) return;
+    if (takes) return;  // a slice's start is part of it
     for (const ValueId v : node.operands) {
       if (v == kAbsent) continue;
       int64_t& refuser = refuser_[static_cast<size_t>(v)];
@@ -158,7 +154,7 @@ class Finder {
   // Whether a strided kernel makes v, and n is the only one that wants it dense.
   bool MadeFor(ValueId v, uint32_t n) const {
     const auto at = static_cast<size_t>(v);
-    return producer_[at] >= 0 && strided_[static_cast<size_t>(producer_[at])] && refuser_[at] == n && !returned_[at];
+    return w_.producer[at] >= 0 && strided_[static_cast<size_t>(w_.producer[at])] && refuser_[at] == n && !returned_[at];
   }
   // A join all of whose parts are made by strided kernels, through permutations and reshapes that can be undone.
   void FindCat(uint32_t cat) {
@@ -168,8 +164,8 @@ class Finder {
       uint32_t reader = cat;
       while (!MadeFor(v, reader)) {
         const auto at = static_cast<size_t>(v);
-        if (producer_[at] < 0 || refuser_[at] != reader || returned_[at]) return;
-        reader = static_cast<uint32_t>(producer_[at]);
+        if (w_.producer[at] < 0 || refuser_[at] != reader || returned_[at]) return;
+        reader = static_cast<uint32_t>(w_.producer[at]);
         const Move move = MoveAt(reader);
         const ValueId from = w_.f.nodes[reader].operands.empty() ? kAbsent : w_.f.nodes[reader].operands[0];
         if (!(move == Move::kPermute && KeepsLastAxis(reader)) && !(move == Move::kReshape && !replaced_[static_cast<size_t>(from)] && Splits(at, static_cast<size_t>(from)))) return;
@@ -185,8 +181,7 @@ class Finder {
   const std::vector<bool>& strided_;
   std::vector<bool> returned_;  // by value: it, or a reshape of it, is a result of the function
   std::vector<bool> replaced_;  // by value: a parameter whose storage changes
-  std::vector<int32_t> producer_;
-  std::vector<int64_t> refuser_;           // by value: the node that reads it dense only
+  std::vector<int64_t> refuser_;  // by value: the node that reads it dense only
   Views out_;
 };
 

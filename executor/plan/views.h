@@ -36,6 +36,7 @@ struct Viewed {
   const FunctionTyping& typing;
   const DimTable& dims;
   std::span<const int32_t> inout_of_result;  // by result: the parameter whose storage it is to become, or -1
+  std::span<const int32_t> producer;         // by value: the node that makes it; -1 for parameters
 };
 // `strided`: by node, whether the kernel that would run it takes and makes tensors whose last axis has stride 1, however the others lie. What lies in
 // another's memory, or holds others', is never a result of the function, reshapes apart; and nothing lies in a parameter that is replaced, whose storage changes under it.

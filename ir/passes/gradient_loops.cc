@@ -114,7 +114,7 @@ StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(Rewrit
   const size_t carried = node.results.size();
   const std::optional<Constant> trips = ConstantOf(r, node.operands[0]);
   Loop loop{.kept = std::vector<ValueId>(carried, kAbsent)};
-  if (trips) loop.trips = static_cast<int64_t>(trips->bits());
+  if (trips) loop.trips = SignedOf(*trips);
   if (loop.trips <= 0) {
     r.Keep();
     return trips ? std::optional(std::move(loop)) : std::nullopt;
