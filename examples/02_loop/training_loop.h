@@ -7,7 +7,6 @@
 
 #include "examples/data/digits.h"
 #include "ir/passes/gradient.h"
-#include "ir/passes/pipeline.h"
 #include "ir/program/builder.h"
 
 namespace opwire {
@@ -52,9 +51,7 @@ inline StatusOr<Module> TrainingLoop(const Module& loss, int64_t images, int64_t
   const std::vector<Value> trained = train.Repeat(steps, carried, state.inputs, step);
   for (size_t i = 0; i < wrt.size(); ++i) train.Return(wrt[i], trained[i]);
   for (size_t i = 0; i < wrt.size(); ++i) train.Return("v_" + wrt[i], trained[wrt.size() + i]);
-  OPWIRE_ASSIGN_OR_RETURN(Module whole, m.Finish());
-  OPWIRE_RETURN_IF_ERROR(RunPasses(whole).status());
-  return whole;
+  return m.Finish();
 }
 
 }  // namespace opwire

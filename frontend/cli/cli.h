@@ -23,10 +23,18 @@ struct Common {
   bool json = false;
 };
 
+// What the passes may do to a program.
+struct PassArgs {
+  bool none = false, exact = false, fast_math = false;
+  Accuracy accuracy() const { return exact ? Accuracy::kExact : fast_math ? Accuracy::kFast : Accuracy::kUsual; }
+  LoadOptions load() const { return {.passes = none ? std::nullopt : std::optional(accuracy())}; }
+};
+
 struct ExplainArgs {
   std::string op, dtype;
   std::vector<std::string> dims;
   bool placement = false;
+  PassArgs passes;
 };
 
 struct SessionsArgs {
@@ -41,6 +49,7 @@ struct RunArgs {
   int repeat = 1;
   double deadline_ms = 0;
   bool profile = false;
+  PassArgs passes;
 };
 
 struct UpArgs {
@@ -54,7 +63,8 @@ struct UpArgs {
 struct OptArgs {
   std::string file, after, loss;
   std::vector<std::string> skip, with, dims, grad;
-  bool stats = false, exact = false, fast_math = false;
+  bool stats = false;
+  PassArgs passes;
 };
 
 struct NewOpArgs {

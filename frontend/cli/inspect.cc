@@ -187,7 +187,7 @@ Status ExplainProgram(const Common& common, const ExplainArgs& args) {
   options.device = common.device;
   options.program = &file.module;
   OPWIRE_ASSIGN_OR_RETURN(Session session, client.Open(options));
-  OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(file.module));
+  OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(file.module, args.passes.load()));
   OPWIRE_ASSIGN_OR_RETURN(const std::string text, program.Plan(sizes));
   const json plan = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (plan.is_discarded()) return Internal("executor {} answered something else", session.executor());

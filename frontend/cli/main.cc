@@ -43,6 +43,13 @@ opwire::Status UsageOf(const CLI::App& app, const CLI::ParseError& e) {
   return WithNext(Usage("{}", e.what()), "opwire --help");
 }
 
+constexpr const char* kNoPasses = "Run the program as it is written";
+
+void AddPassOptions(CLI::App& command, PassArgs& passes) {
+  auto* const exact = command.add_flag("--exact", passes.exact, "Only passes that keep each bit of the results");
+  command.add_flag("--fast-math", passes.fast_math, "Passes may also change signs of zeros, and what overflows on the way")->excludes(exact);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -110,6 +117,8 @@ int main(int argc, char** argv) {
   command->add_option("dtype", explain.dtype, "An element type: f32, bf16, ...")->type_name("");
   command->add_option("--dim", explain.dims, "NAME=SIZE: a size of the program (default: 64, or what is nearest)");
   command->add_flag("--placement", explain.placement, "Rank the executors for a session");
+  AddPassOptions(*command, explain.passes);
+  command->add_flag("--no-passes", explain.passes.none, kNoPasses)->excludes(command->get_option("--exact"), command->get_option("--fast-math"));
   command->callback([&] { chosen = [&] { return explain.placement ? Placement(common, explain.op) : Explain(common, explain); }; });
 
   Command(app, "report", "Every variant of every op: there, or why not", "  opwire report\n  opwire report --on cpu-0 --json\n")
@@ -149,6 +158,8 @@ int main(int argc, char** argv) {
       ->check([](const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? "expected a number, got " + text : std::string(); })
       ->type_name("MS");
   command->add_flag("--profile", run.profile, "Print what each node took");
+  AddPassOptions(*command, run.passes);
+  command->add_flag("--no-passes", run.passes.none, kNoPasses)->excludes(command->get_option("--exact"), command->get_option("--fast-math"));
   command->callback([&] { chosen = [&] { return Run(common, run); }; });
 
   OptArgs opt;
@@ -170,8 +181,7 @@ int main(int argc, char** argv) {
   command->add_option("--loss", opt.loss, "The result to differentiate (default: the only float of rank 0)")->type_name("NAME");
   command->add_flag("--stats", opt.stats, "Print each pass's time, changes, and nodes, bytes moved and peak memory before and after");
   command->add_option("--dim", opt.dims, "The value of a dimension ?NAME for --stats (default: 64)")->type_name("NAME=NUMBER")->allow_extra_args(false);
-  auto* exact = command->add_flag("--exact", opt.exact, "Only what keeps each bit of the results");
-  command->add_flag("--fast-math", opt.fast_math, "Also what changes signs of zeros, and what overflows on the way")->excludes(exact);
+  AddPassOptions(*command, opt.passes);
   command->callback([&] { chosen = [&] { return Opt(common, opt); }; });
 
   NewOpArgs new_op;

@@ -105,8 +105,7 @@ void PrintStats(const Common& common, const PipelineReport& report) {
 
 Status Opt(const Common& common, const OptArgs& args) {
   OPWIRE_ASSIGN_OR_RETURN(ProgramFile file, ReadProgram(common, args.file));
-  PipelineOptions options{.ops = *file.ops, .skip = args.skip, .after = args.after,
-                          .accuracy = args.exact ? Accuracy::kExact : args.fast_math ? Accuracy::kFast : Accuracy::kUsual};
+  PipelineOptions options{.ops = *file.ops, .skip = args.skip, .after = args.after, .accuracy = args.passes.accuracy()};
   OPWIRE_ASSIGN_OR_RETURN(options.sizes, NamedSizes(file.module.dims, args.dims));
   for (const std::string& program : args.with) {
     std::error_code error;

@@ -233,14 +233,21 @@ Status CheckKept(Session& session, const std::string& name, const Pairs& out, co
   return absl::OkStatus();
 }
 
-void PrintProfile(const Common& common, const Module& module, const Function& run, const std::vector<StepCost>& profile) {
-  if (common.json || profile.empty()) return;
+// Nodes by what they give, as `opwire opt` prints it.
+void PrintProfile(const Module& module, const std::vector<StepCost>& profile) {
+  if (profile.empty()) return;
+  std::vector<ValueTypes> values(module.functions.begin(), module.functions.end());
   Table table({"NODE", "OP@VARIANT", "TIME"});
   for (const StepCost& c : profile) {
     const bool called = c.function >= 0 && c.function < static_cast<int>(module.functions.size());
-    const Function& f = called ? module.functions[static_cast<size_t>(c.function)] : run;
-    const bool node = c.node >= 0 && c.node < static_cast<int>(f.nodes.size());
-    table.Add({(called ? "@" + f.name + " " : "") + (node ? std::to_string(c.node) : "result"), c.label, HumanNanos(c.ns)});
+    const size_t function = called ? static_cast<size_t>(c.function) : 0;
+    const Function& f = module.functions[function];
+    std::string node = "result";
+    if (c.node >= 0 && c.node < static_cast<int>(f.nodes.size())) {
+      const auto n = static_cast<size_t>(c.node);
+      node = f.nodes[n].results.empty() ? std::to_string(n) : ValueName(f, static_cast<ValueId>(values[function].first_result[n]));
+    }
+    table.Add({(called ? "@" + f.name + " " : "") + node, c.label, HumanNanos(c.ns)});
   }
   fmt::print("{}", table.ToString());
 }
@@ -332,7 +339,7 @@ Status Run(const Common& common, const RunArgs& args) {
   OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
   OPWIRE_ASSIGN_OR_RETURN(Session session, OpenFor(common, args, module, client, needs_tensors));
   OPWIRE_RETURN_IF_ERROR(Place(module, f, dims, session, args.session, inputs));
-  OPWIRE_ASSIGN_OR_RETURN(Program program, session.Load(module));
+  OPWIRE_ASSIGN_OR_RETURN(Program program, session.Load(module, args.passes.load()));
   std::vector<Arg> run_args;
   std::map<std::string, Tensor> inouts;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -382,7 +389,7 @@ Status Run(const Common& common, const RunArgs& args) {
       fmt::print("{}: {}\n", name, Summary(array));
     }
   }
-  PrintProfile(common, module, f, result.profile);
+  if (!common.json) PrintProfile(program.module(), result.profile);
   if (common.json) {
     std::vector<std::string> steps;
     for (const StepCost& c : result.profile)

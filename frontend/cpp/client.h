@@ -22,6 +22,7 @@
 
 #include "frontend/cpp/array.h"
 #include "ir/ops/declaration.h"
+#include "ir/passes/pass.h"
 #include "ir/program/module.h"
 
 namespace opwire {
@@ -181,6 +182,12 @@ struct TensorFacts {
   bool usable = false;
 };
 
+struct LoadOptions {
+  // The passes (ir/passes/pipeline.h) run first, and change results as far as this allows; a function that was called may be gone then. Nodes in errors and profiles are
+  // those of what is left, Program::module(). None: the program runs as it is written.
+  std::optional<Accuracy> passes = Accuracy::kUsual;
+};
+
 class Session {
  public:
   Session() = default;
@@ -189,8 +196,8 @@ class Session {
   // lives; for ModuleBuilder and Parse.
   StatusOr<std::shared_ptr<const OpCatalogue>> Ops();
 
-  StatusOr<Program> Load(std::string_view text, std::string_view filename = "program");
-  StatusOr<Program> Load(Module module);
+  StatusOr<Program> Load(std::string_view text, std::string_view filename = "program", const LoadOptions& options = {});
+  StatusOr<Program> Load(Module module, const LoadOptions& options = {});
 
   StatusOr<Tensor> Put(const ArrayView& array, std::string_view name = "");
   StatusOr<Writable> Alloc(DType dtype, const std::vector<int64_t>& shape);

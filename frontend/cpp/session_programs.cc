@@ -5,6 +5,7 @@
 
 #include "frontend/cpp/session_state.h"
 #include "ir/base/element.h"
+#include "ir/passes/pipeline.h"
 #include "ir/program/serialise.h"
 #include "ir/text/text.h"
 
@@ -33,17 +34,17 @@ StatusOr<std::shared_ptr<const OpCatalogue>> SessionState::Ops() {
 
 StatusOr<std::shared_ptr<const OpCatalogue>> Session::Ops() { return state_->Ops(); }
 
-StatusOr<Program> Session::Load(std::string_view text, std::string_view filename) {
+StatusOr<Program> Session::Load(std::string_view text, std::string_view filename, const LoadOptions& options) {
   if (text.find(kUserPrefix) == text.npos) {
     OPWIRE_ASSIGN_OR_RETURN(Module module, Parse(text, filename));
-    return Load(std::move(module));
+    return Load(std::move(module), options);
   }
   OPWIRE_ASSIGN_OR_RETURN(const auto ops, state_->Ops());
   OPWIRE_ASSIGN_OR_RETURN(Module module, Parse(text, filename, {.ops = *ops}));
-  return Load(std::move(module));
+  return Load(std::move(module), options);
 }
 
-StatusOr<Program> Session::Load(Module module) {
+StatusOr<Program> Session::Load(Module module, const LoadOptions& options) {
   Program p;
   p.state_ = std::make_shared<Program::State>();
   Program::State& s = *p.state_;
@@ -52,7 +53,9 @@ StatusOr<Program> Session::Load(Module module) {
   if (std::ranges::any_of(module.functions, [&](const Function& f) { return std::ranges::any_of(f.nodes, is_user); })) {
     OPWIRE_ASSIGN_OR_RETURN(s.ops, state_->Ops());
   }
-  OPWIRE_ASSIGN_OR_RETURN(s.typing, VerifyModule(module, {}, s.ops ? *s.ops : Catalogue()));
+  const OpCatalogue& ops = s.ops ? *s.ops : Catalogue();
+  if (options.passes) OPWIRE_RETURN_IF_ERROR(RunPasses(module, {.ops = ops, .accuracy = *options.passes}).status());
+  OPWIRE_ASSIGN_OR_RETURN(s.typing, VerifyModule(module, {}, ops));
   s.module = std::move(module);
   s.bytes = Serialise(s.module);
   s.slot = state_->next_slot++;

@@ -84,6 +84,10 @@ TEST_F(Commands, ExplainShowsHowAProgramRuns) {
   EXPECT_EQ(plan["steps"][2]["writes"], nlohmann::json::parse(R"([{"to": "inout w", "at": 0, "bytes": 96}])"));
   EXPECT_EQ(plan["steps"][5]["writes"], nlohmann::json::parse(R"([{"to": "result s", "at": 0, "bytes": 12}])"));
   Expect("opwire explain train.opw", 0, "6 steps with loops (1)");
+  house_.Write("halves.opw", "program @halves(%x: f32[8]) -> (y: f32[8]) {\n  %0 = neg(%x)\n  %1 = neg(%0)\n  %2 = sqrt(%1)\n  return %2\n}\n");
+  EXPECT_EQ(Json("opwire explain halves.opw --json", 0)["steps"][0]["op"], "sqrt");
+  EXPECT_EQ(Json("opwire explain halves.opw --json --no-passes", 0)["steps"][0]["op"], "fused");
+  Expect("opwire explain halves.opw --no-passes --exact", 2, "excludes");
   Expect("opwire explain train.opw", 0, "with b = 64");
   Expect("opwire explain train.opw --dim c=3", 2, "no dimension c");
   Expect("opwire explain nofile.opw", 2, "nofile.opw cannot be read");

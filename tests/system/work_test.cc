@@ -84,6 +84,37 @@ TEST_P(CarrierTest, RunsTensorsAndLargeTransfers) {
   ASSERT_OK(session.Close());
 }
 
+TEST_P(CarrierTest, PassesRunUnlessTheyShallNot) {
+  ASSERT_OK_AND(Session session, Open());
+  constexpr std::string_view kText =
+      "program @layer(%x: f32[4, 8], %w: f32[3, 8], %b: f32[3]) -> (y: f32[4, 3]) {\n"
+      "  %0 = permute(%w) {dims = [1, 0]}\n  %1 = matmul(%x, %0)\n  %2 = add(%1, %b)\n  %3 = relu(%2)\n  %4 = exp(%x)\n  return %3\n}\n";
+  const auto ops_of = [](const Program& p) {
+    std::vector<std::string> ops;
+    for (const Node& node : p.module().functions[0].nodes) ops.push_back(node.op);
+    return ops;
+  };
+  ASSERT_OK_AND(Program usual, session.Load(kText));
+  EXPECT_EQ(ops_of(usual), (std::vector<std::string>{"linear"}));
+  ASSERT_OK_AND(Program exact, session.Load(kText, "layer", {.passes = Accuracy::kExact}));
+  EXPECT_EQ(ops_of(exact), (std::vector<std::string>{"matmul", "add", "relu"}));
+  ASSERT_OK_AND(Program as_written, session.Load(kText, "layer", {.passes = std::nullopt}));
+  EXPECT_EQ(ops_of(as_written), (std::vector<std::string>{"permute", "matmul", "add", "relu", "exp"}));
+  const Array x = Array::Random(DType::kF32, {4, 8}, 1), w = Array::Random(DType::kF32, {3, 8}, 2), b = Array::Random(DType::kF32, {3}, 3);
+  std::vector<Floats> results;
+  for (Program* const program : {&usual, &exact, &as_written}) {
+    RunOptions options;
+    options.profile = true;
+    options.wants = {Want::kInline};
+    ASSERT_OK_AND(PendingRun run, program->Start({x.view(), w.view(), b.view()}, options));
+    ASSERT_OK_AND(const RunResult result, run.Wait());
+    for (const StepCost& step : result.profile) EXPECT_LT(step.node, static_cast<int64_t>(ops_of(*program).size()));
+    results.push_back(ToFloats(*result.outputs[0].array));
+  }
+  EXPECT_EQ(results[1], results[2]);
+  for (size_t i = 0; i < results[0].size(); ++i) EXPECT_NEAR(results[0][i], results[2][i], 1e-5);
+}
+
 TEST_P(CarrierTest, EmittedValuesComeInOrderToWhoeverReads) {
   ASSERT_OK_AND(Session session, Open());
   ASSERT_OK_AND(Program count, session.Load(R"(

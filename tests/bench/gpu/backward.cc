@@ -27,7 +27,7 @@ std::vector<int32_t> Tokens(const Step& s, bool text) {
       "man may be on his first entering a neighbourhood, this truth is so well fixed in the minds of the surrounding families; \"What is his name?\" - (1813), Chapter 1.\n";
   std::mt19937 random(1);
   std::vector<int32_t> tokens(static_cast<size_t>(s.tokens));
-  for (int32_t& t : tokens) t = static_cast<int32_t>((text ? static_cast<int64_t>(kText[random() % kText.size()]) : int64_t{random()}) % s.vocabulary);
+  for (int32_t& t : tokens) t = static_cast<int32_t>((text ? static_cast<int64_t>(kText[random() % kText.size()]) : static_cast<int64_t>(random())) % s.vocabulary);
   return tokens;
 }
 
