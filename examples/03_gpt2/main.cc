@@ -3,7 +3,7 @@
 //   gpt2 TEXT [--steps N] [--losses FILE] [--initial DIRECTORY] [--narrow] [--profile] [--layers N] [--heads N] [--width N] [--positions N] [--batch N] [--vocabulary N]
 //
 // A token is a byte of the text. --narrow: all is bf16, with no f32 weights beside the model's; --initial: where the first weights are written, for torch_gpt2.py.
-// gpt2.h makes the program.
+// model.h makes the program.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -13,7 +13,7 @@
 #include <map>
 #include <sstream>
 
-#include "examples/03_gpt2/gpt2.h"
+#include "examples/03_gpt2/state.h"
 #include "frontend/cpp/client.h"
 
 namespace {

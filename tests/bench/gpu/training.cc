@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "examples/03_gpt2/gpt2.h"
+#include "examples/03_gpt2/state.h"
 #include "tests/bench/gpu/executors.h"
 
 namespace opwire::bench {

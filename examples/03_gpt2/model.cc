@@ -1,13 +1,11 @@
 // The programs' builder.
-#include "examples/03_gpt2/gpt2.h"
+#include "examples/03_gpt2/model.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
-#include <random>
 
 #include "ir/passes/gradient.h"
-#include "ir/passes/pipeline.h"
 #include "ir/program/builder.h"
 
 namespace opwire {
@@ -90,14 +88,6 @@ std::vector<Gpt2Weight> Gpt2Weights(const Gpt2Config& c) {
   return out;
 }
 
-Array Gpt2InitialWeight(const Gpt2Weight& weight, uint64_t seed) {
-  Array a(DType::kF32, weight.shape);
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(weight.mean, weight.deviation);
-  for (float& v : a.values<float>()) v = weight.deviation > 0 ? normal(random) : weight.mean;
-  return a;
-}
-
 StatusOr<Module> Gpt2Loss(const Gpt2Config& c) {
   ModuleBuilder m;
   FunctionBuilder f = m.Function("loss");
@@ -121,27 +111,6 @@ std::vector<Gpt2StateTensor> Gpt2State(const Gpt2Config& c) {
     for (size_t i = 0; i < weights.size(); ++i) out.push_back({kind + weights[i].name, i, kind == "w." ? c.dtype : kept, kind == "w." || kind == "master."});
   }
   return out;
-}
-
-StatusOr<std::vector<Tensor>> PutGpt2State(Session& session, const Gpt2Config& c) {
-  const std::vector<Gpt2Weight> weights = Gpt2Weights(c);
-  OPWIRE_ASSIGN_OR_RETURN(const Program cast, session.Load(fmt::format("dim ?n in [1, {0}] program @cast(%x: f32[?n]) -> (y: {1}[?n]) {{ %0 = cast(%x) {{dtype = {1}}} return %0 }}",
-                                                                       kMaxExtent, DTypeName(c.dtype))));
-  std::vector<Tensor> state;
-  for (const Gpt2StateTensor& t : Gpt2State(c)) {
-    const Gpt2Weight& weight = weights[t.weight];
-    Array begin = t.begins_as_weight ? Gpt2InitialWeight(weight, t.weight) : Array(DType::kF32, weight.shape);
-    ArrayView view = begin.view();
-    if (t.dtype != DType::kF32) {
-      view.shape = {begin.elements()};
-      OPWIRE_ASSIGN_OR_RETURN(std::vector<Array> narrow, cast.Call({view}));
-      begin = std::move(narrow[0]);
-      view = begin.view();
-      view.shape = weight.shape;
-    }
-    OPWIRE_ASSIGN_OR_RETURN(state.emplace_back(), session.Put(view, t.name));
-  }
-  return state;
 }
 
 StatusOr<Module> Gpt2Training(const Gpt2Config& c) {
@@ -217,9 +186,7 @@ StatusOr<Module> Gpt2Training(const Gpt2Config& c) {
   const Values whole = declare(train);
   const std::vector<Value> trained = train.Repeat(steps, whole.state, {whole.tokens, whole.rates, whole.first, whole.windows}, step);
   for (size_t i = 0; i < state.size(); ++i) train.Return(state[i].name, trained[i]);
-  OPWIRE_ASSIGN_OR_RETURN(Module module, m.Finish());
-  OPWIRE_RETURN_IF_ERROR(RunPasses(module).status());
-  return module;
+  return m.Finish();
 }
 
 }  // namespace opwire

@@ -1,16 +1,17 @@
 // GPT-2 as programs: what it loses on a batch, written in plain ops, and its training as one request, with gradients that nobody wrote down.
 //
 //   Gpt2Config config;                                                            // 124M parameters
-//   OPWIRE_ASSIGN_OR_RETURN(const Module train, Gpt2Training(config, {}));
+//   OPWIRE_ASSIGN_OR_RETURN(const Module train, Gpt2Training(config));
 //   OPWIRE_ASSIGN_OR_RETURN(Program program, session.Load(train));
-#ifndef OPWIRE_EXAMPLES_03_GPT2_GPT2_H_
-#define OPWIRE_EXAMPLES_03_GPT2_GPT2_H_
+//   OPWIRE_ASSIGN_OR_RETURN(std::vector<Tensor> state, PutGpt2State(session, config));   // state.h
+#ifndef OPWIRE_EXAMPLES_03_GPT2_MODEL_H_
+#define OPWIRE_EXAMPLES_03_GPT2_MODEL_H_
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "frontend/cpp/client.h"
+#include "ir/base/status.h"
 #include "ir/program/module.h"
 
 namespace opwire {
@@ -33,7 +34,6 @@ struct Gpt2Weight {
 // give the logits) and of positions before them, and a norm behind. As Radford et al. 2019 and nanoGPT begin them: 0.02, into the residual stream over the root of
 // twice the layers.
 std::vector<Gpt2Weight> Gpt2Weights(const Gpt2Config& config);
-Array Gpt2InitialWeight(const Gpt2Weight& weight, uint64_t seed);  // f32
 
 // program @loss(tokens: i32[batch, positions], targets: i32[batch * positions], weights...) -> (loss: f32[]): the mean cross entropy.
 StatusOr<Module> Gpt2Loss(const Gpt2Config& config);
@@ -51,9 +51,7 @@ struct Gpt2StateTensor {
 };
 // By kind, then by weight.
 std::vector<Gpt2StateTensor> Gpt2State(const Gpt2Config& config);
-// What it begins as, in the session; weight i is drawn with seed i.
-StatusOr<std::vector<Tensor>> PutGpt2State(Session& session, const Gpt2Config& config);
 
 }  // namespace opwire
 
-#endif  // OPWIRE_EXAMPLES_03_GPT2_GPT2_H_
+#endif  // OPWIRE_EXAMPLES_03_GPT2_MODEL_H_
