@@ -61,7 +61,7 @@ struct UpArgs {
 };
 
 struct OptArgs {
-  std::string file, after, loss;
+  std::string file, after, loss, memory;
   std::vector<std::string> skip, with, dims, grad;
   bool stats = false;
   PassArgs passes;
@@ -139,6 +139,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+StatusOr<int64_t> BytesOf(std::string_view text);  // --memory: "4096", "64MiB", "2G"
 std::string HumanBytes(int64_t bytes);  // "1.5 GiB"
 std::string HumanNanos(int64_t nanos);  // "12.3 us"
 // As a JSON string, quotes included; bytes that are no UTF-8 become U+FFFD.

@@ -165,7 +165,7 @@ int main(int argc, char** argv) {
   OptArgs opt;
   command = Command(app, "opt", "Print a program after the passes, or what each of them did",
                     "  opwire opt mlp.opw\n  opwire opt mlp.opw --stats --dim b=32\n  opwire opt mlp.opw --after simplify\n"
-                    "  opwire opt train.opw --grad w1,b1\n  opwire opt mlp.opw --with ./my-pass\n");
+                    "  opwire opt train.opw --grad w1,b1 --memory 2GiB\n  opwire opt mlp.opw --with ./my-pass\n");
   command->add_option("file", opt.file, "A program in text form (.opw)")->required()->type_name("");
   command->add_option("--after", opt.after, "End with this pass")->type_name("PASS");
   command->add_option("--skip", opt.skip, "Leave this pass out; may be given again")->type_name("PASS")->allow_extra_args(false);
@@ -179,6 +179,8 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->allow_extra_args(false);
   command->add_option("--loss", opt.loss, "The result to differentiate (default: the only float of rank 0)")->type_name("NAME");
+  command->add_option("--memory", opt.memory, "The most that values may take at one time: 64MiB, 2GiB; what takes more is computed again where it is needed late")
+      ->type_name("BYTES");
   command->add_flag("--stats", opt.stats, "Print each pass's time, changes, and nodes, bytes moved and peak memory before and after");
   command->add_option("--dim", opt.dims, "The value of a dimension ?NAME for --stats (default: 64)")->type_name("NAME=NUMBER")->allow_extra_args(false);
   AddPassOptions(*command, opt.passes);

@@ -18,6 +18,7 @@
 #include "ir/base/owned_fd.h"
 #include "ir/passes/gradient.h"
 #include "ir/passes/pipeline.h"
+#include "ir/passes/recompute.h"
 #include "ir/text/text.h"
 #include "ir/wire/clock.h"
 
@@ -79,13 +80,14 @@ json ToJson(const ProgramCost& cost) { return {{"nodes", cost.nodes}, {"bytes_mo
 
 std::string Change(const std::string& before, const std::string& after) { return before == after ? after : fmt::format("{} -> {}", before, after); }
 
-void PrintStats(const Common& common, const PipelineReport& report) {
+void PrintStats(const Common& common, const PipelineReport& report, const RecomputeReport& again) {
   if (common.json) {
     json runs = json::array();
     for (const PassReport& r : report.runs) {
       runs.push_back({{"pass", r.pass}, {"round", r.round}, {"changes", r.changes}, {"ns", r.nanos}, {"before", ToJson(r.before)}, {"after", ToJson(r.after)}});
     }
-    fmt::print("{}\n", json{{"runs", runs}, {"verify_ns", report.verify_nanos}, {"done", report.done}}.dump(2));
+    fmt::print("{}\n", json{{"runs", runs}, {"verify_ns", report.verify_nanos}, {"done", report.done},
+                          {"recomputed", {{"nodes", again.nodes}, {"peak_bytes_before", again.before_bytes}, {"peak_bytes_after", again.after_bytes}}}}.dump(2));
     return;
   }
   Table table({"ROUND", "PASS", "CHANGES", "NODES", "BYTES MOVED", "PEAK", "TIME"});
@@ -99,6 +101,7 @@ void PrintStats(const Common& common, const PipelineReport& report) {
   }
   fmt::print("{}passes {}, verification {}{}\n", table.ToString(), HumanNanos(all), HumanNanos(report.verify_nanos),
              report.done ? "" : fmt::format("; not done after {} rounds", kMostRounds));
+  if (again.nodes > 0) fmt::print("{} nodes are computed again: peak {} -> {}\n", again.nodes, HumanBytes(again.before_bytes), HumanBytes(again.after_bytes));
 }
 
 }  // namespace
@@ -122,7 +125,14 @@ Status Opt(const Common& common, const OptArgs& args) {
   }
   const auto report = RunPasses(file.module, options);
   if (!report.ok()) return report.status().code() == absl::StatusCode::kInvalidArgument ? AsUsage(report.status()) : report.status();
-  if (args.stats) PrintStats(common, *report);
+  RecomputeReport again;
+  if (!args.memory.empty()) {
+    if (!args.after.empty()) return Usage("--memory: expected it without --after, as it follows the last pass");
+    OPWIRE_ASSIGN_OR_RETURN(const int64_t most, BytesOf(args.memory));
+    OPWIRE_ASSIGN_OR_RETURN(again, Recompute(file.module, {.memory_bytes = most, .sizes = options.sizes, .ops = *file.ops}));
+    OPWIRE_RETURN_IF_ERROR(RunPasses(file.module, options).status());
+  }
+  if (args.stats) PrintStats(common, *report, again);
   else if (common.json) fmt::print("{}\n", json{{"program", Print(file.module, *file.ops)}}.dump());
   else fmt::print("{}", Print(file.module, *file.ops));
   return absl::OkStatus();

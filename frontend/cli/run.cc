@@ -19,21 +19,6 @@ namespace {
 
 constexpr int64_t kMostRandomBytes = int64_t{1} << 34;
 
-// "4096", "64MiB", "2G".
-StatusOr<int64_t> BytesOf(std::string_view text) {
-  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  std::string_view unit = text.substr(digits);
-  for (const std::string_view end : {"iB", "B"}) {
-    if (unit.ends_with(end)) unit.remove_suffix(end.size());
-  }
-  const size_t power = std::string_view("KMGT").find(unit);
-  const auto n = Number(text.substr(0, digits), "--memory");
-  if (!n.ok() || *n == 0 || unit.size() > 1 || power == std::string_view::npos)
-    return Usage("--memory: expected bytes such as 4096, 64MiB or 2GiB, got '{}'", text);
-  const int shift = unit.empty() ? 0 : 10 * static_cast<int>(power + 1);
-  return *n > (int64_t{1} << 62) >> shift ? int64_t{1} << 62 : *n << shift;
-}
-
 std::string TypeOf(const Module& m, const Param& p) {
   return p.mode == ParamMode::kDim ? "dimension " + m.dims.ToString(p.dim) : ToString(p.type, m.dims);
 }

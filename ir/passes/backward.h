@@ -105,6 +105,8 @@ class Differentiator {
   // named, zeros where there is none. UNIMPLEMENTED, with the place, where a node on the way has no gradient.
   StatusOr<std::vector<ValueId>> AddWayBack(uint32_t function, const Marks& wanted, std::span<const Seed> seeds, std::span<const ValueId> by,
                                             const Origin& origin);
+  // Once all ways back are there: computes again on them what is marked so (recompute.h).
+  void ComputeMarkedAgain();
 
  private:
   // A `repeat` on the way.
@@ -128,6 +130,7 @@ class Differentiator {
   Module& module_;
   Typing typing_;
   const OpCatalogue& ops_;
+  std::vector<std::pair<uint32_t, uint32_t>> ways_;      // functions, and where their ways back begin
   std::unordered_set<std::string> names_;                // of functions
   std::unordered_map<uint32_t, uint32_t> silent_;
   std::unordered_map<uint32_t, std::string> written_as_;  // what silent copies are of

@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 
+#include "ir/passes/live.h"
 #include "ir/passes/pipeline.h"
 
 namespace opwire {
@@ -13,13 +14,6 @@ constexpr int64_t kUsualSize = 64;
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
 int64_t Saturated(__int128 n) { return n > kMost ? kMost : static_cast<int64_t>(n); }
-
-// Bytes of a type at the sizes; 0 where they give none, as a run would refuse them.
-int64_t BytesOf(const TensorType& type, const DimValues& sizes) {
-  std::vector<int64_t> shape;
-  for (Dim d : type.shape) shape.push_back(sizes.Get(d).value_or(0));
-  return TensorBytes(type.dtype, type.encoding, shape).value_or(0);
-}
 
 // Costs of functions, each worked out once.
 class Costs {
@@ -33,49 +27,26 @@ class Costs {
     if (known_[function]) return *known_[function];
     const Function& f = module_.functions[function];
     const ValueTypes values(f);
-    std::vector<int64_t> bytes(values.size());
-    std::vector<ValueId> root(values.size());     // whose storage a value has
-    std::vector<size_t> last(values.size(), 0);   // node that reads a root's storage
-    std::vector<__int128> inside(f.nodes.size()); // the peak of what a node calls
-    for (size_t v = 0; v < values.size(); ++v) {
-      root[v] = static_cast<ValueId>(v);
-      if (values.types[v] != nullptr) bytes[v] = BytesOf(*values.types[v], sizes_);
-    }
+    std::vector<const OpRow*> rows;
+    for (const NodeTyping& typing : typing_.functions[function].nodes) rows.push_back(typing.row);
+    const LiveValues live = LiveValuesOf(f, values, rows, sizes_);
+    const std::vector<__int128> taken = LiveBytes(f, values, live);
     Cost cost{.nodes = static_cast<__int128>(f.nodes.size())};
     for (size_t n = 0; n < f.nodes.size(); ++n) {
       const Node& node = f.nodes[n];
-      const size_t first = values.first_result[n];
-      const OpRow& row = *typing_.functions[function].nodes[n].row;
-      const bool view = row.aliasing == Aliasing::kReshape, moves = !view && row.control == Control::kNone;
-      if (view) root[first] = root[static_cast<size_t>(node.operands[0])];
-      if (!node.results.empty()) last[static_cast<size_t>(root[first])] = n;
-      for (size_t r = 0; r < node.results.size(); ++r) cost.moved += moves ? bytes[first + r] : 0;
-      for (ValueId v : node.operands) {
-        if (v == kAbsent) continue;
-        cost.moved += moves ? bytes[static_cast<size_t>(v)] : 0;
-        last[static_cast<size_t>(root[static_cast<size_t>(v)])] = n;
+      if (rows[n]->aliasing != Aliasing::kReshape && rows[n]->control == Control::kNone) {
+        for (size_t r = 0; r < node.results.size(); ++r) cost.moved += live.bytes[values.first_result[n] + r];
+        for (const ValueId v : node.operands) cost.moved += v == kAbsent ? 0 : live.bytes[static_cast<size_t>(v)];
       }
+      __int128 inside = 0;
       for (const uint32_t callee : node.calls) {
         const Cost& called = Of(callee);
         cost.nodes += called.nodes;
         cost.moved += called.moved;
-        inside[n] = std::max(inside[n], called.peak);
+        inside = std::max(inside, called.peak);
       }
+      cost.peak = std::max(cost.peak, taken[n] + inside);
     }
-    std::vector<bool> counts(values.size(), true);
-    std::fill_n(counts.begin(), f.params.size(), false);
-    for (const Result& r : f.results) counts[static_cast<size_t>(root[static_cast<size_t>(r.value)])] = false;
-    std::vector<__int128> change(f.nodes.size() + 1);
-    for (size_t n = 0; n < f.nodes.size(); ++n) {
-      for (size_t r = 0; r < f.nodes[n].results.size(); ++r) {
-        const size_t v = values.first_result[n] + r;
-        if (!counts[v] || root[v] != static_cast<ValueId>(v)) continue;
-        change[n] += bytes[v];
-        change[std::max(last[v], n) + 1] -= bytes[v];
-      }
-    }
-    __int128 live = 0;
-    for (size_t n = 0; n < f.nodes.size(); ++n) cost.peak = std::max(cost.peak, (live += change[n]) + inside[n]);
     return known_[function].emplace(cost);
   }
 

@@ -9,6 +9,7 @@
 
 #include "ir/ops/names.h"
 #include "ir/passes/backward.h"
+#include "ir/passes/recompute.h"
 
 namespace opwire {
 
@@ -71,9 +72,17 @@ ValueId Backward::SumTo(ValueId v, const TensorType& type) {
 ValueId Backward::Count(const std::vector<Dim>& shape, DType dtype) {
   const DType wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
   double known = 1;
-  for (Dim d : shape) known *= dims().IsConstant(d) ? static_cast<double>(dims().ConstantValue(d)) : std::nan("");
-  if (!std::isnan(known)) return Full({.dtype = wide}, known);
-  const ValueId all = Op("sum", {Full({.dtype = DType::kI64, .shape = shape}, 1)});
+  ValueId all = kAbsent;
+  for (const Dim d : shape) {
+    if (dims().IsConstant(d)) {
+      known *= static_cast<double>(dims().ConstantValue(d));
+      continue;
+    }
+    const ValueId extent = Op("sum", {Full({.dtype = DType::kI64, .shape = {d}}, 1)});
+    all = all == kAbsent ? extent : Op("mul", {all, extent});
+  }
+  if (all == kAbsent) return Full({.dtype = wide}, known);
+  if (known != 1) all = Op("mul", {all, Full({.dtype = DType::kI64}, known)});
   return Op("cast", {all}, {{"dtype", wide}});
 }
 
@@ -220,6 +229,7 @@ StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, con
   for (size_t v = 0; v < wanted.size(); ++v) {
     if (wanted[v]) renamed[static_cast<size_t>(r.Renamed(static_cast<ValueId>(v)))] = true;
   }
+  ways_.push_back({function, r.nodes()});
   Backward b(r, renamed);
   for (const Seed& s : seeds) b.Add(r.Renamed(s.value), s.gradient != kAbsent ? s.gradient : b.Full(r.TypeOf(r.Renamed(s.value)), 1));
   for (uint32_t n = static_cast<uint32_t>(f.nodes.size()); n-- > 0;) {
@@ -250,6 +260,10 @@ StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, con
   return out;
 }
 
+void Differentiator::ComputeMarkedAgain() {
+  for (const auto& [function, begin] : ways_) RecomputeMarked(module_.functions[function], begin, ops_);
+}
+
 // ---- Gradient ----------------------------------------------------------------------------------------------------------------
 
 StatusOr<Module> Gradient(Module module, std::span<const std::string> wrt, const GradientOptions& options) {
@@ -268,6 +282,7 @@ StatusOr<Module> Gradient(Module module, std::span<const std::string> wrt, const
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<ValueId> gradients,
                           differentiator.AddWayBack(0, Between(f, values, made, std::move(to)), std::span(&seed, 1), params, {f.name, f.params.size()}));
   for (size_t i = 0; i < params.size(); ++i) module.functions[0].results.push_back({"grad." + wrt[i], gradients[i]});
+  differentiator.ComputeMarkedAgain();
   // Of the functions that were added some may have been written for others.
   called.resize(module.functions.size(), true);
   RemoveUncalled(module, std::move(called));

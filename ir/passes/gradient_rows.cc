@@ -340,7 +340,7 @@ bool Dropout(const Call& c) {
 
 const std::unordered_map<std::string_view, bool (*)(const Call&)>& RowTable() {
   static const auto* const table = new std::unordered_map<std::string_view, bool (*)(const Call&)>{
-      {"cast", Cast}, {"reshape", Reshape}, {"expand", Expand}, {"permute", Permute}, {"tile", Tile}, {"slice", Slice}, {"cat", Cat}, {"choose", Choose},
+      {"cast", Cast}, {"reshape", Reshape}, {"recompute", Reshape}, {"expand", Expand}, {"permute", Permute}, {"tile", Tile}, {"slice", Slice}, {"cat", Cat}, {"choose", Choose},
       {"gather", Gather}, {"scatter_add", ScatterAdd}, {"embedding", Embedding}, {"index_select", IndexSelect}, {"sort", Places}, {"topk", Places},
       {"sum", Sum}, {"mean", Mean}, {"amax", Extreme}, {"amin", Extreme}, {"cumsum", CumulativeSum},
       {"matmul", Matmul}, {"linear", Linear}, {"rms_norm_linear", RmsNormLinear}, {"convolution", Convolution},

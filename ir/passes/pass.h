@@ -53,6 +53,8 @@ void JoinNorms(PassContext& context);
 void ShareEqualNodes(PassContext& context);
 void RemoveDeadNodes(PassContext& context);
 
+// Counts held in values, from(%v, n), name these by number, which passes of ours change.
+bool HasCountsInValues(const Module& m);
 // By function, whether one calls it.
 std::vector<bool> CalledFunctions(const Module& module);
 // Functions that were called and no longer are go, others may be run by name; how many went.

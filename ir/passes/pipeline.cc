@@ -40,11 +40,6 @@ Status CheckNames(const PipelineOptions& options) {
   return check(options.after);
 }
 
-// Counts held in values are named by the value's number, which passes change.
-bool HasCountsInValues(const Module& m) {
-  return std::ranges::any_of(m.dims.nodes(), [](const DimNode& n) { return n.kind == DimKind::kFromValue; });
-}
-
 // Parameters and results of the entry, as a user's pass has to leave them.
 std::string InterfaceOf(const Module& m) {
   const Function& f = m.functions[0];
@@ -79,6 +74,10 @@ struct State {
 };
 
 }  // namespace
+
+bool HasCountsInValues(const Module& m) {
+  return std::ranges::any_of(m.dims.nodes(), [](const DimNode& n) { return n.kind == DimKind::kFromValue; });
+}
 
 std::span<const PassRow> PassTable() { return kPasses; }
 

@@ -60,8 +60,9 @@ class Rewriter {
 
   // The new value that an old one became. REQUIRES: it is a parameter, or its node was kept or replaced.
   ValueId Renamed(ValueId old) const { return renamed_[static_cast<size_t>(old)]; }
-  // How many new values there are.
+  // How many new values there are, and nodes.
   size_t size() const { return types_.size(); }
+  uint32_t nodes() const { return static_cast<uint32_t>(new_.nodes.size()); }
   // Of new values.
   const TensorType& TypeOf(ValueId v) const { return types_[v]; }
   // The node that makes it as its first result; null for parameters and further results, and where it reads an inout parameter that the node which

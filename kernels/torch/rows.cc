@@ -110,6 +110,7 @@ constexpr TorchRow kRows[] = {
     {"argsort", kComputes | kBoolean, kSame},
     // shape
     {"reshape", kAll, kSame},
+    {"recompute", kAll, kSame},
     {"permute", kAll, kSame},
     {"expand", kAll, kSame},
     {"cat", kAll, kSame},

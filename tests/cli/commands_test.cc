@@ -104,6 +104,9 @@ TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
   Expect("opwire opt nothing.opw", 2, "nothing.opw cannot be read");
   Expect("opwire opt count.opw --skip deed", 2, "no pass 'deed', did you mean dead?");
   Expect("opwire opt count.opw --after x", 2, "no pass 'x'");
+  Expect("opwire opt count.opw --memory much", 2, "--memory: expected bytes such as 4096, 64MiB or 2GiB, got 'much'");
+  Expect("opwire opt count.opw --memory 1GiB --after dead", 2, "--memory: expected it without --after");
+  EXPECT_EQ(Json("opwire --json opt count.opw --stats --memory 1GiB")["recomputed"]["nodes"], 0);
   Expect("opwire opt count.opw --dim b=1", 2, "--dim b: the program has no dimension b");
   Expect("opwire opt count.opw --exact --fast-math", 2, "excludes");
   Expect("opwire opt count.opw --with ./none", 2, "--with ./none: expected a program that can be run");

@@ -93,6 +93,11 @@ TEST(Documents, PassesAndOneOfOnesOwn) {
   Transcript loops(house);
   loops.Type("opwire opt settle.opw --grad w");
   loops.Compare(page, "Gradients through loops");
+  house.Write("tower.opw", BlockOf(document, "Less memory for more work", ""));
+  Transcript memory(house);
+  memory.Type("opwire opt tower.opw --grad w,v --dim b=4096 --memory 7MiB --stats | tail -1");
+  memory.Type("opwire opt tower.opw --grad w,v --dim b=4096 --memory 1MiB");
+  memory.Compare(page, "Less memory for more work");
   house.Write("tanh-gelu", BlockOf(document, "A pass of your own", "sh"));
   ASSERT_EQ(house.Run("chmod +x tanh-gelu").code, 0);
   Transcript own(house);

@@ -124,6 +124,8 @@ void Builder::Shape() {
     for (const Ints& to : {Ints{6, 4}, Ints{24}, Ints{2, 3, 2, 2}}) Add({Of({4, 6}, Values::kSpecial)}, {{"shape", to}});
     Add({Of({0, 3})}, {{"shape", Ints{3, 0}}});
     Add({Of({1})}, {{"shape", Ints{}}});
+  } else if (op == "recompute") {
+    for (const Ints& shape : {Ints{4, 6}, Ints{}, Ints{0, 3}, Ints{37}}) Add({Of(shape, Values::kSpecial)});
   } else if (op == "permute") {
     for (const Ints& dims : {Ints{1, 0}, Ints{0, 1}, Ints{-1, -2}}) Add({Of({37, 70}, Values::kSpecial)}, {{"dims", dims}});
     for (const Ints& dims : {Ints{2, 0, 1}, Ints{1, 0, 2}, Ints{2, 1, 0}, Ints{0, 2, 1}}) Add({Of({3, 17, 20})}, {{"dims", dims}});

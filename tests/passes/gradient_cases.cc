@@ -42,6 +42,7 @@ std::vector<GradientCase> RowCases() {
   std::vector<GradientCase> out;
   const auto of = [&](const std::string& params, const std::string& shape, const std::string& body) { out.push_back(Of(params, shape, body)); };
   of("%x: f64[2, 3]", "3, 2", "%y = reshape(%x) {shape = [3, 2]}");
+  of("%x: f64[2, 3]", "2, 3", "%e = exp(%x) %y = recompute(%e)");
   of("%x: f64[2, 1]", "4, 2, 3", "%y = expand(%x) {shape = [4, 2, 3]}");
   of("%x: f64[2, 3, 4]", "4, 2, 3", "%y = permute(%x) {dims = [2, 0, -2]}");
   of("%x: f64[2, 3]", "2, 6, 6", "%y = tile(%x) {repeats = [2, 3, 2]}");

@@ -119,6 +119,7 @@ void AddCopies(VariantTable& table, const Isa& isa) {
                   {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsDense, nullptr, nullptr, run});
   };
   add("reshape", Reshape);
+  add("recompute", Reshape);
   add("cat", Cat);
   add("slice", Slice);
   add("tile", Tile);

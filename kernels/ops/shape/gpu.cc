@@ -186,6 +186,7 @@ void AddShapeGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
     AddGpu(table, code, op, {.flags = OPW_DETERMINISTIC | (strided ? 0u : uint32_t{OPW_CONTIGUOUS}), .plan = plan});
   };
   add("reshape", PlanReshape);
+  add("recompute", PlanReshape);
   add("permute", PlanPermute, true);
   add("expand", PlanExpand, true);
   add("cat", PlanCat, true);

@@ -130,6 +130,7 @@ void AddMoveReference(VariantTable& table) {
     AddReference(table, op, {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, run});
   };
   add("reshape", Reshape);
+  add("recompute", Reshape);
   add("permute", Permute);
   add("expand", Expand);
   add("cat", Cat);

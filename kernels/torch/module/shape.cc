@@ -124,6 +124,7 @@ void OneHot(const Call& call) {
 
 const Row kShapeRows[] = {
     {"reshape", Reshape},
+    {"recompute", Reshape},
     {"permute", Permute},
     {"expand", Expand},
     {"cat", Cat},

@@ -79,6 +79,7 @@ Tensors Full(const Call& c) { return {at::full(c.Shape(), c.Attr<double>("value"
 Tensors Zeros(const Call& c) { return {at::zeros(c.Shape(), TypeOf(c.Attr<DType>("dtype")))}; }
 Tensors ValuesOf(const Call& c) { return {at::tensor(c.Attr<Doubles>("value"), at::kDouble).to(TypeOf(c.Attr<DType>("dtype")).dtype())}; }
 Tensors Cast(const Call& c) { return {c[0].to(TypeOf(c.Attr<DType>("dtype")).dtype())}; }
+Tensors Same(const Call& c) { return {c[0]}; }
 Tensors Reshape(const Call& c) { return {at::reshape(c[0], c.Shape())}; }
 Tensors Expand(const Call& c) { return {c[0].expand(c.Shape())}; }
 Tensors Permute(const Call& c) { return {at::permute(c[0], c.Attr<Ints>("dims"))}; }
@@ -224,7 +225,7 @@ Tensors Dropout(const Call& c) {
 }
 
 const std::unordered_map<std::string_view, Rule> kOthers = {
-    {"full", Full}, {"zeros", Zeros}, {"values", ValuesOf}, {"cast", Cast}, {"reshape", Reshape}, {"expand", Expand}, {"permute", Permute}, {"tile", Tile}, {"cat", Cat}, {"slice", Slice},
+    {"full", Full}, {"zeros", Zeros}, {"values", ValuesOf}, {"cast", Cast}, {"reshape", Reshape}, {"recompute", Same}, {"expand", Expand}, {"permute", Permute}, {"tile", Tile}, {"cat", Cat}, {"slice", Slice},
     {"choose", Choose}, {"gather", Gather}, {"scatter_add", ScatterAdd}, {"embedding", Embedding}, {"index_select", IndexSelect}, {"sort", Sort}, {"topk", TopK},
     {"sum", Sum}, {"mean", Mean}, {"amax", Largest}, {"amin", Least}, {"cumsum", CumulativeSum}, {"matmul", MatMul}, {"linear", Linear}, {"rms_norm_linear", RmsNormLinear},
     {"convolution", Convolution}, {"scaled_dot_product_attention", Attention}, {"rotary_embedding", Rotary}, {"softmax", Softmax}, {"log_softmax", LogSoftmax},
