@@ -42,6 +42,41 @@ const char* NameOf(const Step& step) {
   return "call";
 }
 
+// What a node's row says of calls of the instance's sizes.
+OpCost CostOf(const Instance& instance, uint32_t function, uint32_t n, const DimValues& sizes) {
+  const Program& program = instance.program();
+  const Node& node = program.module.functions[function].nodes[n];
+  const auto shape_of = [&](const TensorType* type) {
+    Shape shape;
+    for (size_t a = 0; type != nullptr && a < type->shape.size(); ++a) shape.push_back(sizes.Get(type->shape[a]).value_or(0));
+    return shape;
+  };
+  std::vector<Shape> operands, results;
+  for (const TensorType* type : OperandTypes(node, program.values[function].types)) operands.push_back(shape_of(type));
+  for (const TensorType& type : node.results) results.push_back(shape_of(&type));
+  return program.typing.functions[function].nodes[n].row->cost({operands, results, node.results.empty() ? 0 : DTypeBytes(node.results[0].dtype)});
+}
+
+int64_t BytesOf(const opw_tensor& t) {
+  // A copy's elements are bytes.
+  return t.dtype == 0 ? t.elements : TensorBytes(static_cast<DType>(t.dtype), static_cast<Encoding>(t.encoding), {t.shape, t.rank}).value_or(0);
+}
+
+// What the chosen variant took when it was measured against others, in nanoseconds; 0: it never was.
+double MeasuredOf(const Instance& instance, const Step& step, const Node& node, uint32_t function, const std::string& label) {
+  const Program& program = instance.program();
+  if (!program.kernels->choices || step.kind != StepKind::kCall) return 0;
+  const OpRow& row = *program.typing.functions[function].nodes[step.node()].row;
+  const std::string of_class = fmt::format("{} {} {} of", node.op, DTypeName(KeyDType(row, node, program.values[function].types)), ClassOf(step.call, row));
+  const std::string_view variant = std::string_view(label).substr(label.find('@') + 1);
+  for (const auto& [key, choice] : program.kernels->choices->Of(of_class)) {
+    for (const auto& [name, ns] : choice.order) {
+      if (name == variant) return ns;
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::string Describe(Instance& instance) {
@@ -53,6 +88,7 @@ std::string Describe(Instance& instance) {
   for (size_t r = 0; r < run.results.size(); ++r) {
     if (instance.InoutOf(static_cast<int>(r)) < 0) instance.BindResult(static_cast<int>(r), Address(kResultBit, r));
   }
+  const DimValues sizes(m.dims, instance.symbols());
   std::string steps;
   for (uint32_t i = 0; i < instance.steps().size(); ++i) {
     const Step& step = instance.steps()[i];
@@ -66,6 +102,14 @@ std::string Describe(Instance& instance) {
       if (!node.results.empty()) s["value"] = ValueName(f, static_cast<ValueId>(program.values[number].first_result[step.node()]));
       s["op"] = node.op;
       results = node.results.size();
+      const OpCost cost = step.kind == StepKind::kCall ? CostOf(instance, number, step.node(), sizes) : OpCost{};
+      s["flops"] = cost.flops;
+      s["moved"] = cost.bytes;
+      const double ns = instance.GroupAt(i) ? 0 : MeasuredOf(instance, step, node, number, s["label"]);
+      if (ns > 0) s["measured_ns"] = ns;
+    } else {
+      s["flops"] = 0;
+      s["moved"] = 2 * BytesOf(step.call.results[0]);
     }
     if (const FusedGroup* const group = instance.GroupAt(i)) {
       json ops = json::array();
@@ -76,15 +120,17 @@ std::string Describe(Instance& instance) {
       for (const ValueId v : group->outputs) values += (values.empty() ? "" : ", ") + ValueName(f, v);
       s["value"] = values;
       results = group->outputs.size();
+      double flops = 0;
+      for (const uint32_t n : group->nodes) flops += CostOf(instance, number, n, sizes).flops;
+      int64_t moved = 0;
+      for (size_t o = 0; o < group->inputs.size(); ++o) moved += BytesOf(step.call.operands[o]);
+      for (size_t r = 0; r < results; ++r) moved += BytesOf(step.call.results[r]);
+      s["flops"] = flops;
+      s["moved"] = moved;
     }
     json writes = json::array();
     if (step.kind == StepKind::kCall) {
-      for (size_t r = 0; r < results; ++r) {
-        const opw_tensor& t = step.call.results[r];
-        // A copy's elements are bytes.
-        const auto bytes = t.dtype == 0 ? t.elements : TensorBytes(static_cast<DType>(t.dtype), static_cast<Encoding>(t.encoding), {t.shape, t.rank}).value_or(0);
-        writes.push_back(PlaceOf(run, t.data, bytes));
-      }
+      for (size_t r = 0; r < results; ++r) writes.push_back(PlaceOf(run, step.call.results[r].data, BytesOf(step.call.results[r])));
     } else {
       s["label"] = NameOf(step);
       const bool goes = step.kind == StepKind::kNext || step.kind == StepKind::kBranch || step.kind == StepKind::kJump || (step.kind == StepKind::kTrip && step.control().max_trips < 0);

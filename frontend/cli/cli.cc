@@ -204,6 +204,13 @@ std::string HumanBytes(int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", v, kUnits[unit]);
 }
 
+std::string HumanCount(double count) {
+  static constexpr const char* kUnits[] = {"", " k", " M", " G", " T", " P"};
+  int unit = 0;
+  for (; count >= 1000 && unit < 5; ++unit) count /= 1000;
+  return unit == 0 ? fmt::format("{:.0f}", count) : fmt::format("{:.1f}{}", count, kUnits[unit]);
+}
+
 std::string HumanNanos(int64_t nanos) {
   const double v = static_cast<double>(nanos);
   if (nanos < 1'000) return fmt::format("{} ns", nanos);

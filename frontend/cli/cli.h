@@ -141,6 +141,7 @@ class Table {
 
 StatusOr<int64_t> BytesOf(std::string_view text);  // --memory: "4096", "64MiB", "2G"
 std::string HumanBytes(int64_t bytes);  // "1.5 GiB"
+std::string HumanCount(double count);   // "1.5 G"
 std::string HumanNanos(int64_t nanos);  // "12.3 us"
 // As a JSON string, quotes included; bytes that are no UTF-8 become U+FFFD.
 std::string Quote(std::string_view text);

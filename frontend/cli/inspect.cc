@@ -195,8 +195,9 @@ Status ExplainProgram(const Common& common, const ExplainArgs& args) {
     PrintJson(plan);
     return absl::OkStatus();
   }
-  Table table({"STEP", "NODE", "OP@VARIANT", "WRITES", "BYTES"});
+  Table table({"STEP", "NODE", "OP@VARIANT", "WRITES", "BYTES", "MOVES", "FLOPS", "MEASURED"});
   int64_t number = 0;
+  double all_flops = 0, all_moved = 0;
   for (const json& step : plan.at("steps")) {
     int64_t bytes = 0;
     for (const json& w : step.at("writes")) bytes += w.at("bytes").get<int64_t>();
@@ -205,7 +206,11 @@ Status ExplainProgram(const Common& common, const ExplainArgs& args) {
     std::string what = Text(step.at("label"));
     if (control && what != Text(step.at("op"))) what = fmt::format("{}: {}", Text(step.at("op")), what);
     if (control && step.at("goes_to") >= 0) what += fmt::format(" {}", step.at("goes_to").get<int64_t>());
-    table.Add({std::to_string(number++), where + Text(step.at("value")), what, WritesText(step.at("writes")), control ? "" : HumanBytes(bytes)});
+    table.Add({std::to_string(number++), where + Text(step.at("value")), what, WritesText(step.at("writes")), control ? "" : HumanBytes(bytes),
+               control ? "" : HumanBytes(static_cast<int64_t>(step.at("moved").get<double>())), control ? "" : HumanCount(step.at("flops")),
+               step.contains("measured_ns") ? HumanNanos(static_cast<int64_t>(step.at("measured_ns").get<double>())) : ""});
+    all_flops += step.at("flops").get<double>();
+    all_moved += step.at("moved").get<double>();
   }
   fmt::print("{}", table.ToString());
   for (size_t i = 0; i < plan.at("steps").size(); ++i) {
@@ -218,6 +223,7 @@ Status ExplainProgram(const Common& common, const ExplainArgs& args) {
   }
   const int64_t count = plan.at("count").get<int64_t>(), loops = plan.at("loops").get<int64_t>();
   if (count > number) fmt::print("and {} steps more\n", count - number);
+  else fmt::print("all steps once: {} flops, {} moved\n", HumanCount(all_flops), HumanBytes(static_cast<int64_t>(all_moved)));
   std::string at;
   for (size_t s = 0; s < sizes.size(); ++s) at += fmt::format("{} {} = {}", s == 0 ? " with" : ",", file.module.dims.symbols()[s].name, sizes[s]);
   fmt::print("{} steps{} on {}{}, {} of scratch memory (at least {})\n", count, loops > 0 ? fmt::format(" with loops ({})", loops) : "", session.executor(), at,

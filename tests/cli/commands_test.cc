@@ -86,6 +86,16 @@ TEST_F(Commands, ExplainShowsHowAProgramRuns) {
   Expect("opwire explain train.opw", 0, "6 steps with loops (1)");
   house_.Write("halves.opw", "program @halves(%x: f32[8]) -> (y: f32[8]) {\n  %0 = neg(%x)\n  %1 = neg(%0)\n  %2 = sqrt(%1)\n  return %2\n}\n");
   EXPECT_EQ(Json("opwire explain halves.opw --json", 0)["steps"][0]["op"], "sqrt");
+  // What it takes; and, as two variants of it are rivals, what it took.
+  house_.Write("small.opw", "program @small(%x: f32[8, 8], %w: f32[8, 8]) -> (y: f32[8, 8], z: f32[8, 8]) {\n  %0 = matmul(%x, %w)\n  %1 = exp(%x)\n  %2 = mul(%1, %1)\n  return %0, %2\n}\n");
+  const nlohmann::json small = Json("opwire explain small.opw --json", 0)["steps"];
+  EXPECT_EQ(small[0]["flops"], 2 * 8 * 8 * 8);
+  EXPECT_EQ(small[0]["moved"], 3 * 256);
+  EXPECT_GT(small[0].value("measured_ns", 0.0), 0);
+  EXPECT_EQ(small[1]["op"], "fused");
+  EXPECT_EQ(small[1]["moved"], 2 * 256) << "nothing between the two";
+  EXPECT_GE(small[1]["flops"], 2 * 64);
+  EXPECT_FALSE(small[1].contains("measured_ns"));
   EXPECT_EQ(Json("opwire explain halves.opw --json --no-passes", 0)["steps"][0]["op"], "fused");
   Expect("opwire explain halves.opw --no-passes --exact", 2, "excludes");
   Expect("opwire explain train.opw", 0, "with b = 64");
