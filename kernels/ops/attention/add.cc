@@ -8,6 +8,7 @@ void AddAttention(VariantTable& table, const Isa& isa) {
   AddAttentionReference(table);
   AddAttentionBackwardReference(table);
   AddAttentionFast(table, isa);
+  AddAttentionBackwardFast(table, isa);
   AddKvAttentionReference(table);
   AddKvAttention(table, isa);
   AddKvAppendReference(table);

@@ -9,8 +9,9 @@ namespace opwire::ops {
 
 void AddAttentionReference(VariantTable& table);
 void AddAttentionBackwardReference(VariantTable& table);
-// "avx512" and "avx2".
+// "avx512" and "avx2", these two.
 void AddAttentionFast(VariantTable& table, const Isa& isa);
+void AddAttentionBackwardFast(VariantTable& table, const Isa& isa);
 void AddKvAttentionReference(VariantTable& table);
 // "avx512" and "avx2".
 void AddKvAttention(VariantTable& table, const Isa& isa);

@@ -1,59 +1,24 @@
 // Attention of a block of queries: one query a lane, so that maxima and sums need no step across lanes, and keys and values are read as they lie. The
 // includer defines OPWIRE_ISA. After Dao et al., "FlashAttention" (2022).
-#include "kernels/abi.h"
 #include "kernels/ops/attention/fast.h"
-#include "kernels/ops/simd/fold.h"
+#include "kernels/ops/attention/tiles.inc.h"
 
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
-constexpr int64_t kKeys = 64;          // a block
-constexpr int64_t kBlocksUnasked = 8;  // between two looks at the stop word
-constexpr int kWideVectors = kVectorBytes == 64 ? 4 : 2;
-
-template <typename S>
-constexpr bool kAsComputed = false;
-template <>
-constexpr bool kAsComputed<float> = true;
-template <>
-constexpr bool kAsComputed<double> = true;
-
-// Rows in the computing type.
-template <typename E>
-struct Rows {
-  const E* data;
-  int64_t stride;
-};
-
-// Rows of n contiguous elements: where they lie, or converted into `to`.
-template <typename S, typename E>
-inline Rows<E> Widened(const S* from, int64_t rows, int64_t n, int64_t stride, E* to) {
-  if constexpr (kAsComputed<S>) {
-    return {from, stride};
-  } else {
-    constexpr int kLanes = Mem<S>::kLanes;
-    for (int64_t r = 0; r < rows; ++r) {
-      int64_t i = 0;
-      for (; i + kLanes <= n; i += kLanes) Mem<E>::Store(to + r * n + i, Mem<S>::Load(from + r * stride + i));
-      if (i < n) Mem<E>::StoreN(to + r * n + i, Mem<S>::LoadN(from + r * stride + i, n - i), n - i);
-    }
-    return {to, n};
-  }
-}
-
 template <typename S, int kVectors>
 class Block {
   using E = typename Mem<S>::Compute;
-  static constexpr int kLanes = Mem<E>::kLanes, kQueries = kVectors * kLanes;
-  static constexpr int kAtOnce = kVectors == 1 ? 8 : 4;  // keys or columns of value, times vectors of queries: in registers
+  using Tile = ::opwire::ops::OPWIRE_ISA::Tile<E, kVectors>;
+  static constexpr int kLanes = Mem<E>::kLanes, kQueries = Tile::kAcross;
   static_assert(kQueries <= kAttentionQueries);
 
  public:
   static void Run(const AttentionBlock& b) {
     Block block(b);
     for (int64_t j0 = b.first, asked = 1, n = 0; j0 < b.last; j0 += n, ++asked) {
-      if (asked % kBlocksUnasked == 0 && b.stopped(b.context)) return;
-      n = b.last - j0 < kKeys ? b.last - j0 : kKeys;
+      if (asked % kTilesUnasked == 0 && b.stopped(b.context)) return;
+      n = b.last - j0 < kRows ? b.last - j0 : kRows;
       int64_t row = j0;
       if (b.page > 0) {
         const int64_t in_page = j0 % b.page, left = b.page - in_page, begin = b.page_at(b.context, j0 / b.page);
@@ -79,7 +44,7 @@ class Block {
 
   // Takes keys [j0, j0 + n) in, which lie from `row` on.
   void Take(int64_t j0, int64_t n, int64_t row) {
-    Score(Widened<S>(static_cast<const S*>(block_.key) + row * block_.key_row, n, block_.depth, block_.key_row, staged_), n);
+    Tile::Products(Widened<S>(static_cast<const S*>(block_.key) + row * block_.key_row, n, block_.depth, block_.key_row, staged_), n, block_.depth, queries_, weights_);
     if (block_.mask != nullptr) AddMask(j0, n);
     for (int64_t r = 0; r < block_.count; ++r) {
       const int64_t before = block_.queries[r].first - j0, after = block_.queries[r].last - j0;
@@ -103,25 +68,7 @@ class Block {
         Mem<E>::Store(to, Mem<E>::Load(to) * factor);
       }
     }
-    Accumulate(Widened<S>(static_cast<const S*>(block_.value) + row * block_.value_row, n, block_.value_depth, block_.value_row, staged_), n);
-  }
-
-  // weights[j][query] = the product of key j and the query.
-  void Score(Rows<E> keys, int64_t n) {
-    for (int64_t j = 0; j < n; j += kAtOnce) {
-      const E* rows[kAtOnce];
-      for (int i = 0; i < kAtOnce; ++i) rows[i] = keys.data + (j + i < n ? j + i : n - 1) * keys.stride;
-      Vec<E> products[kAtOnce][kVectors] = {};
-      for (int64_t l = 0; l < block_.depth; ++l) {
-        for (int v = 0; v < kVectors; ++v) {
-          const Vec<E> q = Mem<E>::Load(queries_ + l * kQueries + v * kLanes);
-          for (int i = 0; i < kAtOnce; ++i) products[i][v] = Fma(Splat(rows[i][l]), q, products[i][v]);
-        }
-      }
-      for (int i = 0; i < kAtOnce && j + i < n; ++i) {
-        for (int v = 0; v < kVectors; ++v) Mem<E>::Store(weights_ + (j + i) * kQueries + v * kLanes, products[i][v]);
-      }
-    }
+    Tile::Accumulate(Widened<S>(static_cast<const S*>(block_.value) + row * block_.value_row, n, block_.value_depth, block_.value_row, staged_), n, block_.value_depth, weights_, sums_);
   }
 
   void AddMask(int64_t j0, int64_t n) {
@@ -132,33 +79,11 @@ class Block {
           if (static_cast<const uint8_t*>(block_.mask)[at + j * block_.mask_column] == 0) weights_[j * kQueries + r] = kNothing;
         }
       } else {
-        S row[kKeys];
-        E wide[kKeys];
+        S row[kRows];
+        E wide[kRows];
         for (int64_t j = 0; j < n; ++j) row[j] = static_cast<const S*>(block_.mask)[at + j * block_.mask_column];
         const Rows<E> added = Widened<S>(row, 1, n, 0, wide);
         for (int64_t j = 0; j < n; ++j) weights_[j * kQueries + r] += added.data[j];
-      }
-    }
-  }
-
-  // sums[c][query] += the products of the query's weights and column c of value.
-  void Accumulate(Rows<E> values, int64_t n) {
-    for (int64_t c = 0; c < block_.value_depth; c += kAtOnce) {
-      int64_t columns[kAtOnce];
-      Vec<E> s[kAtOnce][kVectors];
-      for (int i = 0; i < kAtOnce; ++i) {
-        columns[i] = c + i < block_.value_depth ? c + i : block_.value_depth - 1;
-        for (int v = 0; v < kVectors; ++v) s[i][v] = Mem<E>::Load(sums_ + columns[i] * kQueries + v * kLanes);
-      }
-      for (int64_t j = 0; j < n; ++j) {
-        const E* const row = values.data + j * values.stride;
-        for (int v = 0; v < kVectors; ++v) {
-          const Vec<E> w = Mem<E>::Load(weights_ + j * kQueries + v * kLanes);
-          for (int i = 0; i < kAtOnce; ++i) s[i][v] = Fma(Splat(row[columns[i]]), w, s[i][v]);
-        }
-      }
-      for (int i = 0; i < kAtOnce && c + i < block_.value_depth; ++i) {
-        for (int v = 0; v < kVectors; ++v) Mem<E>::Store(sums_ + (c + i) * kQueries + v * kLanes, s[i][v]);
       }
     }
   }
@@ -177,11 +102,7 @@ class Block {
     E row[kAttentionDepth];
     for (int64_t r = 0; r < block_.count; ++r) {
       static_cast<E*>(block_.log_sum_exp)[block_.queries[r].log_sum_exp] = logs[r];
-      for (int64_t c = 0; c < block_.value_depth; ++c) row[c] = sums_[c * kQueries + r];
-      S* const output = static_cast<S*>(block_.output) + block_.queries[r].output;
-      int64_t c = 0;
-      for (; c + kLanes <= block_.value_depth; c += kLanes) Mem<S>::Store(output + c, Mem<E>::Load(row + c));
-      if (c < block_.value_depth) Mem<S>::StoreN(output + c, Mem<E>::LoadN(row + c, block_.value_depth - c), block_.value_depth - c);
+      StoreLane<S>(sums_, kQueries, r, block_.value_depth, E{1}, row, static_cast<S*>(block_.output) + block_.queries[r].output);
     }
   }
 
@@ -191,8 +112,8 @@ class Block {
   Vec<E> most_[kVectors], total_[kVectors];
   alignas(64) E queries_[kAttentionDepth * kQueries];  // scaled, by elements of a head
   alignas(64) E sums_[kAttentionDepth * kQueries];     // by columns of value
-  alignas(64) E weights_[kKeys * kQueries];            // by keys; before that scores
-  alignas(64) E staged_[kAsComputed<S> ? 1 : kKeys * kAttentionDepth];
+  alignas(64) E weights_[kRows * kQueries];            // by keys; before that scores
+  alignas(64) E staged_[kAsComputed<S> ? 1 : kRows * kAttentionDepth];
 };
 
 template <typename S>

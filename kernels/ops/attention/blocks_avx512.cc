@@ -1,9 +1,12 @@
 // The attention loops for avx512.
 #define OPWIRE_ISA avx512
+#include "kernels/ops/attention/backward.inc.h"
 #include "kernels/ops/attention/blocks.inc.h"
 
 namespace opwire::ops {
 
 const AttentionLoops& AttentionLoopsAvx512() { return avx512::kAttentionLoops; }
+
+const AttentionBackwardLoops& AttentionBackwardLoopsAvx512() { return avx512::kAttentionBackwardLoops; }
 
 }  // namespace opwire::ops

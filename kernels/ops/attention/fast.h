@@ -37,8 +37,39 @@ struct AttentionLoops {
   int64_t wide_queries[16], narrow_queries[16];
 };
 
+// Up to a block of positions, the lanes, whose gradients are sums over others, the rows: of queries, by keys and values; or of keys, by the queries and gradients of all
+// heads that share them. `a` is query or key, `b` the output's gradient or value. Offsets and strides in elements; D and Dv are contiguous.
+struct AttentionBackwardBlock {
+  struct Lane {
+    int64_t a, b, mask, grad_a, grad_b;
+    int64_t log_sum_exp, output;  // of queries
+    int64_t first, last;          // the rows that it sees
+  };
+  const void *lane_a, *lane_b, *row_a, *row_b, *mask, *log_sum_exp, *output;
+  void *grad_a, *grad_b;
+  Lane lanes[kAttentionQueries];
+  int64_t count;        // of lanes; at least one
+  int64_t first, last;  // the rows that any of them sees
+  int64_t heads;        // of rows, one after the other
+  int64_t head_a, head_b, head_mask, head_log_sum_exp, head_output;  // from one to the next
+  int64_t row_a_stride, row_b_stride, row_mask, row_log_sum_exp, row_output;
+  int64_t depth, value_depth;  // at most kAttentionDepth
+  bool mask_is_bool;
+  double scale;
+  bool (*stopped)(const void* context);  // asked every few milliseconds at the most
+  const void* context;
+};
+using AttentionBackwardLoop = void (*)(const AttentionBackwardBlock&);
+
+struct AttentionBackwardLoops {
+  AttentionBackwardLoop of_queries[16], of_keys[16];  // by element type, null: none
+  int64_t lanes[16];
+};
+
 const AttentionLoops& AttentionLoopsAvx2();
 const AttentionLoops& AttentionLoopsAvx512();
+const AttentionBackwardLoops& AttentionBackwardLoopsAvx2();
+const AttentionBackwardLoops& AttentionBackwardLoopsAvx512();
 
 }  // namespace opwire::ops
 
