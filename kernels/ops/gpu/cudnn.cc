@@ -1,6 +1,9 @@
 // Building and running cuDNN's graphs. The only file that includes its frontend.
 #include "kernels/ops/gpu/cudnn.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -10,6 +13,7 @@
 #include <cudnn_frontend.h>
 
 #include "kernels/jit/vendor_library.h"
+#include "kernels/ops/gpu/by_call.h"
 
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;  // what the frontend finds the library's functions in
@@ -144,13 +148,36 @@ void SetMask(const CudnnAttention& call, Attributes& attributes) {
   if (call.window > 0) attributes.set_diagonal_band_left_bound(static_cast<int>(call.window));
 }
 
+// ---- One graph for equal calls ------------------------------------------------------------------------------------------------
+
+std::string KeyOf(const CudnnTensor& t) { return fmt::format(" [{}; {}]", fmt::join(t.extents, t.extents + t.rank, ","), fmt::join(t.strides, t.strides + t.rank, ",")); }
+std::string KeyOf(const GpuDevice& device, const CudnnAttention& c, std::string_view what) {
+  std::string key = fmt::format("{} on {}: {} {} {} {:a}", what, device.info().index, DTypeName(c.type), c.causal, c.window, c.scale);
+  for (const CudnnTensor* t : {&c.query, &c.key, &c.value, &c.output, &c.log_sum_exp}) key += KeyOf(*t);
+  if (what == "attention") return key;
+  key += fmt::format(" {}", c.deterministic);
+  for (const CudnnTensor* t : {&c.grad, &c.grad_query, &c.grad_key, &c.grad_value}) key += KeyOf(*t);
+  return key;
+}
+std::string KeyOf(const GpuDevice& device, const CudnnConvolution& c, std::string_view what) {
+  const auto list = [axes = c.x.rank - 2](const int64_t* first) { return fmt::join(first, first + axes, ","); };
+  return fmt::format("{} on {}: {} {} {} {}; {}; {}", what, device.info().index, DTypeName(c.type), static_cast<int>(c.made), c.deterministic, list(c.stride), list(c.padding), list(c.dilation)) +
+         KeyOf(c.x) + KeyOf(c.w) + KeyOf(c.y);
+}
+
+template <typename Build>
+StatusOr<std::shared_ptr<const CudnnGraph>> Shared(const std::string& key, std::string_view what, const Build& build) {
+  static ByCall<CudnnGraph> graphs;
+  return graphs.Get(key, [&] { return Guarded(what, build); });
+}
+
 }  // namespace
 
 const char* WithoutCudnn(bool open) { return !open || Missing().empty() ? nullptr : Missing().c_str(); }
 
-StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice& device, const CudnnAttention& call) {
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionForward(const GpuDevice& device, const CudnnAttention& call) {
   if (const char* why = WithoutCudnn()) return Unimplemented("{}", why);
-  return Guarded("building attention", [&]() -> StatusOr<std::unique_ptr<CudnnGraph>> {
+  return Shared(KeyOf(device, call, "attention"), "building attention", [&]() -> StatusOr<std::unique_ptr<CudnnGraph>> {
     OPWIRE_RETURN_IF_ERROR(device.Bind());
     OPWIRE_ASSIGN_OR_RETURN(Handles* const handles, HandlesOf(device));
     Builder graph(call.type);
@@ -165,9 +192,9 @@ StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice& dev
   });
 }
 
-StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionBackward(const GpuDevice& device, const CudnnAttention& call) {
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionBackward(const GpuDevice& device, const CudnnAttention& call) {
   if (const char* why = WithoutCudnn()) return Unimplemented("{}", why);
-  return Guarded("building the gradient of attention", [&]() -> StatusOr<std::unique_ptr<CudnnGraph>> {
+  return Shared(KeyOf(device, call, "attention_backward"), "building the gradient of attention", [&]() -> StatusOr<std::unique_ptr<CudnnGraph>> {
     OPWIRE_RETURN_IF_ERROR(device.Bind());
     OPWIRE_ASSIGN_OR_RETURN(Handles* const handles, HandlesOf(device));
     Builder graph(call.type);
@@ -184,9 +211,9 @@ StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionBackward(const GpuDevice& de
   });
 }
 
-StatusOr<std::unique_ptr<CudnnGraph>> CudnnConvolutionOf(const GpuDevice& device, const CudnnConvolution& call) {
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnConvolutionOf(const GpuDevice& device, const CudnnConvolution& call) {
   if (const char* why = WithoutCudnn()) return Unimplemented("{}", why);
-  return Guarded("building a convolution", [&]() -> StatusOr<std::unique_ptr<CudnnGraph>> {
+  return Shared(KeyOf(device, call, "convolution"), "building a convolution", [&]() -> StatusOr<std::unique_ptr<CudnnGraph>> {
     OPWIRE_RETURN_IF_ERROR(device.Bind());
     OPWIRE_ASSIGN_OR_RETURN(Handles* const handles, HandlesOf(device));
     Builder graph(call.type);

@@ -55,11 +55,11 @@ class CudnnGraph {
 // Null: cuDNN is there. Otherwise why not, in static memory; without `open` only what is known before the library is opened.
 const char* WithoutCudnn(bool open = true);
 
-// UNIMPLEMENTED: the library has no kernel for it, with what it says. On the device's context; takes some 0.1 s, from any thread.
-StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice& device, const CudnnAttention& call);
-StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionBackward(const GpuDevice& device, const CudnnAttention& call);
+// Equal calls share a graph. UNIMPLEMENTED: the library has no kernel for it, with what it says. On the device's context; takes some 0.1 s the first time, from any thread.
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionForward(const GpuDevice& device, const CudnnAttention& call);
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionBackward(const GpuDevice& device, const CudnnAttention& call);
 
-StatusOr<std::unique_ptr<CudnnGraph>> CudnnConvolutionOf(const GpuDevice& device, const CudnnConvolution& call);
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnConvolutionOf(const GpuDevice& device, const CudnnConvolution& call);
 
 }  // namespace opwire::gpu
 

@@ -5,8 +5,8 @@ namespace opwire::gpu {
 
 const char* WithoutCudnn(bool) { return "this build has no cuDNN: its headers and cudnn_frontend.h were not found"; }
 
-StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionForward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn(false)); }
-StatusOr<std::unique_ptr<CudnnGraph>> CudnnAttentionBackward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn(false)); }
-StatusOr<std::unique_ptr<CudnnGraph>> CudnnConvolutionOf(const GpuDevice&, const CudnnConvolution&) { return Unimplemented("{}", WithoutCudnn(false)); }
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionForward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn(false)); }
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionBackward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn(false)); }
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnConvolutionOf(const GpuDevice&, const CudnnConvolution&) { return Unimplemented("{}", WithoutCudnn(false)); }
 
 }  // namespace opwire::gpu

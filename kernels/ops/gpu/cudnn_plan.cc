@@ -3,10 +3,10 @@
 
 namespace opwire::gpu {
 
-void RunCudnn(std::unique_ptr<CudnnGraph> graph, std::vector<CudnnArgument> arguments, const Call& call, Status (*portable)(const Call&, Plan&), Plan& plan) {
+void RunCudnn(std::shared_ptr<const CudnnGraph> graph, std::vector<CudnnArgument> arguments, const Call& call, Status (*portable)(const Call&, Plan&), Plan& plan) {
   const int64_t workspace_at = plan.TakeWorkspace(graph->workspace_bytes());
   auto otherwise = std::make_shared<Otherwise>(call, portable);
-  plan.Do([graph = std::shared_ptr<CudnnGraph>(std::move(graph)), arguments = std::move(arguments), otherwise, workspace_at](const opw_call* c, Stream stream) -> Status {
+  plan.Do([graph = std::move(graph), arguments = std::move(arguments), otherwise, workspace_at](const opw_call* c, Stream stream) -> Status {
     void* addresses[9];
     for (size_t i = 0; i < arguments.size(); ++i) {
       addresses[i] = arguments[i].result ? c->results[arguments[i].index].data : c->operands[arguments[i].index].data;

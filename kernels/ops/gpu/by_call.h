@@ -1,0 +1,53 @@
+// What takes long to make and is the same for equal calls: made once, and there as long as somebody holds it.
+//
+//   static ByCall<CudnnGraph> graphs;
+//   StatusOr<std::shared_ptr<const CudnnGraph>> graph = graphs.Get(key, [&] { return Build(call); });
+#ifndef OPWIRE_KERNELS_OPS_GPU_BY_CALL_H_
+#define OPWIRE_KERNELS_OPS_GPU_BY_CALL_H_
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "ir/base/status.h"
+
+namespace opwire::gpu {
+
+template <typename T>
+class ByCall {
+ public:
+  // `make` gives a StatusOr<std::unique_ptr<T>>. Of several threads that ask for a key at once one makes it and the others wait; what fails is asked for again
+  // by each. Any thread.
+  template <typename Make>
+  StatusOr<std::shared_ptr<const T>> Get(const std::string& key, const Make& make) {
+    std::unique_lock lock(mutex_);
+    made_.wait(lock, [&] { return !making_.contains(key); });
+    std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
+    if (const auto found = known_.find(key); found != known_.end()) {
+      if (std::shared_ptr<const T> held = found->second.lock()) return held;
+    }
+    making_.insert(key);
+    lock.unlock();
+    auto made = make();
+    lock.lock();
+    making_.erase(key);
+    made_.notify_all();
+    if (!made.ok()) return made.status();
+    std::shared_ptr<const T> out = *std::move(made);
+    known_[key] = out;
+    return out;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable made_;
+  std::map<std::string, std::weak_ptr<const T>> known_;
+  std::set<std::string> making_;
+};
+
+}  // namespace opwire::gpu
+
+#endif  // OPWIRE_KERNELS_OPS_GPU_BY_CALL_H_
