@@ -1,4 +1,4 @@
-// Who makes kernels of elementwise groups, and of groups of rows, for a device.
+// Who makes kernels of elementwise groups, and of groups of rows and of columns, for a device.
 //
 //   const std::shared_ptr<Fuser> fuser = BuildFuser(*device);               // kernels/select/variant.h
 //   const std::shared_ptr<const opw_kernel> kernel = fuser->Get(program);   // as long as it is held
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/abi.h"
+#include "kernels/fused/column_program.h"
 #include "kernels/fused/row_program.h"
 #include "kernels/fused/scalar_program.h"
 
@@ -26,6 +27,9 @@ class Fuser {
   // none of rows.
   virtual std::shared_ptr<const opw_kernel> GetRows(const RowProgram&) { return nullptr; }
   virtual bool HasRows() const { return false; }
+  // The same of a program of columns.
+  virtual std::shared_ptr<const opw_kernel> GetColumns(const ColumnProgram&) { return nullptr; }
+  virtual bool HasColumns() const { return false; }
   // Nothing is being compiled.
   virtual bool Settled() const = 0;
 };

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "kernels/fused/by_source.h"
+#include "kernels/fused/column_kernel.h"
 #include "kernels/fused/fused.h"
 #include "kernels/fused/fuser.h"
 #include "kernels/fused/row_kernel.h"
@@ -91,6 +92,13 @@ class HostFuser final : public Fuser {
     });
   }
   bool HasRows() const override { return RowKernel::Available(); }
+  std::shared_ptr<const opw_kernel> GetColumns(const ColumnProgram& program) override {
+    return KernelOf(columns_, program, [&](auto worth_it) {
+      auto made = ColumnKernel::Make(program, std::move(worth_it));
+      return made.ok() ? *std::move(made) : nullptr;
+    });
+  }
+  bool HasColumns() const override { return RowKernel::Available(); }
   bool Settled() const override { return compiler_->Settled(); }
 
  private:
@@ -116,6 +124,7 @@ class HostFuser final : public Fuser {
   const std::shared_ptr<Compiler> compiler_;
   BySource<Entry<FusedKernel>> elementwise_;
   BySource<Entry<RowKernel>> rows_;
+  BySource<Entry<ColumnKernel>> columns_;
 };
 
 }  // namespace

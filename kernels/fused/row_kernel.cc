@@ -5,10 +5,9 @@
 #include <array>
 
 #include "kernels/fused/driver.inc.h"
+#include "kernels/fused/fold_kernel.h"
 #include "kernels/fused/row_phases.h"
-#include "kernels/ops/reduce/fast.h"
 #include "kernels/ops/rows.h"
-#include "kernels/select/isa.h"
 
 namespace opwire::fused {
 
@@ -33,7 +32,6 @@ namespace {
 
 using Code = RowKernel::Code;
 
-constexpr int64_t kArenaBytes = int64_t{192} << 10;  // buffers of a tile
 constexpr int64_t kTileElements = 16384;
 constexpr int64_t kTileRows = 1024;
 constexpr int64_t kJoinedRow = 128;      // shorter rows run through a phase together
@@ -42,13 +40,6 @@ constexpr int64_t kFewRows = 16;         // these leave threads idle
 constexpr int64_t kBatchElements = int64_t{1} << 18;  // rows in parts, at a time,
 constexpr int64_t kBatchBytes = int64_t{2} << 20;     // and what is kept of them, unless one row is more
 constexpr size_t kMaxSlots = 64;         // kept values, and values of the row
-
-int64_t Padded(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }  // not a power of two apart, so that they share no lines of a cache
-
-const ops::FoldLoops& LoopsOf(FoldKind kind) {
-  static const ops::FoldLoops* const all = Isa::Detect().avx512 ? ops::FoldsAvx512() : ops::FoldsAvx2();
-  return all[static_cast<int>(kind)];
-}
 
 // What `prepare` makes of a call's sizes.
 struct Plan {

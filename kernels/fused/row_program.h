@@ -54,6 +54,8 @@ class RowProgram {
   StatusOr<int> Append(const OpRow& row, std::span<const int> operands, std::span<const int> attrs, DType result, bool saturate = false) {
     return scalar_.Append(row, operands, attrs, result, saturate);
   }
+  // One instruction as it is, which is no input.
+  int Append(const Instruction& instruction) { return scalar_.Append(instruction); }
   // The fold of a value over the elements of its row; of the value's type.
   int Fold(FoldKind kind, int value);
   // REQUIRES: the value is one of the row, unless the place is kElements.

@@ -20,7 +20,8 @@ Shape ShapeAt(RowProgram::Place place, Shape shape) {
   return shape;
 }
 
-// What a program computes, one tensor operation after the other: f32 and f64 in f64, others exactly.
+}  // namespace
+
 std::vector<std::vector<double>> Expected(const RowProgram& p, const std::vector<TestTensor>& operands, const Shape& shape) {
   const DType type = p.scalar().inputs()[0];
   const int64_t length = shape.back();
@@ -105,7 +106,6 @@ std::vector<std::vector<double>> Expected(const RowProgram& p, const std::vector
   return results;
 }
 
-// A dense tensor's values, or those of one at any strides in their order.
 std::vector<double> InOrder(const TestTensor& t) {
   std::vector<double> out;
   for (int64_t i = 0; i < t.elements(); ++i) {
@@ -115,8 +115,6 @@ std::vector<double> InOrder(const TestTensor& t) {
   }
   return out;
 }
-
-}  // namespace
 
 int Append(RowProgram& p, const char* row, std::vector<int> operands, DType type) { return *p.Append(*Catalogue().Find(row), operands, {}, type); }
 

@@ -27,6 +27,10 @@ struct RowTensors {
 RowTensors TensorsFor(const RowProgram& p, const Shape& shape, std::mt19937_64& random);
 // Values of about 1, and below 5.
 void FillMild(TestTensor& t, std::mt19937_64& random);
+// What a program computes by result, one tensor operation after the other: floats in f64, others exactly.
+std::vector<std::vector<double>> Expected(const RowProgram& p, const std::vector<TestTensor>& operands, const Shape& shape);
+// A tensor's values in their order.
+std::vector<double> InOrder(const TestTensor& t);
 // Fails the test where the results are not what the program computes: f32 and f64 in f64, others exactly.
 void ExpectNear(const RowProgram& p, const RowTensors& t, const Shape& shape);
 

@@ -1,0 +1,40 @@
+// A group of elementwise ops that ends in folds along leading axes: the gradient of a bias through relu, written as plain ops.
+//
+//   ColumnProgram p{.axes = 1};                               // the sum over rows of where(y > 0, g, 0), and that itself
+//   const int y = p.scalar.AddInput(DType::kF32), g = p.scalar.AddInput(DType::kF32);
+//   ...
+//   p.scalar.AddOutput(d), p.results.push_back(FoldKind::kSum);
+//   p.scalar.AddOutput(d), p.results.push_back(std::nullopt);
+//
+// Nothing reads what the folds give, so that there is one phase: each element is computed, stored where it is a result, and folded. f16, bf16 and
+// the 8-bit floats compute and are folded in f32, rounded where they are cast to and where they are stored.
+#ifndef OPWIRE_KERNELS_FUSED_COLUMN_PROGRAM_H_
+#define OPWIRE_KERNELS_FUSED_COLUMN_PROGRAM_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/abi.h"
+#include "kernels/fused/row_program.h"
+#include "kernels/fused/scalar_program.h"
+
+namespace opwire::fused {
+
+struct ColumnProgram {
+  ScalarProgram scalar;                          // of one element; its inputs broadcast to the shape [folded axes, columns]
+  std::vector<std::optional<FoldKind>> results;  // by output: how it is folded to a tensor of the columns; none: it is stored as it is
+  int axes = 1;                                  // how many leading ones are folded
+  int shape_of = 0;                              // the operand (or, from their number on, the result) of the whole shape
+
+  // Bytes that are equal for equal programs only.
+  std::string Identity() const;
+  // The scalar program, of which each output that is folded is of the type that its fold computes in.
+  ScalarProgram Computed() const;
+  // Why columns of a call with this shape have no largest or smallest elements, in static memory; null: they have, or nobody asks, or there are no columns.
+  const char* WhyNoExtremes(const opw_tensor& shape) const;
+};
+
+}  // namespace opwire::fused
+
+#endif  // OPWIRE_KERNELS_FUSED_COLUMN_PROGRAM_H_

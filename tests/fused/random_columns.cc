@@ -1,0 +1,113 @@
+// What random programs of columns are made of, and what they compute.
+#include "tests/fused/random_columns.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ir/base/element.h"
+#include "ir/ops/catalogue.h"
+
+namespace opwire::fused {
+namespace {
+
+Shape ColumnsOf(const ColumnProgram& p, const Shape& shape) { return Shape(shape.begin() + p.axes, shape.end()); }
+
+// The values of one element of each output, as a program of rows without folds computes them.
+std::vector<std::vector<double>> Elements(const ColumnProgram& p, const std::vector<TestTensor>& operands, const Shape& shape) {
+  RowProgram rows;
+  for (const Instruction& one : p.scalar.instructions()) {
+    if (one.prim == Prim::kIn) rows.AddInput(one.type, kAtElements);
+    else rows.Append(one);
+  }
+  for (const int value : p.scalar.outputs()) rows.AddOutput(value, kAtElements);
+  return Expected(rows, operands, shape);
+}
+
+// What a column comes to, and what its rounding errors are measured by.
+struct Total {
+  double value, scale;
+};
+Total Fold(FoldKind kind, DType type, const std::vector<double>& elements, int64_t column, int64_t columns) {
+  const auto round = [&](double v) {
+    const uint64_t bits = kFloats.Has(type) ? 0 : ElementBits(type, static_cast<int64_t>(v));
+    return kFloats.Has(type) ? v : ElementValue(type, &bits);
+  };
+  Total t{kind == FoldKind::kProd || kind == FoldKind::kAll ? 1.0 : 0.0, 1};
+  double sum = 0, count = 0;
+  for (auto i = static_cast<size_t>(column); i < elements.size(); i += static_cast<size_t>(columns), ++count) {
+    const double v = elements[i];
+    sum += std::fabs(v);
+    switch (kind) {
+      case FoldKind::kSum:
+      case FoldKind::kMean: t.value = round(t.value + v); break;
+      case FoldKind::kProd: t.value = round(t.value * v); break;
+      case FoldKind::kMax: t.value = count == 0 || v > t.value ? v : t.value; break;
+      case FoldKind::kMin: t.value = count == 0 || v < t.value ? v : t.value; break;
+      case FoldKind::kAny: t.value = std::max(t.value, v); break;
+      case FoldKind::kAll: t.value = std::min(t.value, v); break;
+    }
+  }
+  if (kind == FoldKind::kMean) t.value /= count;
+  if (kind == FoldKind::kSum) t.scale = std::max(1.0, sum);
+  if (kind == FoldKind::kMean) t.scale = std::max(1.0, sum / count);
+  return t;
+}
+
+}  // namespace
+
+ColumnProgram RandomColumns(std::mt19937_64& random, DType type, int axes) {
+  ColumnProgram p{.axes = axes};
+  const auto below = [&](uint64_t n) { return static_cast<size_t>(random() % n); };
+  const auto append = [&](const char* row, std::vector<int> operands) { return p.scalar.Append(*Catalogue().Find(row), operands, {}, type).value(); };
+  std::vector<int> values = {p.scalar.AddInput(type)};
+  for (size_t i = below(4); i > 0; --i) values.push_back(p.scalar.AddInput(type));
+  for (size_t i = 1 + below(8); i > 0; --i) {
+    const int a = values[below(values.size())], b = values.back();
+    const char* const unary[] = {"tanh", "abs", "neg"};
+    const char* const binary[] = {"add", "sub", "maximum", "minimum"};
+    const char* const bools[] = {"bitwise_and", "bitwise_or", "bitwise_xor"};
+    if (kFloats.Has(type) && below(3) == 0) values.push_back(append(unary[below(3)], {b}));
+    else values.push_back(append(type == DType::kBool ? bools[below(3)] : binary[below(4)], {a, b}));
+  }
+  for (size_t i = 1 + below(4), k = 0; k < i; ++k) {
+    p.scalar.AddOutput(k == 0 ? values.back() : values[below(values.size())]);
+    const FoldKind floats[] = {FoldKind::kSum, FoldKind::kMean, FoldKind::kMax, FoldKind::kMin}, wholes[] = {FoldKind::kSum, FoldKind::kMax, FoldKind::kMin, FoldKind::kProd};
+    FoldKind kind = type == DType::kBool ? (below(2) ? FoldKind::kAny : FoldKind::kAll) : kFloats.Has(type) ? floats[below(4)] : wholes[below(4)];
+    if (kind == FoldKind::kProd && DTypeBytes(type) > 2) kind = FoldKind::kSum;  // wider products would not be exact in f64
+    p.results.push_back(k > 0 && below(3) == 0 ? std::nullopt : std::optional(kind));
+  }
+  return p;
+}
+
+RowTensors ColumnTensorsFor(const ColumnProgram& p, const Shape& shape, std::mt19937_64& random) {
+  RowTensors out;
+  for (size_t i = 0; i < p.scalar.inputs().size(); ++i) {
+    const DType type = p.scalar.inputs()[i];
+    const uint64_t kind = random() % 3;
+    out.operands.push_back(kind == 0 && i > 0 ? Broadcast(type, shape, random) : kind == 1 ? View(type, shape, random) : TestTensor(type, shape));
+  }
+  for (size_t o = 0; o < p.results.size(); ++o) {
+    const DType type = p.scalar.OutputType(static_cast<int>(o));
+    out.results.push_back(p.results[o] ? TestTensor(type, ColumnsOf(p, shape)) : random() % 4 == 0 ? View(type, shape, random) : TestTensor(type, shape));
+  }
+  return out;
+}
+
+void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape) {
+  const auto elements = Elements(p, t.operands, shape);
+  for (size_t o = 0; o < t.results.size(); ++o) {
+    const std::vector<double> got = InOrder(t.results[o]);
+    const DType type = t.results[o].type;
+    const double bound = type == DType::kF32 ? 2e-6 : type == DType::kF64 ? 1e-13 : type == DType::kF16 ? 0x1p-10 : type == DType::kBF16 ? 0x1p-7 : 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const Total expected = p.results[o] ? Fold(*p.results[o], type, elements[o], static_cast<int64_t>(i), static_cast<int64_t>(got.size())) : Total{elements[o][i], 1};
+      if (std::isnan(expected.value) && std::isnan(got[i])) continue;
+      ASSERT_LE(std::fabs(got[i] - expected.value), bound * std::max(expected.scale, std::fabs(expected.value))) << "result " << o << ", element " << i << ": " << got[i] << " and " << expected.value;
+    }
+  }
+}
+
+}  // namespace opwire::fused

@@ -1,0 +1,33 @@
+// Random programs of columns, tensors for them, and whether results are what both come to, by folds in f64 between whole tensors.
+#ifndef OPWIRE_TESTS_FUSED_RANDOM_COLUMNS_H_
+#define OPWIRE_TESTS_FUSED_RANDOM_COLUMNS_H_
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ir/base/dtype.h"
+#include "kernels/fused/column_program.h"
+#include "tests/fused/random_rows.h"
+
+namespace opwire::fused {
+
+// Of operands and results of one type, the first operand of the whole shape. Of floats no products.
+ColumnProgram RandomColumns(std::mt19937_64& random, DType type, int axes);
+// Operands of any strides, of which the first has the whole shape, and results.
+RowTensors ColumnTensorsFor(const ColumnProgram& p, const Shape& shape, std::mt19937_64& random);
+// Fails the test where the results are not what the program computes: floats within some ulps of the largest sum on the way, others exactly.
+void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape);
+
+// The leading axes of a shape that are folded, and the shape.
+struct ColumnShape {
+  int axes;
+  Shape shape;
+};
+inline const std::vector<ColumnShape> kColumnShapes = {{1, {10, 3}},     {1, {127, 5}},      {1, {40, 128}},   {1, {1000, 7}},   {1, {70'001, 2}}, {1, {2000, 130}},   {1, {1, 1}},    {1, {1, 77}},
+                                                       {1, {500, 1}},    {2, {3, 50, 1025}}, {1, {9, 2, 33}},  {2, {7, 1, 300}}, {1, {5, 4096}},   {1, {3, 20'001}},   {1, {0, 5}},    {1, {4, 0}},
+                                                       {3, {2, 3, 4, 8}}, {1, {33, 5, 7, 11}}, {1, {300, 1, 1}}, {1, {300, 2049}}, {2, {0, 3, 130}}, {1, {6, 140, 1}}};
+
+}  // namespace opwire::fused
+
+#endif  // OPWIRE_TESTS_FUSED_RANDOM_COLUMNS_H_
