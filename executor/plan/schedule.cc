@@ -45,8 +45,8 @@ class Scheduler {
     }
     // What nobody reads has no place among a group's outputs.
     for (uint32_t n = 0; n < nodes_; ++n) {
-      fold_.push_back(RowFoldOf(n));
-      joinable_[n] = fusable[n] && (IsElementwise(RowOf(n)) || FoldsRows(n)) && read[ResultOf(n)] && AllDense(n);
+      fold_.push_back(FoldOf(n));
+      joinable_[n] = fusable[n] && (IsElementwise(RowOf(n)) || fold_[n]) && read[ResultOf(n)] && AllDense(n);
     }
   }
 
@@ -70,19 +70,29 @@ class Scheduler {
     const auto dense = [&](ValueId v) { return TypeOf(v).encoding == Encoding::kDense; };
     return std::ranges::all_of(w_.f.nodes[n].operands, dense) && dense(static_cast<ValueId>(ResultOf(n)));
   }
-  // How it folds the last axis, and nothing else, of more than one element; none: it does something else.
-  std::optional<fused::FoldKind> RowFoldOf(uint32_t n) const {
+  // How a node folds the last axis and nothing else, of more than one element, or leading axes and not all.
+  struct NodeFold {
+    fused::FoldKind kind;
+    int columns;  // how many leading axes; 0: the last
+  };
+  std::optional<NodeFold> FoldOf(uint32_t n) const {
     const Node& node = w_.f.nodes[n];
-    const auto kind = fuser_.HasRows() ? fused::FoldKindOf(node.op) : std::nullopt;
+    const auto kind = fused::FoldKindOf(node.op);
     if (!kind) return std::nullopt;
     const std::vector<Dim>& shape = TypeOf(node.operands[0]).shape;
+    const auto rank = static_cast<int64_t>(shape.size());
+    std::vector<bool> folds(shape.size());
     const Ints& dims = std::get<Ints>(w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr("dims"))]);
-    const auto last = static_cast<int64_t>(shape.size()) - 1;
-    const bool folds_last = dims.empty() ? last == 0 : dims.size() == 1 && (dims[0] == last || dims[0] == -1);
+    if (dims.empty()) folds.assign(shape.size(), true);
+    for (const int64_t d : dims) folds[static_cast<size_t>(d < 0 ? d + rank : d)] = true;
+    const auto count = std::ranges::count(folds, true);
     // An extent of 1 that stays 1 would tell nothing apart.
-    return last >= 0 && folds_last && node.results[0].shape != shape ? kind : std::nullopt;
+    if (count == 1 && folds.back()) return fuser_.HasRows() && node.results[0].shape != shape ? std::optional(NodeFold{*kind, 0}) : std::nullopt;
+    const bool leads = count > 0 && count < rank && std::all_of(folds.begin(), folds.begin() + count, [](bool f) { return f; });
+    return leads && fuser_.HasColumns() ? std::optional(NodeFold{*kind, static_cast<int>(count)}) : std::nullopt;
   }
-  bool FoldsRows(uint32_t n) const { return fold_[n].has_value(); }
+  bool FoldsRows(uint32_t n) const { return fold_[n] && fold_[n]->columns == 0; }
+  bool FoldsColumns(uint32_t n) const { return fold_[n] && fold_[n]->columns > 0; }
 
   // Which shape a node works on, row by row, and how its result lies beside it: nodes of one domain can be of one group.
   void FindDomains() {
@@ -91,6 +101,11 @@ class Scheduler {
     for (uint32_t n = 0; n < nodes_; ++n) {
       if (!joinable_[n]) continue;
       const Node& node = w_.f.nodes[n];
+      if (FoldsColumns(n)) {
+        domain_[n] = node.operands[0];
+        place_[n] = RowProgram::kColumn;
+        continue;
+      }
       if (FoldsRows(n)) {
         domain_[n] = node.operands[0];
         place_[n] = std::get<bool>(w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr("keepdim"))]) ? RowProgram::kRow : RowProgram::kShort;
@@ -100,28 +115,29 @@ class Scheduler {
       domain_[n] = static_cast<ValueId>(ResultOf(n));
       for (const ValueId v : node.operands) {
         const int32_t p = producer_[static_cast<size_t>(v)];
-        if (p < 0 || !joinable_[static_cast<size_t>(p)] || place_[static_cast<size_t>(p)] == RowProgram::kElements || !SameShape(v, n)) continue;
+        if (p < 0 || !joinable_[static_cast<size_t>(p)] || !IsOfRow(static_cast<uint32_t>(p)) || !SameShape(v, n)) continue;
         domain_[n] = domain_[static_cast<size_t>(p)];
         place_[n] = place_[static_cast<size_t>(p)];
         break;
       }
     }
   }
+  bool IsOfRow(uint32_t n) const { return place_[n] == RowProgram::kRow || place_[n] == RowProgram::kShort; }
   bool SameDomain(uint32_t a, uint32_t b) const {
     return joinable_[a] && joinable_[b] && (domain_[a] == domain_[b] || TypeOf(domain_[a]).shape == TypeOf(domain_[b]).shape);
   }
   // Whether `to` can read v, of `from`, in one group with it.
   bool Joins(uint32_t from, uint32_t to, ValueId v) const {
-    if (!SameDomain(from, to)) return false;
-    if (FoldsRows(to)) return place_[from] == RowProgram::kElements;
+    if (!SameDomain(from, to) || FoldsColumns(from)) return false;
+    if (fold_[to]) return place_[from] == RowProgram::kElements;
     if (place_[to] == RowProgram::kElements && place_[from] == RowProgram::kRow) return true;
     return place_[to] == place_[from] && SameShape(v, to);
   }
   // Whether n, which reads v, can be in one group with `to`, whose result takes v's place.
   bool JoinsReplacement(uint32_t n, uint32_t to, ValueId v) const {
     if (!SameDomain(n, to)) return false;
-    if (FoldsRows(n)) return place_[to] == RowProgram::kElements && w_.views.root[static_cast<size_t>(v)] == v;
-    return place_[n] == place_[to] && !FoldsRows(to) && SameShape(static_cast<ValueId>(ResultOf(n)), to);
+    if (fold_[n]) return place_[to] == RowProgram::kElements && w_.views.root[static_cast<size_t>(v)] == v;
+    return place_[n] == place_[to] && !fold_[to] && SameShape(static_cast<ValueId>(ResultOf(n)), to);
   }
 
   // A number that groups take as an argument.
@@ -180,7 +196,7 @@ class Scheduler {
   void EachSinkable(const std::vector<uint32_t>& stages, const Visit& visit) const {
     for (size_t at = 0; at < by_from_.size();) {
       const uint32_t n = by_from_[at].from, stage = stages[by_from_[at].to];
-      bool all_join = joinable_[n] && !FoldsRows(n) && !returned_[ResultOf(n)] && stage != stages[n];
+      bool all_join = joinable_[n] && !fold_[n] && !returned_[ResultOf(n)] && stage != stages[n];
       for (; at < by_from_.size() && by_from_[at].from == n; ++at) all_join = all_join && by_from_[at].joins && stages[by_from_[at].to] == stage;
       if (all_join) visit(n, stage);
     }
@@ -228,15 +244,91 @@ class Scheduler {
     for (const Edge& e : edges_) {
       if (e.joins && stage_[e.from] == stage_[e.to]) component_[Find(e.to)] = Find(e.from);
     }
+    JoinColumns();
     absl::flat_hash_map<uint32_t, std::vector<uint32_t>> members;
     for (uint32_t n = 0; n < nodes_; ++n) {
       if (joinable_[n]) members[Find(n)].push_back(n);
     }
     group_of_.assign(nodes_, -1);
+    peeled_.assign(nodes_, false);
     for (uint32_t n = 0; n < nodes_; ++n) {
       const auto found = members.find(n);
-      if (found != members.end() && found->second.size() > 1) Split(found->second);
+      if (found == members.end()) continue;
+      for (const std::vector<uint32_t>& nodes : OneFoldingEach(found->second)) {
+        if (nodes.size() > 1) Split(nodes);
+      }
     }
+  }
+  // Folds of columns that read a tensor of their shape, or whose elements do, read it once, unless rows are folded there too. No path leads from one component
+  // of a stage to another, so that joining two is safe.
+  void JoinColumns() {
+    std::vector<bool> folds_columns(nodes_);  // by component
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      if (joinable_[n] && FoldsColumns(n)) folds_columns[Find(n)] = true;
+    }
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      if (joinable_[n] && (FoldsRows(n) || IsOfRow(n))) folds_columns[Find(n)] = false;
+    }
+    absl::flat_hash_map<std::pair<uint32_t, ValueId>, uint32_t> readers;  // by stage and value
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      if (!joinable_[n] || !folds_columns[Find(n)]) continue;
+      for (const ValueId v : w_.f.nodes[n].operands) {
+        if (IsNumber(v) || TypeOf(v).shape != TypeOf(domain_[n]).shape) continue;
+        const uint32_t other = readers.try_emplace({stage_[n], v}, n).first->second;
+        if (!SameDomain(n, other)) continue;
+        const uint32_t root = Find(other);
+        component_[Find(n)] = root;
+        folds_columns[root] = true;
+      }
+    }
+  }
+  // A component's nodes by what they fold, as a kernel folds rows, or the same leading axes: what leads to another kind of fold only goes with it where that
+  // moves no more than handing on what it makes. All of them are sinks, so that no path leads back.
+  std::vector<std::vector<uint32_t>> OneFoldingEach(std::vector<uint32_t> nodes) {
+    std::vector<std::vector<uint32_t>> out;
+    const auto first = std::ranges::find_if(nodes, [&](uint32_t n) { return FoldsColumns(n); });
+    if (first != nodes.end()) {
+      const int own = std::ranges::any_of(nodes, [&](uint32_t n) { return FoldsRows(n) || IsOfRow(n); }) ? 0 : fold_[*first]->columns;
+      std::vector<int> others;
+      for (const uint32_t n : nodes) {
+        if (FoldsColumns(n) && fold_[n]->columns != own && std::ranges::find(others, fold_[n]->columns) == others.end()) others.push_back(fold_[n]->columns);
+      }
+      for (const int columns : others) out.push_back(Peel(nodes, columns));
+    }
+    out.push_back(std::move(nodes));
+    return out;
+  }
+  // Takes the folds of so many leading axes out of `nodes`, with what leads to them only.
+  std::vector<uint32_t> Peel(std::vector<uint32_t>& nodes, int columns) {
+    if (readers_begin_.empty()) IndexReaders();
+    absl::flat_hash_set<uint32_t> taken;
+    const auto reads_of = [&](uint32_t n) { return std::span(readers_).subspan(readers_begin_[n], readers_begin_[n + 1] - readers_begin_[n]); };
+    for (size_t i = nodes.size(); i-- > 0;) {
+      const uint32_t n = nodes[i];
+      if (FoldsColumns(n)) {
+        if (fold_[n]->columns == columns) taken.insert(n);
+        continue;
+      }
+      if (fold_[n] || returned_[ResultOf(n)] || IsOfRow(n) || !std::ranges::all_of(reads_of(n), [&](uint32_t r) { return taken.contains(r); })) continue;
+      // A value that would not be in memory otherwise is written for this, and read.
+      int64_t moved = 0;
+      for (const ValueId v : w_.f.nodes[n].operands) {
+        if (!SameShape(v, n) || IsNumber(v)) continue;
+        const int32_t p = producer_[static_cast<size_t>(v)];
+        const auto made_here = [&](uint32_t from) {
+          return std::ranges::binary_search(nodes, from) && !returned_[static_cast<size_t>(v)] &&
+                 std::ranges::all_of(reads_of(from), [&](uint32_t r) { return r == n || (!taken.contains(r) && std::ranges::binary_search(nodes, r)); });
+        };
+        moved += BytesOf(static_cast<size_t>(v)) * (p >= 0 && made_here(static_cast<uint32_t>(p)) ? 2 : 1);
+      }
+      if (moved <= 2 * BytesOf(ResultOf(n))) taken.insert(n);
+    }
+    std::vector<uint32_t> out;
+    for (const uint32_t n : nodes) {
+      if (taken.contains(n)) out.push_back(n), peeled_[n] = true;
+    }
+    std::erase_if(nodes, [&](uint32_t n) { return taken.contains(n); });
+    return out;
   }
 
   // Makes groups of a component's nodes, in their order, each as large as the limits allow.
@@ -254,7 +346,9 @@ class Scheduler {
     FusedGroup group;
     group.nodes.assign(nodes.begin(), nodes.end());
     // Without folds, values of rows are elements of another shape.
-    const bool rows = std::ranges::any_of(nodes, [&](uint32_t n) { return FoldsRows(n) || place_[n] != place_[nodes[0]]; });
+    const auto of_columns = std::ranges::find_if(nodes, [&](uint32_t n) { return FoldsColumns(n); });
+    const bool columns = of_columns != nodes.end();
+    const bool rows = !columns && std::ranges::any_of(nodes, [&](uint32_t n) { return FoldsRows(n) || place_[n] != place_[nodes[0]]; });
     RowProgram program;
     absl::flat_hash_map<std::pair<ValueId, Place>, int> known;  // what is read
     absl::flat_hash_map<ValueId, int> made;
@@ -277,8 +371,8 @@ class Scheduler {
       std::vector<int> operands;
       for (const ValueId v : node.operands) operands.push_back(value_of(v, rows ? PlaceOf(v, n) : RowProgram::kElements));
       int value = operands[0];
-      if (fold_[n]) {
-        value = program.Fold(*fold_[n], value);
+      if (FoldsRows(n)) {
+        value = program.Fold(fold_[n]->kind, value);
       } else if (!row.body.Empty()) {
         const int saturate = row.FindAttr("saturate");
         const std::vector<int> unread(row.attrs.size(), -1);
@@ -291,16 +385,22 @@ class Scheduler {
     }
     for (const uint32_t n : nodes) group_of_[n] = number;
     const std::vector<bool> leaves = LeaveGroup(nodes, number, group.ends);
+    std::vector<std::optional<fused::FoldKind>> folds;
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (!leaves[i]) continue;
       group.outputs.push_back(static_cast<ValueId>(ResultOf(nodes[i])));
-      program.AddOutput(made.at(group.outputs.back()), rows ? place_[nodes[i]] : RowProgram::kElements);
+      program.AddOutput(made.at(group.outputs.back()), rows || columns ? place_[nodes[i]] : RowProgram::kElements);
+      folds.push_back(FoldsColumns(nodes[i]) ? std::optional(fold_[nodes[i]]->kind) : std::nullopt);
     }
-    if (rows) {
+    if (rows || columns) {
       group.input_places = program.operand_places();
       group.output_places = program.result_places();
     }
-    if (program.scalar().Check().ok() && (!rows || SetShape(program, group, domain_[nodes[0]]))) group.kernel = rows ? fuser_.GetRows(program) : fuser_.Get(program.scalar());
+    if (program.scalar().Check().ok() && (!(rows || columns) || SetShape(program, group, domain_[nodes[0]]))) {
+      group.kernel = rows      ? fuser_.GetRows(program)
+                     : columns ? fuser_.GetColumns({program.scalar(), std::move(folds), fold_[*of_columns]->columns, program.shape_of()})
+                               : fuser_.Get(program.scalar());
+    }
     if (!group.kernel) {
       for (const uint32_t n : nodes) group_of_[n] = -1;
       return false;
@@ -339,7 +439,7 @@ class Scheduler {
       for (uint32_t i = readers_begin_[n]; i < readers_begin_[n + 1]; ++i) {
         const uint32_t reader = readers_[i];
         if (group_of_[reader] == group) continue;
-        if (!leaves && ends.size() < kMaxEnds) ends.push_back(fmt::format("{} goes to {}, {}", ValueName(w_.f, static_cast<ValueId>(v)), w_.f.nodes[reader].op, WhyApart(n, reader, "which also waits for others")));
+        if (!leaves && ends.size() < kMaxEnds) ends.push_back(fmt::format("{} goes to {}, {}", ValueName(w_.f, static_cast<ValueId>(v)), w_.f.nodes[reader].op, FoldsColumns(n) ? "which waits for whole columns" : WhyApart(n, reader, "which also waits for others")));
         leaves = true;
       }
       out.push_back(leaves);
@@ -349,10 +449,13 @@ class Scheduler {
   // Of a node of a group and one that reads it or that it reads. `why`: where both could be of one.
   std::string_view WhyApart(uint32_t n, uint32_t other, std::string_view why) const {
     if (!joinable_[other]) {
-      if (fused::FoldKindOf(w_.f.nodes[other].op) && fuser_.HasRows() && !FoldsRows(other)) return "which does not fold the last axis alone";
-      return IsElementwise(RowOf(other)) || FoldsRows(other) ? "which has a variant of its own" : "which is not elementwise";
+      if (fused::FoldKindOf(w_.f.nodes[other].op) && fuser_.HasRows() && !fold_[other]) {
+        return fuser_.HasColumns() ? "which folds neither the last axis nor leading ones alone" : "which does not fold the last axis alone";
+      }
+      return IsElementwise(RowOf(other)) || fold_[other] ? "which has a variant of its own" : "which is not elementwise";
     }
-    return SameDomain(n, other) ? why : "which has another shape";
+    if (!SameDomain(n, other)) return "which has another shape";
+    return peeled_[other] ? "which folds other axes" : why;
   }
   void Explain(FusedGroup& group, ValueId input) const {
     const int32_t p = producer_[static_cast<size_t>(input)];
@@ -462,7 +565,7 @@ class Scheduler {
   fused::Fuser& fuser_;
   const uint32_t nodes_;
   std::vector<int32_t> producer_;    // by value: its node; -1 for parameters
-  std::vector<std::optional<fused::FoldKind>> fold_;  // by node: RowFoldOf
+  std::vector<std::optional<NodeFold>> fold_;  // by node: FoldOf
   std::vector<bool> joinable_;       // by node: it may be part of a group
   std::vector<Edge> by_from_;        // the edges, by where they begin, the last nodes first
   std::vector<ValueId> domain_;      // by node: a value of the shape that it works on
@@ -473,6 +576,7 @@ class Scheduler {
   std::vector<uint32_t> stage_;      // by node
   std::vector<uint32_t> component_;  // by node: a union-find's
   std::vector<int32_t> group_of_;    // by node
+  std::vector<bool> peeled_;         // by node: it was parted from nodes that fold otherwise
   std::vector<uint32_t> readers_begin_, readers_;
   Schedule out_;
 };

@@ -40,7 +40,8 @@ class RowProgram {
   enum Place : uint8_t {
     kElements,  // broadcasts to it
     kRow,       // [..., 1], broadcasts to that
-    kShort      // [...], without the last axis; an input broadcasts to that
+    kShort,     // [...], without the last axis; an input broadcasts to that
+    kColumn     // what a fold of leading axes leaves (ColumnProgram): nothing that a program of rows has
   };
   struct Folded {
     FoldKind kind;

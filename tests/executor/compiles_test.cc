@@ -130,6 +130,8 @@ class CountingFuser final : public fused::Fuser {
   std::shared_ptr<const opw_kernel> Get(const fused::ScalarProgram& program) override { return Count(cpu_->Get(program)); }
   std::shared_ptr<const opw_kernel> GetRows(const fused::RowProgram& program) override { return Count(cpu_->GetRows(program)); }
   bool HasRows() const override { return cpu_->HasRows(); }
+  std::shared_ptr<const opw_kernel> GetColumns(const fused::ColumnProgram& program) override { return Count(cpu_->GetColumns(program)); }
+  bool HasColumns() const override { return cpu_->HasColumns(); }
   bool Settled() const override { return cpu_->Settled(); }
 
   std::set<std::shared_ptr<const opw_kernel>> kernels;

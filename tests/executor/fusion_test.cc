@@ -60,7 +60,7 @@ program @softmax(%x: f32[4, 8]) -> (y: f32[4, 8]) {
   %3 = mul(%2, %1)
   return %3
 })"),
-            (Labels{"amax", "fused(sub, exp)", "sum", "fused(div, mul)"}));
+            (Labels{"amax", "fused(sub, exp, sum)", "fused(div, mul)"}));
 }
 
 // Of an activation's derivative, which several nodes make of its operand, no more than that operand is kept until the way back.

@@ -12,14 +12,12 @@
 #include "ir/base/element.h"
 #include "ir/text/text.h"
 #include "kernels/fused/fuser.h"
-#include "tests/executor/fixture.h"
+#include "tests/executor/fused_runs.h"
 
 namespace opwire {
 namespace {
 
 using Labels = std::vector<std::string>;
-
-Labels Fused(const std::string& text) { return WithoutVariants(StepsOf(text, {}, /*fuses=*/true)); }
 
 // ---- Groups --------------------------------------------------------------------------------------------------------------------
 
@@ -63,7 +61,8 @@ program @f(%x: f32[4, 8]) -> (y: f32[4, 8], z: f32[]) {
   %4 = sum(%3)
   return %3, %4
 })"),
-            (Labels{"exp", "sum", "fused(div, neg)", "sum"}));
+            (Labels{"fused(exp, sum)", "fused(div, neg)", "sum"}))
+      << "what is read of whole columns waits for them, and the last folds all";
 }
 
 TEST(RowSchedule, AShortResultIsNoRow) {
@@ -95,61 +94,7 @@ program @f(%x: f32[8, 16], %y: f32[8, 4]) -> (x: f32[8, 16], y: f32[8, 4]) {
 
 // ---- Results -------------------------------------------------------------------------------------------------------------------
 
-// OPWIRE_SEED, or a new one.
-uint64_t Seed() {
-  static const uint64_t seed = [] {
-    const char* const given = std::getenv("OPWIRE_SEED");
-    return given ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  }();
-  return seed;
-}
-
-class RowFusionTest : public CoreTest {
- protected:
-  RowFusionTest() : trace_(__FILE__, __LINE__, testing::Message() << "repeat with OPWIRE_SEED=" << Seed()) {}
-  void Start(bool fuses) {
-    if (fuses && !built_) built_ = BuildFuser(*device_, {.worker = OPWIRE_EXECUTOR});
-    fuser_ = fuses ? built_ : nullptr;
-    Restart();
-    c_ = Hello();
-  }
-  std::vector<std::string> Run(const Module& m, uint64_t seed, bool fuses, const FillParam& fill) {
-    Start(fuses);
-    return Outcome(c_, m, seed, fill);
-  }
-  const testing::ScopedTrace trace_;
-  std::shared_ptr<fused::Fuser> built_;
-  Client c_;
-};
-
-// Values of about 1, of any type.
-void FillSmall(const Param& p, std::string& bytes, std::mt19937_64& random) {
-  const int64_t size = DTypeBytes(p.type.dtype);
-  const bool floats = (kFloats | kFloat8s).Has(p.type.dtype);
-  for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(size)) {
-    const double value = floats ? static_cast<double>(static_cast<int64_t>(random() % 4001) - 2000) / 1000 : static_cast<double>(random() % 7);
-    const uint64_t bits = ElementBits(p.type.dtype, value);
-    std::memcpy(bytes.data() + at, &bits, static_cast<size_t>(size));
-  }
-}
-
-std::vector<double> ValuesOf(DType type, const std::string& bytes) {
-  std::vector<double> out;
-  for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(DTypeBytes(type))) out.push_back(ElementValue(type, bytes.data() + at));
-  return out;
-}
-
-// The largest difference, in parts of the larger one or of 1; infinite where one is no number and the other is.
-double Difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double most = a.size() == b.size() ? 0 : INFINITY;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
-    const double d = a[i] == b[i] ? 0 : std::fabs(a[i] - b[i]) / std::max({1.0, std::fabs(a[i]), std::fabs(b[i])});
-    most = std::max(most, std::isnan(d) ? INFINITY : d);
-  }
-  return most;
-}
-double Tolerance(DType type) { return type == DType::kF64 ? 1e-12 : type == DType::kF32 ? 2e-5 : type == DType::kF16 ? 4e-3 : type == DType::kBF16 ? 3e-2 : 0; }
+using RowFusionTest = FusedRunsTest;
 
 // Plain ops against the op that they spell out. On GPUs, where each kernel is compiled, every fifth case unless OPWIRE_PROGRAMS is there.
 TEST_F(RowFusionTest, WhatIsWrittenPlainlyIsTheOp) {
@@ -368,20 +313,8 @@ TEST_F(RowFusionTest, RandomGraphsAreOneKernelThatMovesLittle) {
     const auto instance = Instance::Build(**program, 0, {}, {.runtime = device_->runtime()});
     ASSERT_TRUE(instance.ok()) << instance.status();
     ASSERT_EQ((*instance)->steps().size(), 1u);
-    // What must be moved at least: parameters and results. What is moved: the kernel's operands and results, and what it keeps where no cache holds it, twice.
-    constexpr int64_t kCached = 4 << 20;
-    const opw_call& call = (*instance)->steps()[0].call;
-    double least = 0, moved = 2 * static_cast<double>(std::max<int64_t>(0, call.workspace_bytes - kCached));
-    in_parts += call.workspace_bytes > 0;
-    const auto bytes = [](const opw_tensor& t) { return static_cast<double>(t.elements * DTypeBytes(static_cast<DType>(t.dtype))); };
-    const size_t inputs = (*program)->plans[0].schedule.groups[0].inputs.size();
-    std::set<ValueId> read;
-    for (size_t k = 0; k < inputs; ++k) {
-      moved += bytes(call.operands[k]);
-      if (read.insert((*program)->plans[0].schedule.groups[0].inputs[k]).second) least += bytes(call.operands[k]);
-    }
-    for (size_t k = 0; k < m.functions[0].results.size(); ++k) moved += bytes(call.results[k]), least += bytes(call.results[k]);
-    most = std::max(most, moved / least);
+    in_parts += (*instance)->steps()[0].call.workspace_bytes > 0;
+    most = std::max(most, TrafficOf(**program, **instance));
 
     const auto fused = Outcome(c_, m, seed, FillSmall), alone = Run(m, seed, false, FillSmall);
     ASSERT_TRUE(fused[0] == "OK" && alone[0] == "OK") << fused[0] << alone[0];

@@ -1,0 +1,79 @@
+// Runs and comparisons of groups with folds.
+#include "tests/executor/fused_runs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
+#include "ir/base/element.h"
+
+namespace opwire {
+
+std::vector<std::string> Fused(const std::string& text) { return WithoutVariants(StepsOf(text, {}, /*fuses=*/true)); }
+
+uint64_t FusedRunsTest::Seed() {
+  static const uint64_t seed = [] {
+    const char* const given = std::getenv("OPWIRE_SEED");
+    return given ? std::strtoull(given, nullptr, 10) : std::random_device()();
+  }();
+  return seed;
+}
+
+void FusedRunsTest::Start(bool fuses) {
+  if (fuses && !built_) built_ = BuildFuser(*device_, {.worker = OPWIRE_EXECUTOR});
+  fuser_ = fuses ? built_ : nullptr;
+  Restart();
+  c_ = Hello();
+}
+
+std::vector<std::string> FusedRunsTest::Run(const Module& m, uint64_t seed, bool fuses, const FillParam& fill) {
+  Start(fuses);
+  return Outcome(c_, m, seed, fill);
+}
+
+void FillSmall(const Param& p, std::string& bytes, std::mt19937_64& random) {
+  const int64_t size = DTypeBytes(p.type.dtype);
+  const bool floats = (kFloats | kFloat8s).Has(p.type.dtype);
+  for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(size)) {
+    const double value = floats ? static_cast<double>(static_cast<int64_t>(random() % 4001) - 2000) / 1000 : static_cast<double>(random() % (p.type.dtype == DType::kBool ? 2 : 7));
+    const uint64_t bits = ElementBits(p.type.dtype, value);
+    std::memcpy(bytes.data() + at, &bits, static_cast<size_t>(size));
+  }
+}
+
+std::vector<double> ValuesOf(DType type, const std::string& bytes) {
+  std::vector<double> out;
+  for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(DTypeBytes(type))) out.push_back(ElementValue(type, bytes.data() + at));
+  return out;
+}
+
+double Difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = a.size() == b.size() ? 0 : INFINITY;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    const double d = a[i] == b[i] ? 0 : std::fabs(a[i] - b[i]) / std::max({1.0, std::fabs(a[i]), std::fabs(b[i])});
+    most = std::max(most, std::isnan(d) ? INFINITY : d);
+  }
+  return most;
+}
+
+double Tolerance(DType type) { return type == DType::kF64 ? 1e-12 : type == DType::kF32 ? 2e-5 : type == DType::kF16 ? 4e-3 : type == DType::kBF16 ? 3e-2 : 0; }
+
+double TrafficOf(const Program& program, const Instance& instance) {
+  constexpr int64_t kCached = 4 << 20;
+  const opw_call& call = instance.steps()[0].call;
+  double least = 0, moved = 2 * static_cast<double>(std::max<int64_t>(0, call.workspace_bytes - kCached));
+  const auto bytes = [](const opw_tensor& t) { return static_cast<double>(t.elements * DTypeBytes(static_cast<DType>(t.dtype))); };
+  const FusedGroup& group = program.plans[0].schedule.groups[0];
+  std::set<ValueId> read;
+  for (size_t k = 0; k < group.inputs.size(); ++k) {
+    moved += bytes(call.operands[k]);
+    if (read.insert(group.inputs[k]).second) least += bytes(call.operands[k]);
+  }
+  for (size_t k = 0; k < program.module.functions[0].results.size(); ++k) moved += bytes(call.results[k]), least += bytes(call.results[k]);
+  return moved / least;
+}
+
+}  // namespace opwire
