@@ -13,16 +13,6 @@ namespace {
 
 using gpu::CodeName;
 
-std::string FoldName(FoldKind kind, DType type) {
-  const std::string_view name = CodeName(type);
-  switch (kind) {
-    case FoldKind::kSum: return fmt::format("reduce::SumOf<{}>", name);
-    case FoldKind::kMean: return fmt::format("reduce::MeanOf<{}>", name);
-    case FoldKind::kProd: return fmt::format("reduce::ProdOf<{}>", name);
-    default: return fmt::format("reduce::ExtremeOf<{}, {}>", name, kind == FoldKind::kMax || kind == FoldKind::kAny);
-  }
-}
-
 // A kernel's text, from the outside in. Names by tensor: p its address, r where its row begins, a elements that were read, b what is stored, o one of
 // the row, c one for all; w values of the row, k kept elements and f those for folds only, s what a thread folds.
 class RowWriter {
@@ -222,6 +212,16 @@ class RowWriter {
 };
 
 }  // namespace
+
+std::string FoldName(FoldKind kind, DType type) {
+  const std::string_view name = CodeName(type);
+  switch (kind) {
+    case FoldKind::kSum: return fmt::format("reduce::SumOf<{}>", name);
+    case FoldKind::kMean: return fmt::format("reduce::MeanOf<{}>", name);
+    case FoldKind::kProd: return fmt::format("reduce::ProdOf<{}>", name);
+    default: return fmt::format("reduce::ExtremeOf<{}, {}>", name, kind == FoldKind::kMax || kind == FoldKind::kAny);
+  }
+}
 
 GpuRows::GpuRows(const RowProgram& program, RowPhases keeping, RowPhases anew)
     : program_(program), keeping_(std::move(keeping)), anew_(std::move(anew)), types_(program.OperandTypes()), places_(program.operand_places()) {

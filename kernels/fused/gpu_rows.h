@@ -27,6 +27,9 @@
 
 namespace opwire::fused {
 
+// How device code names what folds elements of a type (kernels/ops/reduce/gpu_ops.cuh).
+std::string FoldName(FoldKind kind, DType type);
+
 // How a kernel reaches a tensor's elements.
 enum class RowAccess : uint8_t {
   kItems,     // those of a row lie next to each other

@@ -4,76 +4,23 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 
 #include "ir/base/element.h"
-#include "kernels/device/device.h"
-#include "kernels/fused/fuser.h"
 #include "kernels/fused/gpu_rows.h"
 #include "kernels/fused/row_kernel.h"
-#include "kernels/jit/sanitized.h"
-#include "kernels/select/failure.h"
-#include "kernels/select/variant.h"
-#include "tests/folder.h"
-#include "tests/fused/fixture.h"
+#include "tests/fused/device_runs.h"
 #include "tests/fused/random_rows.h"
 #include "tests/fused/row_examples.h"
 
 namespace opwire::fused {
 namespace {
 
-class GpuRowsTest : public ::testing::TestWithParam<const char*> {
+class GpuRowsTest : public DeviceRunsTest {
  protected:
-  GpuRowsTest() : device_(OpenDevice(GetParam(), {}).value()), fuser_(BuildFuser(*device_, {.cache = cache_.path()})) {}
-  ~GpuRowsTest() override { unsetenv("OPWIRE_EMU_ORDER"); }
-  void SetUp() override {
-    if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
+  uint32_t Run(const RowProgram& p, std::vector<TestTensor>& in, std::vector<TestTensor>& out, std::vector<int> shares = {}, int64_t shift = 0) {
+    return RunKernel(fuser_->GetRows(p), in, out, std::move(shares), shift);
   }
-
-  // One run; the flags that it raised. Each tensor begins `shift` elements behind a boundary. `shares`: by result, the operand where it lies; -1: in a place of its own.
-  uint32_t Run(const RowProgram& p, std::vector<TestTensor>& in, std::vector<TestTensor>& out, std::vector<int> shares = {}, int64_t shift = 0, const std::vector<opw_attr>& arguments = {}) {
-    const std::shared_ptr<const opw_kernel> kernel = fuser_->GetRows(p);
-    if (!kernel) {
-      ADD_FAILURE() << "no kernel";
-      return 0;
-    }
-    shares.resize(out.size(), -1);
-    std::vector<void*> memory;
-    const auto place = [&](const TestTensor& t) {
-      memory.push_back(device_->Allocate(static_cast<int64_t>(t.bytes.size()) + 64, MemoryKind::kDevice).value());
-      opw_tensor made = t.abi();
-      made.data = static_cast<char*>(memory.back()) + shift * DTypeBytes(t.type);
-      ExpectOk(device_->Copy(made.data, t.bytes.data(), static_cast<int64_t>(t.bytes.size()), 0));
-      return made;
-    };
-    std::vector<opw_tensor> operands, results;
-    for (const TestTensor& t : in) operands.push_back(place(t));
-    for (size_t o = 0; o < out.size(); ++o) results.push_back(shares[o] >= 0 ? operands[static_cast<size_t>(shares[o])] : place(out[o]));
-    std::vector<uint32_t> starts;
-    for (uint32_t i = 0; i <= in.size(); ++i) starts.push_back(i);
-    opw_call call{};
-    call.operands = operands.data();
-    call.starts = starts.data();
-    call.results = results.data();
-    call.attrs = arguments.data();
-    call.runtime = device_->runtime();
-    call.context = kernel->context;
-    EXPECT_EQ(kernel->prepare(&call, &call.state, &call.workspace_bytes), OPW_OK) << TakeFailure();
-    EXPECT_EQ(call.workspace_bytes, 0);
-    EXPECT_EQ(kernel->run(&call), OPW_OK) << TakeFailure();
-    ExpectOk(device_->Synchronize());
-    for (size_t o = 0; o < out.size(); ++o) ExpectOk(device_->Copy(out[o].bytes.data(), results[o].data, static_cast<int64_t>(out[o].bytes.size()), 0));
-    ExpectOk(device_->Synchronize());
-    kernel->release(call.state);
-    for (void* const m : memory) device_->Free(m);
-    return device_->TakeFlags().raised;
-  }
-  static void ExpectOk(const Status& s) { EXPECT_TRUE(s.ok()) << s; }
-
-  const Folder cache_;
-  const std::unique_ptr<Device> device_;
-  const std::shared_ptr<Fuser> fuser_;
 };
 INSTANTIATE_TEST_SUITE_P(Emulated, GpuRowsTest, ::testing::Values("emu:0", "emu:1"), [](const auto& info) { return std::string(info.param, 3) + info.param[4]; });
 

@@ -110,4 +110,11 @@ void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape)
   }
 }
 
+bool LacksExtremes(const ColumnProgram& p, const Shape& shape) {
+  const auto extremes = [](const auto& fold) { return fold == FoldKind::kMax || fold == FoldKind::kMin; };
+  int64_t rows = 1, columns = 1;
+  for (size_t a = 0; a < shape.size(); ++a) (a < static_cast<size_t>(p.axes) ? rows : columns) *= shape[a];
+  return rows == 0 && columns > 0 && std::ranges::any_of(p.results, extremes);
+}
+
 }  // namespace opwire::fused

@@ -19,6 +19,9 @@ RowTensors ColumnTensorsFor(const ColumnProgram& p, const Shape& shape, std::mt1
 // Fails the test where the results are not what the program computes: floats within some ulps of the largest sum on the way, others exactly.
 void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape);
 
+// Whether a shape has no rows for extremes that the program asks for.
+bool LacksExtremes(const ColumnProgram& p, const Shape& shape);
+
 // The leading axes of a shape that are folded, and the shape.
 struct ColumnShape {
   int axes;

@@ -1,6 +1,8 @@
 // Writes them op by op.
 #include "tests/fused/row_examples.h"
 
+#include <optional>
+
 #include "ir/ops/catalogue.h"
 
 namespace opwire::fused {
@@ -61,6 +63,45 @@ std::vector<RowExample> RowExamples(DType type) {
     const int x = b.Whole(), y = b.Whole(), h = b.Op("tanh", {b.Op("add", {x, y})}), most = b.Fold(FoldKind::kMax, h);
     const int s = b.Op("sigmoid", {b.Op("sub", {h, most})}), mean = b.Fold(FoldKind::kMean, b.Op("mul", {s, h}));
     out.push_back(b.Done(b.Op("gelu", {b.Op("sub", {b.Op("mul", {s, y}), mean})}), RowProgram::kElements));
+  }
+  return out;
+}
+
+std::vector<ColumnExample> ColumnExamples(DType type) {
+  std::vector<ColumnExample> out;
+  const auto begin = [&](std::string_view name) -> ColumnExample& { return out.emplace_back(ColumnExample{name, {}, {}}); };
+  const auto input = [&](ColumnExample& e, bool whole) {
+    e.whole.push_back(whole);
+    return e.columns.scalar.AddInput(type);
+  };
+  const auto op = [&](ColumnExample& e, const char* row, std::vector<int> operands, DType result) { return e.columns.scalar.Append(*Catalogue().Find(row), operands, {}, result).value(); };
+  const auto result = [&](ColumnExample& e, int value, std::optional<FoldKind> fold) {
+    e.columns.scalar.AddOutput(value);
+    e.columns.results.push_back(fold);
+  };
+  {
+    ColumnExample& e = begin("bias_gradient");
+    const int y = input(e, true), g = input(e, true), zero = op(e, "sub", {y, y}, type);
+    result(e, op(e, "where", {op(e, "gt", {y, zero}, DType::kBool), g, zero}, type), FoldKind::kSum);
+  }
+  {
+    ColumnExample& e = begin("norm_gradient");
+    const int g = input(e, true), x = input(e, true);
+    result(e, op(e, "mul", {g, x}, type), FoldKind::kSum);
+    result(e, g, FoldKind::kSum);
+  }
+  {
+    ColumnExample& e = begin("activation_gradient");
+    const int x = input(e, true), g = input(e, true), d = op(e, "mul", {op(e, "sigmoid", {x}, type), g}, type);
+    result(e, d, std::nullopt);
+    result(e, d, FoldKind::kSum);
+  }
+  {
+    ColumnExample& e = begin("extremes");
+    const int x = input(e, true), w = input(e, false), d = op(e, "tanh", {op(e, "sub", {x, w}, type)}, type);
+    result(e, d, FoldKind::kMax);
+    result(e, d, FoldKind::kMin);
+    result(e, d, FoldKind::kMean);
   }
   return out;
 }

@@ -1,7 +1,10 @@
 // Compiling a program's form, and its launch.
 #include "kernels/ops/gpu/fused.h"
 
+#include <fmt/format.h>
+
 #include "kernels/fused/by_source.h"
+#include "kernels/fused/gpu_columns.h"
 #include "kernels/fused/gpu_rows.h"
 #include "kernels/fused/gpu_source.h"
 
@@ -44,6 +47,20 @@ void LaunchGenerated(Function f, const Grid& grid, const std::vector<std::byte>&
   }
   fields.push_back({at, Reports()});
   plan.LaunchBytes(f, grid, params.data(), params.size(), fields);
+}
+
+// Folds the states that chunks of rows came to, as [chunks, columns], to the columns' results.
+Status PlanFoldOfStates(Code& code, const std::string& fold, opw::reduce::FoldParams p, Source from, Source to, Plan& plan) {
+  constexpr int kThreads = 256, kLeastBits = 3;
+  p.extent = p.chunk = p.chunks;
+  p.chunks = 1;
+  p.vectors = p.columns;
+  p.lane_bits = 5;
+  while (p.lane_bits > kLeastBits && p.columns < (int64_t{1} << p.lane_bits) * code.device().info().compute_units) --p.lane_bits;
+  while (p.lane_bits > 0 && p.columns <= int64_t{1} << (p.lane_bits - 1)) --p.lane_bits;
+  OPWIRE_ASSIGN_OR_RETURN(const Function f, code.Get({"kernels/ops/reduce/gpu.cuh", fmt::format("reduce::FoldStates<{}, true>", fold), "reduce::FoldParams", kThreads}));
+  plan.Launch(f, {.blocks = BlocksFor(p.columns, int64_t{1} << p.lane_bits), .threads = kThreads}, p, {{&p.x, from}, {&p.y, to}});
+  return absl::OkStatus();
 }
 
 class Group final : public Planner {
@@ -91,6 +108,37 @@ class RowGroup final : public Planner {
   const fused::GpuRows rows_;
 };
 
+class ColumnGroup final : public Planner {
+ public:
+  ColumnGroup(std::shared_ptr<Code> code, fused::GpuColumns columns)
+      : Planner(code->device(), made_), code_(std::move(code)), made_(RowOf("fused_columns", columns.operands(), columns.tensors() - columns.operands())), columns_(std::move(columns)) {}
+
+  const char* Supports(const opw_call* c) const override {
+    const auto shape = static_cast<size_t>(columns_.program().shape_of);
+    return columns_.program().WhyNoExtremes(shape < columns_.operands() ? c->operands[shape] : c->results[shape - columns_.operands()]);
+  }
+  Status MakePlan(const opw_call* c, Plan& plan) const override {
+    const Tensors tensors(c, made_);
+    const fused::GpuColumnForm form = columns_.FormOf(tensors.all, device_.info().compute_units, code_->cluster_blocks());
+    OPWIRE_ASSIGN_OR_RETURN(const Function f, code_->GetText({made_.name, "kernels/fused/gpu_columns.cuh", columns_.Source(form)}));
+    std::vector<Source> sources = tensors.sources;
+    for (size_t t = 0; t < sources.size(); ++t) {
+      if (columns_.Folds(t) && !form.final()) sources[t] = Workspace(plan.TakeWorkspace(form.fold.columns * form.fold.chunks * columns_.StateBytes(t)));
+    }
+    const std::vector<std::byte> params = columns_.Params(form, {c->attrs, static_cast<size_t>(columns_.program().scalar.arguments())});
+    LaunchGenerated(f, {.blocks = form.blocks, .threads = fused::GpuColumnForm::kThreads, .blocks_y = form.fold.chunks}, params, sources, plan);
+    for (size_t t = 0; t < sources.size() && !form.final(); ++t) {
+      if (columns_.Folds(t)) OPWIRE_RETURN_IF_ERROR(PlanFoldOfStates(*code_, columns_.FoldOf(t), form.fold, sources[t], tensors.sources[t], plan));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_ptr<Code> code_;
+  const OpRow made_;
+  const fused::GpuColumns columns_;
+};
+
 class GpuFuser final : public fused::Fuser {
  public:
   explicit GpuFuser(std::shared_ptr<Code> code) : code_(std::move(code)) {}
@@ -107,6 +155,14 @@ class GpuFuser final : public fused::Fuser {
     return entry ? std::shared_ptr<const opw_kernel>(entry, &entry->kernel) : nullptr;
   }
   bool HasRows() const override { return true; }
+  std::shared_ptr<const opw_kernel> GetColumns(const fused::ColumnProgram& program) override {
+    const auto entry = columns_.Get(program.Identity(), [&]() -> std::shared_ptr<Entry<ColumnGroup>> {
+      StatusOr<fused::GpuColumns> columns = fused::GpuColumns::Make(program);
+      return columns.ok() ? std::make_shared<Entry<ColumnGroup>>(code_, *std::move(columns)) : nullptr;
+    });
+    return entry ? std::shared_ptr<const opw_kernel>(entry, &entry->kernel) : nullptr;
+  }
+  bool HasColumns() const override { return true; }
   bool Settled() const override { return true; }
 
  private:
@@ -121,6 +177,7 @@ class GpuFuser final : public fused::Fuser {
   const std::shared_ptr<Code> code_;
   fused::BySource<Entry<Group>> elementwise_;
   fused::BySource<Entry<RowGroup>> rows_;
+  fused::BySource<Entry<ColumnGroup>> columns_;
 };
 
 }  // namespace

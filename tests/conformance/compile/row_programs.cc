@@ -1,4 +1,4 @@
-// Calls of row programs.
+// Calls of programs of rows and of columns.
 #include "tests/conformance/compile/row_programs.h"
 
 #include <fmt/format.h>
@@ -27,22 +27,27 @@ opw_tensor Dense(DType type, const Extents& shape, std::deque<Extents>& kept) {
   return {nullptr, own.data(), steps.data(), elements, static_cast<uint8_t>(type), 0, static_cast<uint8_t>(shape.size()), true};
 }
 
-Status PlanOne(const opw_kernel& kernel, const fused::RowExample& program, DType type, const Extents& shape) {
+// Of columns: of each form. The last two are no whole vectors.
+const Extents kColumnShapes[] = {{4096, 4096}, {4, 1048576}, {1048576, 64}, {65536, 3}, {4097, 1001}};
+
+// `whole_operands`: which are of the whole shape, not of one row's.
+Status PlanOne(const opw_kernel& kernel, const std::vector<bool>& whole_operands, const std::vector<Extents>& result_shapes, DType type, const Extents& shape) {
   std::deque<Extents> kept;
   std::vector<opw_tensor> operands;
   std::vector<uint32_t> starts = {0};
-  for (const bool whole : program.whole) {
+  for (const bool whole : whole_operands) {
     operands.push_back(Dense(type, whole ? shape : Extents{shape.back()}, kept));
     starts.push_back(static_cast<uint32_t>(operands.size()));
   }
-  const opw_tensor result = Dense(type, program.rows.result_places()[0] == fused::RowProgram::kElements ? shape : Extents{shape[0]}, kept);
+  std::vector<opw_tensor> results;
+  for (const Extents& own : result_shapes) results.push_back(Dense(type, own, kept));
   opw_attr argument{};
   argument.kind = OPW_ATTR_FLOAT;
   argument.value.f = 1e-5;
   opw_call call{};
   call.operands = operands.data();
   call.starts = starts.data();
-  call.results = &result;
+  call.results = results.data();
   call.attrs = &argument;
   call.context = kernel.context;
   if (kernel.prepare(&call, &call.state, &call.workspace_bytes) != OPW_OK) return TakeFailure();
@@ -61,7 +66,17 @@ Status PlanRowPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet types, c
       if (!kernel) return Internal("{} of {} is no kernel", program.name, DTypeName(type));
       for (const Extents& shape : kShapes) {
         name(fmt::format("{} {}[{}, {}]", program.name, DTypeName(type), shape[0], shape[1]));
-        OPWIRE_RETURN_IF_ERROR(PlanOne(*kernel, program, type, shape));
+        OPWIRE_RETURN_IF_ERROR(PlanOne(*kernel, program.whole, {program.rows.result_places()[0] == fused::RowProgram::kElements ? shape : Extents{shape[0]}}, type, shape));
+      }
+    }
+    for (const fused::ColumnExample& program : fused::ColumnExamples(type)) {
+      const std::shared_ptr<const opw_kernel> kernel = fuser->GetColumns(program.columns);
+      if (!kernel) return Internal("{} of {} is no kernel", program.name, DTypeName(type));
+      for (const Extents& shape : kColumnShapes) {
+        name(fmt::format("{} {}[{}, {}]", program.name, DTypeName(type), shape[0], shape[1]));
+        std::vector<Extents> results;
+        for (const auto& fold : program.columns.results) results.push_back(fold ? Extents{shape[1]} : shape);
+        OPWIRE_RETURN_IF_ERROR(PlanOne(*kernel, program.whole, results, type, shape));
       }
     }
   }

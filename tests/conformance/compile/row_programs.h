@@ -1,4 +1,4 @@
-// Fused rows as programs write them, for their kernels.
+// Fused rows and columns as programs write them, for their kernels.
 #ifndef OPWIRE_TESTS_CONFORMANCE_COMPILE_ROW_PROGRAMS_H_
 #define OPWIRE_TESTS_CONFORMANCE_COMPILE_ROW_PROGRAMS_H_
 
@@ -12,8 +12,8 @@
 
 namespace opwire::conformance {
 
-// Plans a softmax and its gradient, a layer norm, a loss and a program of many functions of f32 and bf16, as far as `types` has them, for rows of each form.
-// `name` is told what is planned next. Nothing runs.
+// Plans a softmax and its gradient, a layer norm, a loss and a program of many functions of f32 and bf16, as far as `types` has them, for rows of each form; then
+// gradients of biases and norms, and extremes, for columns of each form. `name` is told what is planned next. Nothing runs.
 Status PlanRowPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet types, const std::function<void(std::string)>& name);
 
 }  // namespace opwire::conformance
