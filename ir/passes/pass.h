@@ -51,6 +51,7 @@ void SimplifyShapes(PassContext& context);
 void FinishProducts(PassContext& context);
 void JoinNorms(PassContext& context);
 void ShareEqualNodes(PassContext& context);
+void JoinLists(PassContext& context);
 void RemoveDeadNodes(PassContext& context);
 
 // Counts held in values, from(%v, n), name these by number, which passes of ours change.

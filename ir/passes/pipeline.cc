@@ -21,6 +21,7 @@ constexpr PassRow kPasses[] = {
     {"products", "Products take in the bias and the activation that come after them, and become `linear`; not with `--exact`.", FinishProducts},
     {"norms", "Norms take in the sum before them, which others may read behind; not with `--exact`.", JoinNorms},
     {"share", "Of nodes that do the same to the same values only the first stays.", ShareEqualNodes},
+    {"join", "Equal optimiser steps over lists of tensors, one after the other, become one over all of them.", JoinLists},
     {"dead", "What nobody reads goes.", RemoveDeadNodes},
 };
 
