@@ -8,14 +8,12 @@
 // whole run, or of rank 0.
 #include <algorithm>
 #include <bit>
-#include <functional>
-#include <queue>
 #include <string>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 
 #include "ir/passes/pass.h"
+#include "ir/program/joint_order.h"
 
 namespace opwire {
 namespace {
@@ -39,7 +37,6 @@ class Joiner {
 
   void Run() {
     const auto count = static_cast<uint32_t>(f_.nodes.size());
-    level_.assign(count, 0);
     for (uint32_t begin = 0; begin < count;) {
       if (!Moves(begin)) {
         units_.push_back({begin++});
@@ -77,7 +74,6 @@ class Joiner {
     std::string key = node.op;
     const auto put = [&](uint64_t bits) { key.append(reinterpret_cast<const char*>(&bits), sizeof(bits)); };
     put(node.version);
-    put(level_[n]);
     const std::vector<uint32_t> starts = row.OperandStarts(node.segments);
     for (size_t i = 0; i < row.operands.size(); ++i) {
       if (!row.operands[i].variadic) {
@@ -110,51 +106,16 @@ class Joiner {
     for (uint32_t n = begin; n < end; ++n) {
       for (const ValueId v : f_.nodes[n].operands) {
         if (v == kAbsent) continue;
-        if (const int32_t p = producer_[static_cast<size_t>(v)]; within(p)) edges.push_back({static_cast<uint32_t>(p), n});
+        if (const int32_t p = producer_[static_cast<size_t>(v)]; within(p)) edges.push_back({static_cast<uint32_t>(p) - begin, n - begin});
         const int32_t by = static_cast<size_t>(v) < replaced_at_.size() ? replaced_at_[static_cast<size_t>(v)] : -1;
-        if (within(by) && by > static_cast<int32_t>(n)) edges.push_back({n, static_cast<uint32_t>(by)});
+        if (within(by) && by > static_cast<int32_t>(n)) edges.push_back({n - begin, static_cast<uint32_t>(by) - begin});
       }
     }
-    // No path leads from a node to another of its level where both are such that may join: each of these on the way adds a level. So none leaves a group of
-    // them and enters it again, by way of other groups either.
-    std::ranges::stable_sort(edges);
-    size_t at = 0;
-    for (uint32_t n = begin; n < end; ++n) {
-      const bool joins = WorksPlaceByPlace(RowOf(n));
-      for (; at < edges.size() && edges[at].first == n; ++at) level_[edges[at].second] = std::max(level_[edges[at].second], level_[n] + joins);
-    }
-
-    std::vector<Nodes> groups;
-    std::vector<uint32_t> group_of(end - begin);
-    std::unordered_map<std::string, uint32_t> known;
-    for (uint32_t n = begin; n < end; ++n) {
-      auto group = static_cast<uint32_t>(groups.size());
-      if (std::string key = KeyOf(n); !key.empty()) group = known.try_emplace(std::move(key), group).first->second;
-      if (group == groups.size()) groups.emplace_back();
-      groups[group].push_back(n);
-      group_of[n - begin] = group;
-    }
-    if (groups.size() == end - begin) {
-      for (Nodes& group : groups) units_.push_back(std::move(group));
-      return;
-    }
-    // As near to the order in which they stood as that allows, a group where its last node was.
-    std::vector<uint32_t> waits(groups.size());
-    for (const auto& [from, to] : edges) ++waits[group_of[to - begin]];
-    std::priority_queue<std::pair<uint32_t, uint32_t>, std::vector<std::pair<uint32_t, uint32_t>>, std::greater<>> ready;
-    const auto is_ready = [&](uint32_t group) { ready.push({groups[group].back(), group}); };
-    for (uint32_t g = 0; g < groups.size(); ++g) {
-      if (waits[g] == 0) is_ready(g);
-    }
-    while (!ready.empty()) {
-      const uint32_t g = ready.top().second;
-      ready.pop();
-      for (const uint32_t n : groups[g]) {
-        for (auto it = std::ranges::lower_bound(edges, std::pair(n, 0u)); it != edges.end() && it->first == n; ++it) {
-          if (const uint32_t to = group_of[it->second - begin]; --waits[to] == 0) is_ready(to);
-        }
-      }
-      units_.push_back(std::move(groups[g]));
+    std::vector<std::string> keys;
+    for (uint32_t n = begin; n < end; ++n) keys.push_back(KeyOf(n));
+    for (Nodes& unit : JointOrder(keys, std::move(edges))) {
+      for (uint32_t& n : unit) n += begin;
+      units_.push_back(std::move(unit));
     }
   }
 
@@ -210,7 +171,6 @@ class Joiner {
   std::vector<int32_t> producer_;      // by value: its node; -1 for parameters
   std::vector<bool> returned_;         // by value
   std::vector<int32_t> replaced_at_;   // by parameter: the node whose result replaces it; -1: none
-  std::vector<uint32_t> level_;        // by node
   std::vector<Nodes> units_;           // in their new order
 };
 
