@@ -235,22 +235,37 @@ struct Job {
   }
 };
 
+// How a layout's work is cut: into n parts of rows or elements, `grain` of them a range.
+struct Cut {
+  int64_t part, parts;  // of a row: elements, and how many
+  int64_t n, grain;
+};
+// REQUIRES: the layout has elements.
+inline Cut CutOf(const Layout& l) {
+  const int64_t extent = l.shape[l.rank - 1], part = extent < kGrain ? extent : kGrain, parts = (extent - 1) / part + 1;
+  if (l.direct) return {part, parts, l.elements / extent * parts, kGrain / part};
+  return {part, parts, l.elements, l.grain};
+}
+
 inline int RunLayout(const opw_call* c, RowFunction function) {
   const Layout& l = *static_cast<const Layout*>(c->state);
   if (l.elements == 0) return OPW_OK;
-  const int64_t extent = l.shape[l.rank - 1], part = extent < kGrain ? extent : kGrain, parts = (extent - 1) / part + 1;
-  Job job{l, c, function, part, parts};
+  const Cut cut = CutOf(l);
+  Job job{l, c, function, cut.part, cut.parts};
   if (l.direct && l.elements <= kGrain && l.rank == 1) {
     job.RunDirect(0, 1);
-  } else if (l.direct) {
-    c->runtime->parallel_for(
-        c->runtime, l.elements / extent * parts, kGrain / part,
-        [](void* context, int64_t begin, int64_t end) { static_cast<const Job*>(context)->RunDirect(begin, end); }, &job);
-  } else {
-    c->runtime->parallel_for(
-        c->runtime, l.elements, l.grain,
-        [](void* context, int64_t begin, int64_t end) { static_cast<const Job*>(context)->RunPacked(begin, end); }, &job);
+    return OPW_OK;
   }
+  c->runtime->parallel_for(
+      c->runtime, cut.n, cut.grain,
+      [](void* context, int64_t begin, int64_t end) {
+        const Job& one = *static_cast<const Job*>(context);
+        if (one.l.direct)
+          one.RunDirect(begin, end);
+        else
+          one.RunPacked(begin, end);
+      },
+      &job);
   return OPW_OK;
 }
 

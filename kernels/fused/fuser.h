@@ -23,6 +23,10 @@ class Fuser {
   // result may share storage with an operand of its type and shape. Equal programs have one kernel. Compiles nothing by itself, so it costs
   // microseconds; the kernel keeps what it needs of the fuser. Any thread. REQUIRES: program.Check().ok().
   virtual std::shared_ptr<const opw_kernel> Get(const ScalarProgram& program) = 0;
+  // The same of several members that do the same at one time, each on tensors of shapes of its own: operands, results and arguments are the members' one after another, and a result
+  // may share storage with an operand of its member. Null where the device has no such kernels.
+  virtual std::shared_ptr<const opw_kernel> GetJoint(const ScalarProgram&, int /*members*/) { return nullptr; }
+  virtual bool HasJoint() const { return false; }
   // The same of a program of rows; a result may share storage with an operand of its place, too. Null where it is too large for one kernel, or the device has
   // none of rows.
   virtual std::shared_ptr<const opw_kernel> GetRows(const RowProgram&) { return nullptr; }

@@ -1,4 +1,5 @@
 // Fused kernels of the CPU, and the thread that compiles them.
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "kernels/fused/column_kernel.h"
 #include "kernels/fused/fused.h"
 #include "kernels/fused/fuser.h"
+#include "kernels/fused/joint.h"
 #include "kernels/fused/row_kernel.h"
 
 namespace opwire::fused {
@@ -83,20 +85,25 @@ class HostFuser final : public Fuser {
   ~HostFuser() override { compiler_->Stop(); }
 
   std::shared_ptr<const opw_kernel> Get(const ScalarProgram& program) override {
-    return KernelOf(elementwise_, program, [&](auto worth_it) { return std::make_unique<FusedKernel>(program, std::move(worth_it)); });
+    return KernelOf(EntryOf(program));
   }
+  std::shared_ptr<const opw_kernel> GetJoint(const ScalarProgram& program, int members) override {
+    const auto entry = joint_.Get(fmt::format("{} {}", members, program.Identity()), [&] { return std::make_shared<JointEntry>(EntryOf(program), members); });
+    return {entry, &entry->kernel};
+  }
+  bool HasJoint() const override { return true; }
   std::shared_ptr<const opw_kernel> GetRows(const RowProgram& program) override {
-    return KernelOf(rows_, program, [&](auto worth_it) {
+    return KernelOf(EntryOf(rows_, program, [&](auto worth_it) {
       auto made = RowKernel::Make(program, std::move(worth_it));
       return made.ok() ? *std::move(made) : nullptr;
-    });
+    }));
   }
   bool HasRows() const override { return RowKernel::Available(); }
   std::shared_ptr<const opw_kernel> GetColumns(const ColumnProgram& program) override {
-    return KernelOf(columns_, program, [&](auto worth_it) {
+    return KernelOf(EntryOf(columns_, program, [&](auto worth_it) {
       auto made = ColumnKernel::Make(program, std::move(worth_it));
       return made.ok() ? *std::move(made) : nullptr;
-    });
+    }));
   }
   bool HasColumns() const override { return RowKernel::Available(); }
   bool Settled() const override { return compiler_->Settled(); }
@@ -107,10 +114,19 @@ class HostFuser final : public Fuser {
     std::unique_ptr<Kernel> made;
     opw_kernel kernel;
   };
+  // By the functions that the program has for one member, so that it is compiled once.
+  struct JointEntry {
+    JointEntry(const std::shared_ptr<Entry<FusedKernel>>& one, int members) : made(std::shared_ptr<const Functions>(one, &one->made->functions()), members), kernel(made.kernel()) {}
+    const JointKernel made;
+    const opw_kernel kernel;
+  };
 
+  std::shared_ptr<Entry<FusedKernel>> EntryOf(const ScalarProgram& program) {
+    return EntryOf(elementwise_, program, [&](auto worth_it) { return std::make_unique<FusedKernel>(program, std::move(worth_it)); });
+  }
   template <typename Kernel, typename Program, typename Make>
-  std::shared_ptr<const opw_kernel> KernelOf(BySource<Entry<Kernel>>& known, const Program& program, const Make& make) {
-    const std::shared_ptr<Entry<Kernel>> entry = known.Get(program.Identity(), [&] {
+  std::shared_ptr<Entry<Kernel>> EntryOf(BySource<Entry<Kernel>>& known, const Program& program, const Make& make) {
+    return known.Get(program.Identity(), [&] {
       auto out = std::make_shared<Entry<Kernel>>();
       out->made = make([compiler = compiler_, weak = std::weak_ptr(out)] {
         if (const auto held = weak.lock()) compiler->Submit(std::shared_ptr<Functions>(held, &held->made->functions()));
@@ -118,6 +134,9 @@ class HostFuser final : public Fuser {
       if (out->made) out->kernel = out->made->kernel();
       return out;
     });
+  }
+  template <typename Kernel>
+  static std::shared_ptr<const opw_kernel> KernelOf(const std::shared_ptr<Entry<Kernel>>& entry) {
     return entry->made ? std::shared_ptr<const opw_kernel>(entry, &entry->kernel) : nullptr;
   }
 
@@ -125,6 +144,7 @@ class HostFuser final : public Fuser {
   BySource<Entry<FusedKernel>> elementwise_;
   BySource<Entry<RowKernel>> rows_;
   BySource<Entry<ColumnKernel>> columns_;
+  BySource<JointEntry> joint_;
 };
 
 }  // namespace

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 
 #include "kernels/device/device.h"
+#include "kernels/fused/joint.h"
 #include "kernels/jit/cache.h"
 #include "kernels/jit/toolchain.h"
 #include "kernels/select/variant.h"
@@ -66,6 +68,68 @@ class Runner {
   opw_tensor in_[3], out_;
   uint32_t starts_[4] = {0, 1, 2, 3};
   opw_call call_{};
+};
+
+// p - lr m, m = momentum m + g: a step of many small weights, each by a call or all by one.
+class WrittenSteps {
+ public:
+  static constexpr int kWeights = 148;
+
+  explicit WrittenSteps(opw_runtime* runtime) : runtime_(runtime) {
+    constexpr int64_t kSizes[] = {768, 2304, 768, 3072};
+    for (int i = 0; i < kWeights; ++i) sizes_.push_back(kSizes[i % 4]);
+    for (const int64_t n : sizes_) memory_.emplace_back(static_cast<size_t>(5 * n), 0.5f);
+    for (int i = 0; i < kWeights; ++i) {
+      const int64_t* const n = &sizes_[static_cast<size_t>(i)];
+      for (int t = 0; t < 5; ++t) (t < 3 ? in_ : out_).push_back({memory_[static_cast<size_t>(i)].data() + t * *n, n, &kOne, *n, OPW_F32, 0, 1, 1});
+      for (float& number : numbers_) in_.push_back({&number, nullptr, nullptr, 1, OPW_F32, 0, 0, 1});
+    }
+    starts_.resize(in_.size() + 1);
+    for (size_t i = 0; i < starts_.size(); ++i) starts_[i] = static_cast<uint32_t>(i);
+  }
+  static fused::ScalarProgram Program() {
+    fused::ScalarProgram p;
+    const int w = p.AddInput(DType::kF32), g = p.AddInput(DType::kF32), m = p.AddInput(DType::kF32), momentum = p.AddInput(DType::kF32), lr = p.AddInput(DType::kF32);
+    const auto append = [&](const char* row, int x, int y) { return Must(p.Append(*Catalogue().Find(row), {{x, y}}, {}, DType::kF32)); };
+    const int next = append("add", append("mul", m, momentum), g);
+    p.AddOutput(append("sub", w, append("mul", next, lr)));
+    p.AddOutput(next);
+    return p;
+  }
+  // Microseconds of all calls, each over `members` weights. REQUIRES: the kernel lives as long as this.
+  std::function<double()> Prepare(const opw_kernel& kernel, int members) {
+    std::vector<opw_call> calls;
+    for (int i = 0; i < kWeights; i += members) {
+      opw_call& c = calls.emplace_back();
+      c.operands = in_.data() + 5 * i;
+      c.results = out_.data() + 2 * i;
+      c.starts = starts_.data();
+      c.runtime = runtime_;
+      c.context = kernel.context;
+      int64_t workspace = 0;
+      kernel.prepare(&c, &c.state, &workspace);
+      prepared_.push_back({kernel.release, c.state});
+    }
+    return [calls, run = kernel.run] {
+      const double begun = Seconds();
+      for (const opw_call& c : calls) run(&c);
+      return (Seconds() - begun) * 1e6;
+    };
+  }
+  ~WrittenSteps() {
+    for (const auto& [release, state] : prepared_) release(state);
+  }
+  WrittenSteps(const WrittenSteps&) = delete;
+
+ private:
+  static constexpr int64_t kOne = 1;
+  opw_runtime* const runtime_;
+  std::vector<int64_t> sizes_;
+  std::vector<std::vector<float>> memory_;
+  float numbers_[2] = {0.9f, 0.01f};
+  std::vector<opw_tensor> in_, out_;
+  std::vector<uint32_t> starts_;
+  std::vector<std::pair<void (*)(void*), void*>> prepared_;
 };
 
 // 20 named arithmetic ops over one array, each by the kernel that runs it alone where `pins` is set.
@@ -146,6 +210,14 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
   };
   rows.push_back(Compare("fused_interpreted", "ms", "the same compiled", [&] { return median([&] { return slow.Milliseconds(); }); },
                          [&] { return median([&] { return fast.Milliseconds(); }); }));
+
+  fused::FusedKernel step(WrittenSteps::Program());
+  step.functions().Compile(*cxx, *cache);
+  Must(step.functions().status());
+  const fused::JointKernel joint(std::shared_ptr<const fused::Functions>(std::shared_ptr<void>(), &step.functions()), WrittenSteps::kWeights);
+  WrittenSteps steps(device.runtime());
+  const auto together = steps.Prepare(joint.kernel(), WrittenSteps::kWeights), apart = steps.Prepare(step.kernel(), 1);
+  rows.push_back(Compare("joint_sgd_148", "us", "the same by a call for each weight", [&] { return median(together); }, [&] { return median(apart); }));
 
   Session session = OpenOn("bench", true);
   const Program chain = Must(session.Load(Chain20(variants, false))), alone = Must(session.Load(Chain20(variants, true)));
