@@ -113,8 +113,9 @@ std::string Describe(Instance& instance) {
     }
     if (const FusedGroup* const group = instance.GroupAt(i)) {
       json ops = json::array();
-      for (const uint32_t n : group->nodes) ops.push_back(f.nodes[n].op);
-      s["group"] = {{"nodes", group->nodes}, {"ops", std::move(ops)}, {"ends", group->ends}};
+      const size_t of_one = group->members > 1 ? group->first_nodes : group->nodes.size();
+      for (const uint32_t n : std::span(group->nodes).first(of_one)) ops.push_back(f.nodes[n].op);
+      s["group"] = {{"nodes", group->nodes}, {"ops", std::move(ops)}, {"ends", group->ends}, {"members", group->members}};
       s["op"] = "fused";
       std::string values;
       for (const ValueId v : group->outputs) values += (values.empty() ? "" : ", ") + ValueName(f, v);

@@ -532,7 +532,11 @@ class Instance::Builder {
     out_->groups_.push_back({Here(), &group});
     step.call.context = group.kernel->context;
     if (const char* const why = group.kernel->supports ? group.kernel->supports(&step.call) : nullptr) return Unimplemented("a fused group cannot run: {}", why);
-    return AddCall(frame, step, *group.kernel, values, "a fused group", [&](size_t i, uint32_t r) { return group.input_places.empty() || group.input_places[i] == group.output_places[r]; });
+    const size_t inputs = group.inputs.size() / group.members, outputs = group.outputs.size() / group.members;  // of a member
+    return AddCall(frame, step, *group.kernel, values, "a fused group", [&](size_t i, uint32_t r) {
+      if (group.members > 1) return i / inputs == r / outputs;
+      return group.input_places.empty() || group.input_places[i] == group.output_places[r];
+    });
   }
 
   static std::vector<ValueId> ResultsOf(const Frame& frame, uint32_t n) {

@@ -33,7 +33,7 @@ FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const Fun
   plan.views = FindViews({f, values, typing, dims, plan.inout_of_result, plan.producer}, runnable.strided);
   const std::vector<ValueId>& root = plan.views.root;
 
-  plan.schedule = MakeSchedule({f, values, typing, plan.views, plan.inout_of_result}, runnable.fusable, fuser);
+  plan.schedule = MakeSchedule({f, values, typing, plan.views, plan.inout_of_result, dims}, runnable.fusable, fuser);
   const std::vector<Unit>& units = plan.schedule.units;
   for (uint32_t u = 0; u < units.size(); ++u) {
     const Unit& unit = units[u];

@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "executor/plan/horizontal.h"
 #include "ir/scalar/scalar.h"
 
 namespace opwire {
@@ -405,6 +406,7 @@ class Scheduler {
       for (const uint32_t n : nodes) group_of_[n] = -1;
       return false;
     }
+    if (!rows) group.program = std::make_shared<const fused::ScalarProgram>(program.scalar());
     if (goes_on) group.ends.push_back(fmt::format("{} nodes are as many as one kernel takes here", nodes.size()));
     for (const ValueId v : group.inputs) Explain(group, v);
     out_.groups.push_back(std::move(group));
@@ -588,8 +590,12 @@ bool IsElementwise(const OpRow& row) {
 }
 
 Schedule MakeSchedule(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser* fuser) {
-  if (fuser) return Scheduler(what, fusable, *fuser).Make();
   Schedule out;
+  if (fuser) {
+    out = Scheduler(what, fusable, *fuser).Make();
+    JoinEqualUnits(what, fusable, *fuser, out);
+    return out;
+  }
   for (uint32_t n = 0; n < what.f.nodes.size(); ++n) {
     out.units.push_back({n});
     out.unit_of.push_back(n);

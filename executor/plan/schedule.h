@@ -21,13 +21,16 @@
 
 namespace opwire {
 
-// The nodes of a group, 64 at the most.
+// The nodes of a group, 64 at the most; or several equal groups, the members, that run at one time (horizontal.h): inputs, outputs and arguments are then the
+// members' one after another.
 struct FusedGroup {
-  std::vector<uint32_t> nodes;             // at least two, in the function's order
+  std::vector<uint32_t> nodes;             // at least two, in the function's order; of members one after another
+  uint32_t members = 1, first_nodes = 0;   // of several: how many of the nodes are the first's
   std::vector<ValueId> inputs, outputs;    // the kernel's operands and results; numbers that it takes as arguments are none
   // Of the same: a result may take the place of an operand of its kind only. Empty: no node folds.
   std::vector<fused::RowProgram::Place> input_places, output_places;
   std::vector<opw_attr> arguments;
+  std::shared_ptr<const fused::ScalarProgram> program;  // what one member does; null where nodes fold
   std::shared_ptr<const opw_kernel> kernel;
   std::vector<std::string> ends;           // for people: why neighbours are no part of it, "%5 goes to sum, which is not elementwise"
 };
@@ -51,6 +54,7 @@ struct Scheduled {
   const FunctionTyping& typing;
   const Views& views;
   std::span<const int32_t> inout_of_result;  // FunctionPlan::inout_of_result
+  const DimTable& dims;
 };
 // `fusable`: by node, whether a kernel of our own may take the place of what would run it. Without a fuser every node is a unit, in the function's order.
 Schedule MakeSchedule(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser* fuser);

@@ -218,7 +218,8 @@ Status ExplainProgram(const Common& common, const ExplainArgs& args) {
     if (!step.contains("group")) continue;
     std::vector<std::string> ops;
     for (const json& op : step.at("group").at("ops")) ops.push_back(Text(op));
-    fmt::print("step {} is {} as one kernel\n", i, fmt::join(ops, ", "));
+    const int64_t members = step.at("group").value("members", int64_t{1});
+    fmt::print("step {} is {}{} as one kernel\n", i, fmt::join(ops, ", "), members > 1 ? fmt::format(" for each of {} sets of tensors", members) : "");
     for (const json& end : step.at("group").at("ends")) fmt::print("  it ends here: {}\n", Text(end));
   }
   const int64_t count = plan.at("count").get<int64_t>(), loops = plan.at("loops").get<int64_t>();

@@ -334,7 +334,9 @@ std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> s
     const FusedGroup* const group = instance->GroupAt(i);
     if (!group) continue;
     std::vector<std::string> ops;
-    for (const uint32_t n : group->nodes) ops.push_back(program->module.functions[instance->FunctionOf(step)].nodes[n].op);
+    const size_t of_one = group->members > 1 ? group->first_nodes : group->nodes.size();
+    for (const uint32_t n : std::span(group->nodes).first(of_one)) ops.push_back(program->module.functions[instance->FunctionOf(step)].nodes[n].op);
+    if (group->members > 1) labels.back() += fmt::format(" x{}", group->members);
     labels.back() += fmt::format("({})", fmt::join(ops, ", "));
   }
   return labels;
