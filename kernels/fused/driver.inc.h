@@ -1,5 +1,8 @@
 // How a function of contiguous elements serves tensors of any shape and strides: opw_kernel's functions for fused code, interpreted or
 // compiled. Part of this program and of every compiled unit, so it uses no library; what one prepared the other may run.
+#ifndef OPWIRE_KERNELS_FUSED_DRIVER_INC_H_
+#define OPWIRE_KERNELS_FUSED_DRIVER_INC_H_
+
 #include <stdint.h>
 
 #include "kernels/abi.h"
@@ -280,3 +283,5 @@ inline const char* SupportsTypes(const opw_call* c, int inputs, int outputs, con
 
 }  // namespace
 }  // namespace opwire::fused
+
+#endif  // OPWIRE_KERNELS_FUSED_DRIVER_INC_H_
