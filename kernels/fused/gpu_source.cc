@@ -80,7 +80,7 @@ GpuForm FormOf(const ScalarProgram& program, std::span<const opw_tensor* const> 
   return form;
 }
 
-std::string GpuSource(const ScalarProgram& program, const GpuForm& form) {
+std::string GpuSource(const ScalarProgram& program, const GpuForm& form, int members) {
   const size_t inputs = program.inputs().size(), tensors = TensorsOf(program);
   const bool raises = Raises(program);
   const GpuBody body(program);
@@ -116,12 +116,25 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form) {
   }
   if (program.arguments() > 0) compute += ", p.arguments";
   if (raises) compute += ", flags";
+  // Of several members, the block's own is found among those that begin before it.
+  const bool joint = members > 1;  // which takes some more registers
+  const std::string_view block = joint ? "block" : "static_cast<i64>(blockIdx.x)";
+  const std::string of_members = !joint ? "" : fmt::format("constexpr int kMembers = {};\nstruct Members {{\n  Params of[kMembers];\n  int first[kMembers];\n}};\n", members);
+  const std::string step_of = joint ? "" : "OPW_DEVICE i64 StepOf(int u) { return (static_cast<i64>(blockIdx.x) * kUnroll + u) * kThreads + threadIdx.x; }\n";
+  const std::string_view find = !joint ? "" :
+      "  int member = 0;\n"
+      "  for (int half = kMembers / 2; half > 0; half /= 2) {\n"
+      "    if (members.first[member + half] <= static_cast<int>(blockIdx.x)) member += half;\n"
+      "  }\n"
+      "  const Params& p = members.of[member];\n"
+      "  const i64 block = static_cast<int>(blockIdx.x) - members.first[member];\n"
+      "  const auto StepOf = [&](int u) { return (block * kUnroll + u) * kThreads + threadIdx.x; };\n";
   const std::string raise = raises ? "  Raise(p.reporter, flags);\n" : "";
   // Blocks whose steps are all whole and next to each other ask nothing for each.
   const bool in_a_row = form.rank == 1 && form.items > 1;
   const std::string all = !in_a_row ? "" : fmt::format(
       "  constexpr i64 kStep = kThreads * kItems;\n"
-      "  if (aligned && (static_cast<i64>(blockIdx.x) + 1) * (kUnroll * kStep) <= p.elements) {{\n"
+      "  if (aligned && ({block} + 1) * (kUnroll * kStep) <= p.elements) {{\n"
       "#pragma unroll\n"
       "    for (int u = 0; u < kUnroll; ++u) {{\n"
       "      const i64 at = StepOf(0) * kItems + u * kStep;\n{fetch}"
@@ -134,7 +147,7 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form) {
       "    }}\n{raise}"
       "    return;\n"
       "  }}\n",
-      fmt::arg("fetch", fetch_all), fmt::arg("compute", compute), fmt::arg("put", put_all), fmt::arg("raise", raise));
+      fmt::arg("fetch", fetch_all), fmt::arg("compute", compute), fmt::arg("put", put_all), fmt::arg("raise", raise), fmt::arg("block", block));
   const std::string offsets =
       form.rank == 1 ? std::string("    for (int t = 0; t < kTensors; ++t) at[t] = step * p.axes.strides[t][0];\n")
                      : fmt::format("    OffsetsAt<{}>(p.axes, step, at);\n", form.wide);
@@ -148,13 +161,15 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form) {
       "  u64 arguments[{arguments}];\n"
       "  Axes<kTensors, {rank}> axes;\n"
       "}};\n"
+      "{of_members}"
       "OPW_DEVICE void Apply({parameters}) {{\n{body}}}\n"
-      "OPW_DEVICE i64 StepOf(int u) {{ return (static_cast<i64>(blockIdx.x) * kUnroll + u) * kThreads + threadIdx.x; }}\n"
+      "{step_of}"
       "OPW_DEVICE void At(const Params& p, i64 step, i64 (&at)[kTensors]) {{\n{offsets}}}\n"
       "}}\n"
-      "extern \"C\" __global__ void __launch_bounds__({bounds}) OPW_KERNEL(OPW_PARAM opw::OPW_KERNEL::Params p) {{\n"
+      "extern \"C\" __global__ void __launch_bounds__({bounds}) OPW_KERNEL(OPW_PARAM opw::OPW_KERNEL::{takes}) {{\n"
       "  using namespace opw;\n"
       "  using namespace opw::OPW_KERNEL;\n"
+      "{find}"
       "{loads}{arrays}"
       "  const bool aligned = {aligned};\n"
       "{flags}"
@@ -180,11 +195,12 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form) {
       "{raise}"
       "}}\n",
       fmt::arg("tensors", tensors), fmt::arg("items", form.items), fmt::arg("unroll", form.unroll), fmt::arg("threads", GpuForm::kThreads),
-      fmt::arg("bounds", form.resident > 0 ? fmt::format("{}, {}", GpuForm::kThreads, form.resident) : fmt::format("{}", GpuForm::kThreads)),
+      fmt::arg("bounds", form.resident > 0 && !joint ? fmt::format("{}, {}", GpuForm::kThreads, form.resident) : fmt::format("{}", GpuForm::kThreads)),
       fmt::arg("arguments", std::max(1, program.arguments())), fmt::arg("rank", form.rank), fmt::arg("parameters", body.Parameters()),
       fmt::arg("body", body.Statements()), fmt::arg("offsets", offsets), fmt::arg("loads", loads), fmt::arg("arrays", arrays),
       fmt::arg("aligned", aligned), fmt::arg("fetch", fetch), fmt::arg("fetch_some", fetch_some), fmt::arg("compute", compute), fmt::arg("put", put),
-      fmt::arg("put_some", put_some), fmt::arg("flags", raises ? "  u32 flags = 0;\n" : ""), fmt::arg("raise", raise), fmt::arg("all", all));
+      fmt::arg("put_some", put_some), fmt::arg("flags", raises ? "  u32 flags = 0;\n" : ""), fmt::arg("raise", raise), fmt::arg("all", all),
+      fmt::arg("of_members", of_members), fmt::arg("step_of", step_of), fmt::arg("find", find), fmt::arg("takes", joint ? "Members members" : "Params p"));
 }
 
 std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuForm& form, std::span<const opw_attr> arguments) {

@@ -47,8 +47,9 @@ struct GpuForm {
 // REQUIRES: program.Check().ok(); the tensors are the program's inputs and outputs, outputs of one shape.
 GpuForm FormOf(const ScalarProgram& program, std::span<const opw_tensor* const> tensors);
 
-// The kernel, as gpu::KernelText::text; it takes a structure `Params`.
-std::string GpuSource(const ScalarProgram& program, const GpuForm& form);
+// The kernel, as gpu::KernelText::text; it takes a structure `Params`. With `members`, a power of 2 above 1: a structure of so many of these, `of`, and behind them by member the
+// first of its blocks, an i32 each, INT32_MAX where there are no more members.
+std::string GpuSource(const ScalarProgram& program, const GpuForm& form, int members = 1);
 
 // The structure's bytes, but for the tensors' addresses, which lie in front, 8 bytes each, and the reporter behind them (kernels/device/gpu/flags.h).
 // `arguments` are the program's, as a call's attributes.

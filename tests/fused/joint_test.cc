@@ -6,6 +6,10 @@
 #include "kernels/device/device.h"
 #include "kernels/fused/fused.h"
 #include "kernels/fused/fuser.h"
+#include "kernels/jit/sanitized.h"
+#include "kernels/select/failure.h"
+#include "kernels/select/variant.h"
+#include "tests/folder.h"
 #include "tests/fused/fixture.h"
 #include "tests/fused/programs.h"
 
@@ -78,6 +82,63 @@ TEST(JointKernels, AreOneForEqualProgramsAndCounts) {
   const auto three = fuser->GetJoint(program, 3), again = fuser->GetJoint(program, 3), four = fuser->GetJoint(program, 4);
   EXPECT_EQ(three, again);
   EXPECT_NE(three, four);
+}
+
+// On emulated devices: one launch, or several where forms differ or parameters are too many for one.
+TEST(JointKernels, HaveTheBitsOfTheirMembersOnGpus) {
+  if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
+  const Folder cache;
+  const std::unique_ptr<Device> device = OpenDevice("emu:0", {}).value();
+  const std::shared_ptr<Fuser> fuser = BuildFuser(*device, {.cache = cache.path()});
+  ASSERT_TRUE(fuser->HasJoint());
+  const std::vector<std::vector<int64_t>> shapes = {{1}, {7}, {0}, {3, 5}, {6000}, {2, 300}, {16, 16}, {4096}, {1500}};
+  std::mt19937_64 random(Seed());
+  for (int n = 0; n < 4; ++n) {
+    SCOPED_TRACE(testing::Message() << "program " << n << ", seed " << Seed());
+    const ScalarProgram program = RandomProgram(random, 8).program;
+    const size_t members = n == 0 ? 90 : 2 + random() % 20, inputs = program.inputs().size(), outputs = program.outputs().size();
+    Members all;
+    for (size_t m = 0; m < members; ++m) AddMember(program, n == 0 ? std::vector<int64_t>{static_cast<int64_t>(64 * m + 16)} : shapes[random() % shapes.size()], random, all);
+    std::vector<void*> memory;
+    const auto place = [&](const std::vector<TestTensor>& tensors) {
+      std::vector<opw_tensor> out;
+      for (const TestTensor& t : tensors) {
+        memory.push_back(device->Allocate(static_cast<int64_t>(t.bytes.size()) + 64, MemoryKind::kDevice).value());
+        out.push_back(t.abi());
+        out.back().data = memory.back();
+        EXPECT_TRUE(device->Copy(memory.back(), t.bytes.data(), static_cast<int64_t>(t.bytes.size()), 0).ok());
+      }
+      return out;
+    };
+    const std::vector<opw_tensor> in = place(all.inputs);
+    const auto run = [&](const opw_kernel& kernel, size_t first, size_t count, const std::vector<opw_tensor>& out) {
+      std::vector<uint32_t> starts;
+      for (uint32_t i = 0; i <= inputs * count; ++i) starts.push_back(i);
+      opw_call call{};
+      call.operands = in.data() + first * inputs;
+      call.results = out.data() + first * outputs;
+      call.attrs = all.arguments.data() + first * static_cast<size_t>(program.arguments());
+      call.starts = starts.data();
+      call.runtime = device->runtime();
+      call.context = kernel.context;
+      ASSERT_EQ(kernel.prepare(&call, &call.state, &call.workspace_bytes), OPW_OK) << TakeFailure();
+      EXPECT_EQ(kernel.run(&call), OPW_OK) << TakeFailure();
+      EXPECT_TRUE(device->Synchronize().ok());
+      kernel.release(call.state);
+    };
+    const std::vector<opw_tensor> together = place(all.outputs), apart = place(all.outputs);
+    run(*fuser->GetJoint(program, static_cast<int>(members)), 0, members, together);
+    const uint32_t raised = device->TakeFlags().raised;
+    for (size_t m = 0; m < members; ++m) run(*fuser->Get(program), m, 1, apart);
+    EXPECT_EQ(raised, device->TakeFlags().raised);
+    for (size_t i = 0; i < all.outputs.size(); ++i) {
+      TestTensor a = all.outputs[i], b = a;
+      const auto bytes = static_cast<int64_t>(a.bytes.size());
+      EXPECT_TRUE(device->Copy(a.bytes.data(), together[i].data, bytes, 0).ok() && device->Copy(b.bytes.data(), apart[i].data, bytes, 0).ok() && device->Synchronize().ok());
+      EXPECT_EQ(FirstDifference(a, b), "") << "output " << i;
+    }
+    for (void* const m : memory) device->Free(m);
+  }
 }
 
 }  // namespace

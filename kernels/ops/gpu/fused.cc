@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "kernels/fused/by_source.h"
 #include "kernels/fused/gpu_columns.h"
 #include "kernels/fused/gpu_rows.h"
@@ -80,6 +83,98 @@ class Group final : public Planner {
   const fused::ScalarProgram program_;
 };
 
+// Several members of one program: a launch for those of one form, as far as their parameters fit.
+class JointGroup final : public Planner {
+ public:
+  JointGroup(std::shared_ptr<Code> code, const fused::ScalarProgram& program, int members)
+      : Planner(code->device(), made_), code_(std::move(code)), members_(static_cast<size_t>(members)),
+        made_(RowOf("fused_joint", program.inputs().size() * members_, program.outputs().size() * members_)), program_(program) {}
+
+  const char* Supports(const opw_call*) const override { return nullptr; }
+  Status MakePlan(const opw_call* c, Plan& plan) const override {
+    std::vector<std::pair<std::string, std::vector<Member>>> by_form;
+    for (size_t m = 0; m < members_; ++m) {
+      Member one = MemberOf(c, m);
+      if (c->results[m * program_.outputs().size()].elements == 0) continue;
+      one.form = fused::FormOf(program_, one.tensors);
+      std::string text = fused::GpuSource(program_, one.form);
+      const auto same = std::ranges::find(by_form, text, [](const auto& entry) { return entry.first; });
+      (same != by_form.end() ? same->second : by_form.emplace_back(std::move(text), std::vector<Member>()).second).push_back(std::move(one));
+    }
+    for (const auto& [text, all] : by_form) {
+      for (size_t begin = 0; begin < all.size();) {
+        OPWIRE_ASSIGN_OR_RETURN(const size_t count, Launch(c, text, std::span(all).subspan(begin), plan));
+        begin += count;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr size_t kParamBytes = 4096;  // that a kernel takes
+  struct Member {
+    size_t number;
+    std::vector<const opw_tensor*> tensors;
+    std::vector<Source> sources;
+    fused::GpuForm form;
+  };
+
+  Member MemberOf(const opw_call* c, size_t m) const {
+    Member out{m, {}, {}, {}};
+    const size_t inputs = program_.inputs().size(), outputs = program_.outputs().size();
+    for (size_t i = m * inputs; i < (m + 1) * inputs; ++i) {
+      out.tensors.push_back(&c->operands[i]);
+      out.sources.push_back(Operand(static_cast<uint32_t>(i)));
+    }
+    for (size_t i = m * outputs; i < (m + 1) * outputs; ++i) {
+      out.tensors.push_back(&c->results[i]);
+      out.sources.push_back(Result(static_cast<uint32_t>(i)));
+    }
+    return out;
+  }
+
+  // Launches the first of these members; how many. `alone`: the kernel's text for one.
+  StatusOr<size_t> Launch(const opw_call* c, const std::string& alone, std::span<const Member> members, Plan& plan) const {
+    const auto arguments = static_cast<size_t>(program_.arguments());
+    const auto params_of = [&](const Member& m) { return fused::GpuParams(program_, m.form, {c->attrs + m.number * arguments, arguments}); };
+    const size_t bytes = params_of(members[0]).size();
+    size_t most = 1;
+    while (most < members.size() && most * 2 * (bytes + sizeof(int32_t)) <= kParamBytes) most *= 2;
+    if (most == 1) {
+      OPWIRE_ASSIGN_OR_RETURN(const Function f, code_->GetText({made_.name, "kernels/fused/primitives.cuh", alone}));
+      LaunchGenerated(f, {.blocks = members[0].form.blocks(), .threads = fused::GpuForm::kThreads}, params_of(members[0]), members[0].sources, plan);
+      return 1;
+    }
+    OPWIRE_ASSIGN_OR_RETURN(const Function f, code_->GetText({made_.name, "kernels/fused/primitives.cuh", fused::GpuSource(program_, members[0].form, static_cast<int>(most))}));
+    std::vector<std::byte> params(most * (bytes + sizeof(int32_t)));
+    std::vector<Field> fields;
+    std::vector<int32_t> first(most, INT32_MAX);
+    int64_t blocks = 0;
+    size_t count = 0;
+    for (; count < std::min(most, members.size()); ++count) {
+      const Member& m = members[count];
+      if (blocks + m.form.blocks() > INT32_MAX - 1 && count > 0) break;
+      first[count] = static_cast<int32_t>(blocks);
+      blocks += m.form.blocks();
+      std::ranges::copy(params_of(m), params.begin() + static_cast<int64_t>(count * bytes));
+      const std::byte* at = params.data() + count * bytes;
+      for (const Source& s : m.sources) {
+        fields.push_back({at, s});
+        at += sizeof(void*);
+      }
+      fields.push_back({at, Reports()});
+    }
+    std::memcpy(params.data() + most * bytes, first.data(), most * sizeof(int32_t));
+    plan.LaunchBytes(f, {.blocks = blocks, .threads = fused::GpuForm::kThreads}, params.data(), params.size(), fields);
+    return count;
+  }
+
+  const std::shared_ptr<Code> code_;
+  const size_t members_;
+  const OpRow made_;
+  const fused::ScalarProgram program_;
+};
+
 class RowGroup final : public Planner {
  public:
   RowGroup(std::shared_ptr<Code> code, fused::GpuRows rows)
@@ -147,6 +242,11 @@ class GpuFuser final : public fused::Fuser {
     const auto entry = elementwise_.Get(program.Identity(), [&] { return std::make_shared<Entry<Group>>(code_, program); });
     return {entry, &entry->kernel};
   }
+  std::shared_ptr<const opw_kernel> GetJoint(const fused::ScalarProgram& program, int members) override {
+    const auto entry = joint_.Get(fmt::format("{} {}", members, program.Identity()), [&] { return std::make_shared<Entry<JointGroup>>(code_, program, members); });
+    return {entry, &entry->kernel};
+  }
+  bool HasJoint() const override { return true; }
   std::shared_ptr<const opw_kernel> GetRows(const fused::RowProgram& program) override {
     const auto entry = rows_.Get(program.Identity(), [&]() -> std::shared_ptr<Entry<RowGroup>> {
       StatusOr<fused::GpuRows> rows = fused::GpuRows::Make(program);
@@ -168,8 +268,8 @@ class GpuFuser final : public fused::Fuser {
  private:
   template <typename Kind>
   struct Entry {
-    template <typename Program>
-    Entry(const std::shared_ptr<Code>& code, Program&& program) : group(code, std::forward<Program>(program)), kernel(group.kernel(OPW_DETERMINISTIC | OPW_INPLACE)) {}
+    template <typename... Made>
+    explicit Entry(const std::shared_ptr<Code>& code, Made&&... made) : group(code, std::forward<Made>(made)...), kernel(group.kernel(OPW_DETERMINISTIC | OPW_INPLACE)) {}
     const Kind group;
     const opw_kernel kernel;
   };
@@ -178,6 +278,7 @@ class GpuFuser final : public fused::Fuser {
   fused::BySource<Entry<Group>> elementwise_;
   fused::BySource<Entry<RowGroup>> rows_;
   fused::BySource<Entry<ColumnGroup>> columns_;
+  fused::BySource<Entry<JointGroup>> joint_;
 };
 
 }  // namespace

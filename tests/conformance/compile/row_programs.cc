@@ -55,12 +55,49 @@ Status PlanOne(const opw_kernel& kernel, const std::vector<bool>& whole_operands
   return absl::OkStatus();
 }
 
+// A momentum step of many weights, vectors of one length and matrices of another, as one kernel for each form.
+Status PlanJointStep(fused::Fuser& fuser, DType type) {
+  constexpr int kMembers = 24;
+  fused::ScalarProgram program;
+  const int w = program.AddInput(type), g = program.AddInput(type), m = program.AddInput(type), momentum = program.AddArgument(type), lr = program.AddArgument(type);
+  const auto append = [&](const char* row, int x, int y) { return program.Append(*Catalogue().Find(row), {{x, y}}, {}, type).value_or(-1); };
+  const int next = append("add", append("mul", m, momentum), g);
+  program.AddOutput(append("sub", w, append("mul", next, lr)));
+  program.AddOutput(next);
+  OPWIRE_RETURN_IF_ERROR(program.Check());
+  std::deque<Extents> kept;
+  std::vector<opw_tensor> operands, results;
+  std::vector<uint32_t> starts = {0};
+  for (int i = 0; i < kMembers; ++i) {
+    const Extents shape = i % 2 == 0 ? Extents{768} : Extents{33};
+    for (int k = 0; k < 3; ++k) operands.push_back(Dense(type, k == 1 && i % 3 == 0 ? Extents{} : shape, kept));
+    for (int k = 0; k < 2; ++k) results.push_back(Dense(type, shape, kept));
+  }
+  for (uint32_t i = 1; i <= operands.size(); ++i) starts.push_back(i);
+  opw_attr argument{};
+  argument.kind = OPW_ATTR_FLOAT;
+  argument.value.f = 0.5;
+  const std::vector<opw_attr> arguments(2 * kMembers, argument);
+  const std::shared_ptr<const opw_kernel> kernel = fuser.GetJoint(program, kMembers);
+  opw_call call{};
+  call.operands = operands.data();
+  call.starts = starts.data();
+  call.results = results.data();
+  call.attrs = arguments.data();
+  call.context = kernel->context;
+  if (kernel->prepare(&call, &call.state, &call.workspace_bytes) != OPW_OK) return TakeFailure();
+  kernel->release(call.state);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Status PlanRowPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet types, const std::function<void(std::string)>& name) {
   const std::shared_ptr<fused::Fuser> fuser = gpu::MakeFuser(code);
   for (const DType type : {DType::kF32, DType::kBF16}) {
     if (!types.Has(type)) continue;
+    name(fmt::format("a joint step {}", DTypeName(type)));
+    OPWIRE_RETURN_IF_ERROR(PlanJointStep(*fuser, type));
     for (const fused::RowExample& program : fused::RowExamples(type)) {
       const std::shared_ptr<const opw_kernel> kernel = fuser->GetRows(program.rows);
       if (!kernel) return Internal("{} of {} is no kernel", program.name, DTypeName(type));
