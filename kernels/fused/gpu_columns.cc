@@ -148,7 +148,7 @@ std::string GpuColumns::Source(const GpuColumnForm& form) const {
   for (const auto& fold : program_.results) part.passed.push_back(fold.has_value());
   const GpuBody body(computed_, &part);
   const bool raises = Raises(computed_);
-  std::string pointers, states, begins, arrays, loads, results, declared, call, takes, stores, puts, aligned = "true";
+  std::string pointers, states, begins, arrays, loads, results, declared, call, takes, stores, puts, given, taken, aligned = "true";
   const auto add = [&](const std::string& argument) { call += (call.empty() ? "" : ", ") + argument; };
   for (size_t t = 0; t < tensors(); ++t) {
     const std::string_view type = CodeName(TypeOf(t));
@@ -156,15 +156,17 @@ std::string GpuColumns::Source(const GpuColumnForm& form) const {
     if (form.access[t] == ColumnAccess::kFold) {
       const std::string fold = FoldOf(t);
       states += fmt::format("  {0}::State s{1}[kItems];\n#pragma unroll\n  for (int i = 0; i < kItems; ++i) s{1}[i] = {0}::Identity();\n", fold, t);
-      declared += fmt::format("            {} f{};\n", CodeName(computed_.OutputType(static_cast<int>(t - operands()))), t);
-      takes += fmt::format("            {0}::Take(s{1}[i], Load(f{1}), 0);\n", fold, t);
+      given += fmt::format(", s{}", t);
+      taken += fmt::format(", {}::State (&s{})[kItems]", fold, t);
+      declared += fmt::format("          {} f{};\n", CodeName(computed_.OutputType(static_cast<int>(t - operands()))), t);
+      takes += fmt::format("          {0}::Take(s{1}[i], Load(f{1}), 0);\n", fold, t);
       puts += fmt::format("{}  fold.y = p.data[{}];\n  reduce::PutColumns<{}, {}, {}, kThreads, kBlocks>(fold, block, s{});\n", puts.empty() ? "" : "  __syncthreads();\n", t, fold, form.final(), !form.final(), t);
       add(fmt::format("f{}", t));
       continue;
     }
     pointers += fmt::format("  {0}{1}* const p{2} = static_cast<{0}{1}*>(p.data[{2}]);\n", input ? "const " : "", type, t);
     begins += fmt::format("    {0}{1}* const r{2} = p{2} + across[{2}];\n", input ? "const " : "", type, t);
-    if (items) aligned += fmt::format(" && Aligned<{}, kItems>(p{})", type, t);
+    if (items) aligned += fmt::format(" && Aligned<{0}, kItems>(static_cast<const {0}*>(p.data[{1}]))", type, t);
     if (input) {
       const std::string whole = items ? fmt::format("Wide<{}, kItems>", type) : std::string(type);
       const auto load = [&](std::string_view at) { return items ? fmt::format("LoadColumns<kItems, kAligned>(r{}{})", t, at) : fmt::format("r{}[{}]", t, at.empty() ? "0" : at.substr(3)); };
@@ -184,7 +186,7 @@ std::string GpuColumns::Source(const GpuColumnForm& form) const {
     add(fmt::format(fmt::runtime(rounds ? "b{}[i]" : "b{}.v[i]"), t));
   }
   if (computed_.arguments() > 0) add("p.arguments");
-  if (raises) add("flags");
+  if (raises) add("flags"), given += ", flags", taken += ", u32& flags";
   const std::string row =
       "        const i64 row = first + b * slices;\n"
       "        if (row >= end) continue;\n";
@@ -201,38 +203,39 @@ std::string GpuColumns::Source(const GpuColumnForm& form) const {
       "  Axes<kTensors, {column_rank}> columns;\n"
       "}};\n"
       "OPW_DEVICE void Apply({parameters}) {{\n{body}}}\n"
+      "// A thread's columns, in each of its rows below `end` of a chunk.\n"
+      "template <bool kAligned>\n"
+      "OPW_DEVICE void Work(const Params& p, i64 vector, i64 chunk, i64 end{taken}) {{\n"
+      "  const int t = static_cast<int>(threadIdx.x), slices = kThreads >> p.fold.lane_bits;\n"
+      "{pointers}"
+      "  i64 across[kTensors];\n"
+      "  OffsetsAt<{wide}>(p.columns, vector, across);\n"
+      "{begins}"
+      "#pragma unroll 1\n"
+      "  for (i64 first = chunk * p.fold.chunk + (t >> p.fold.lane_bits); first < end; first += kBatch * slices) {{\n"
+      "{arrays}{loads}"
+      "#pragma unroll\n"
+      "    for (int b = 0; b < kBatch; ++b) {{\n"
+      "{row}{store_offsets}{results}"
+      "#pragma unroll\n"
+      "      for (int i = 0; i < kItems; ++i) {{\n"
+      "{declared}"
+      "          Apply({call});\n"
+      "{takes}"
+      "      }}\n"
+      "{stores}"
+      "    }}\n"
+      "  }}\n"
+      "}}\n"
       "}}\n"
       "extern \"C\" __global__ void {cluster_dims}__launch_bounds__({threads}, {resident}) OPW_KERNEL(OPW_PARAM opw::OPW_KERNEL::Params p) {{\n"
       "  using namespace opw;\n"
       "  using namespace opw::OPW_KERNEL;\n"
       "  const i64 block = blockIdx.x / kBlocks, chunk = kBlocks > 1 ? blockIdx.x % kBlocks : blockIdx.y;\n"
-      "  const int t = static_cast<int>(threadIdx.x), slices = kThreads >> p.fold.lane_bits;\n"
-      "  const i64 vector = reduce::FirstVector(p.fold, block) + (t & ((1 << p.fold.lane_bits) - 1)), end = reduce::ChunkEnd(p.fold, chunk);\n"
-      "{pointers}{states}{flags}"
-      "  const auto work = [&](auto known) {{\n"
-      "    constexpr bool kAligned = decltype(known)::kValue;\n"
-      "    i64 across[kTensors];\n"
-      "    OffsetsAt<{wide}>(p.columns, vector, across);\n"
-      "{begins}"
-      "#pragma unroll 1\n"
-      "    for (i64 first = chunk * p.fold.chunk + (t >> p.fold.lane_bits); first < end; first += kBatch * slices) {{\n"
-      "{arrays}"
-      "{loads}"
-      "#pragma unroll\n"
-      "      for (int b = 0; b < kBatch; ++b) {{\n"
-      "{row}{store_offsets}{results}"
-      "#pragma unroll\n"
-      "        for (int i = 0; i < kItems; ++i) {{\n"
-      "{declared}"
-      "            Apply({call});\n"
-      "{takes}"
-      "        }}\n"
-      "{stores}"
-      "      }}\n"
-      "    }}\n"
-      "  }};\n"
+      "  const i64 vector = reduce::FirstVector(p.fold, block) + (static_cast<int>(threadIdx.x) & ((1 << p.fold.lane_bits) - 1)), end = reduce::ChunkEnd(p.fold, chunk);\n"
+      "{states}{flags}"
       "  if (vector < p.fold.vectors && p.fold.extent > 0) {{\n"
-      "    if ({aligned}) work(Known<true>());\n"
+      "    if ({aligned}) Work<true>(p, vector, chunk, end{given});\n"
       "{otherwise}"
       "  }}\n"
       "{raise}"
@@ -242,10 +245,10 @@ std::string GpuColumns::Source(const GpuColumnForm& form) const {
       fmt::arg("tensors", tensors()), fmt::arg("items", form.items), fmt::arg("batch", form.batch), fmt::arg("threads", Form::kThreads), fmt::arg("cluster", form.cluster),
       fmt::arg("arguments", std::max(1, computed_.arguments())), fmt::arg("row_rank", form.row_rank), fmt::arg("column_rank", form.column_rank), fmt::arg("parameters", body.Parameters()),
       fmt::arg("body", body.Statements()), fmt::arg("cluster_dims", form.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", form.cluster) : ""), fmt::arg("resident", form.resident),
-      fmt::arg("pointers", pointers), fmt::arg("states", states), fmt::arg("flags", raises ? "  u32 flags = 0;\n" : ""), fmt::arg("wide", form.wide), fmt::arg("begins", begins),
+      fmt::arg("pointers", pointers), fmt::arg("given", given), fmt::arg("taken", taken), fmt::arg("states", states), fmt::arg("flags", raises ? "  u32 flags = 0;\n" : ""), fmt::arg("wide", form.wide), fmt::arg("begins", begins),
       fmt::arg("arrays", arrays), fmt::arg("loads", loads.empty() ? "" : "#pragma unroll\n      for (int b = 0; b < kBatch; ++b) {\n" + row + offsets + loads + "      }\n"), fmt::arg("row", row),
       fmt::arg("store_offsets", stores.empty() ? "" : offsets), fmt::arg("results", results), fmt::arg("declared", declared), fmt::arg("call", call), fmt::arg("takes", takes),
-      fmt::arg("stores", stores), fmt::arg("aligned", aligned), fmt::arg("otherwise", aligned == "true" ? "" : "    else work(Known<false>());\n"),
+      fmt::arg("stores", stores), fmt::arg("aligned", aligned), fmt::arg("otherwise", aligned == "true" ? std::string() : "    else Work<false>(p, vector, chunk, end" + given + ");\n"),
       fmt::arg("raise", raises ? "  Raise(p.reporter, flags);\n" : ""), fmt::arg("puts", puts));
 }
 

@@ -4,11 +4,6 @@
 
 namespace opw {
 
-template <bool kIs>
-struct Known {
-  static constexpr bool kValue = kIs;
-};
-
 template <int kItems, bool kAligned, typename T>
 OPW_DEVICE Wide<T, kItems> LoadColumns(const T* p) {
   if constexpr (kAligned) return LoadItems<kItems>(p);

@@ -56,7 +56,7 @@ void RegisterTable::Replace(const RegisterTable& measured, bool all) {
 }
 
 std::string FunctionOf(std::string_view kernel) {
-  if (!kernel.starts_with("kernels/")) return kernel.starts_with("fused_rows ") ? "fused_rows" : "fused";
+  if (!kernel.starts_with("kernels/")) return kernel.starts_with("fused_rows ") ? "fused_rows" : kernel.starts_with("fused_columns ") ? "fused_columns" : "fused";
   kernel.remove_prefix(std::min(kernel.size(), kernel.find(' ') + 1));
   return std::string(kernel.substr(0, kernel.find_first_of("< ")));
 }
