@@ -186,6 +186,34 @@ double CopyMilliseconds(opw_runtime* runtime, const float* from, float* to, bool
   return (Seconds() - begun) * 1e3;
 }
 
+// Milliseconds of reading both arrays on all threads, in pieces that lie behind each other.
+double ReadMilliseconds(opw_runtime* runtime, const float* a, const float* b) {
+  const float* const both[] = {a, b};
+  const double begun = Seconds();
+  runtime->parallel_for(
+      runtime, kFloats, kFloats / std::max(1, runtime->threads * 4),
+      [](void* context, int64_t begin, int64_t end) {
+        __m128 sums[4] = {};
+        for (int i = 0; i < 2; ++i) {
+          const float* const from = static_cast<const float* const*>(context)[i];
+          for (int64_t at = begin / 16 * 16; at + 16 <= end; at += 16) {
+            for (int k = 0; k < 4; ++k) sums[k] = _mm_add_ps(sums[k], _mm_load_ps(from + at + 4 * k));
+          }
+        }
+        [[maybe_unused]] const volatile float read = _mm_cvtss_f32(_mm_add_ps(_mm_add_ps(sums[0], sums[1]), _mm_add_ps(sums[2], sums[3])));
+      },
+      const_cast<const float**>(both));
+  return (Seconds() - begun) * 1e3;
+}
+
+// The gradient of a bias through relu, as plain ops; of [rows, columns].
+std::string BiasGradientText(std::string_view gt, std::string_view where, std::string_view sum, int64_t rows, int64_t columns) {
+  return fmt::format(
+      "program @f(%y: f32[{0}, {1}], %g: f32[{0}, {1}]) -> (b: f32[{1}]) {{\n  %z = full() {{value = 0.0}}\n  %0 = gt{2}(%y, %z)\n  %1 = where{3}(%0, %g, %z)\n"
+      "  %2 = sum{4}(%1) {{dims = [0]}}\n  return %2\n}}\n",
+      rows, columns, gt, where, sum);
+}
+
 }  // namespace
 
 void FusedRows(const Setup& setup, Device& device, const VariantTable& variants, std::vector<Row>& rows) {
@@ -253,6 +281,19 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
       rows.push_back(Compare(name, "ms", "the op that it spells out", [&] { return time(fused); }, [&] { return time(op); }));
       rows.push_back(Compare(name + "_alone", "ms", "each op by itself", [&] { return time(fused); }, [&] { return time(by_itself); }));
     }
+  }
+  {
+    constexpr int64_t kSide = 4096;
+    static_assert(kSide * kSide == kFloats);
+    const Program fused = Must(session.Load(BiasGradientText("", "", "", kSide, kSide))), by_itself = Must(session.Load(BiasGradientText(pin("gt"), pin("where"), pin("sum"), kSide, kSide)));
+    const float* const second = y.get();
+    const Tensor y = Must(session.Put(Array::Random(DType::kF32, {kSide, kSide}, 1).view())), g = Must(session.Put(Array::Random(DType::kF32, {kSide, kSide}, 2).view()));
+    const auto time = [&](const Program& p) {
+      return median([&] { return static_cast<double>(Must(p.Run({y, g})).run_ns) / 1e6; });
+    };
+    for (const double begun = Seconds(); Seconds() - begun < kWarm;) time(fused);
+    rows.push_back(Compare("written_bias_gradient", "ms", "reading both operands", [&] { return time(fused); }, [&] { return median([&] { return ReadMilliseconds(device.runtime(), x.get(), second); }); }));
+    rows.push_back(Compare("written_bias_gradient_alone", "ms", "each op by itself", [&] { return time(fused); }, [&] { return time(by_itself); }));
   }
   rows.push_back(Compare("chain20_alone", "ms", "each op by itself", [&] { return run(chain); }, [&] { return run(alone); }));
   rows.back().target = 0.2;
