@@ -14,6 +14,7 @@ constexpr int64_t kHeldBytes = 128;    // what it holds of them,
 constexpr int64_t kMostCode = 2048;    // and cheap instructions that are written out for them, at the most
 constexpr int64_t kBatchBytes = 64;    // of operands, on their way to a thread at a time
 constexpr int kStreamedThreads = 512;
+constexpr int64_t kLeastSteps = 4;     // of a block in a part of a row
 constexpr int kRegisters = 65536;      // of a multiprocessor
 constexpr int kThreads = 2048;         // the same
 constexpr int kOtherRegisters = 48;    // beside what is held,
@@ -127,8 +128,17 @@ bool Hold(const GpuRows& rows, int64_t limit, int vector, GpuRowForm& form) {
   return true;
 }
 
-}  // namespace
+// Parts of rows for `wanted` blocks, where rows are few: no shorter than kLeastSteps of a block's, so that a launch is worth it.
+void Cut(GpuRowForm& form, int64_t wanted) {
+  const int64_t step = int64_t{form.threads} * form.items * form.steps;
+  const int64_t parts = std::min({wanted / std::max<int64_t>(1, form.rows), form.length / (kLeastSteps * step), int64_t{form.threads}});
+  if (parts < 2) return;
+  form.cut = true;
+  form.part_length = (form.length + parts * step - 1) / (parts * step) * step;
+  form.parts = (form.length + form.part_length - 1) / form.part_length;
+}
 
+}  // namespace
 
 GpuRowForm GpuRows::FormOf(std::span<const opw_tensor* const> tensors, int multiprocessors, bool aligned) const {
   GpuRowForm form;
@@ -148,6 +158,7 @@ GpuRowForm GpuRows::FormOf(std::span<const opw_tensor* const> tensors, int multi
   form.threads = kStreamedThreads;
   form.resident = widest == 8 || code > kMuchCode ? 1 : 2;
   form.blocks = std::min<int64_t>(form.rows, int64_t{multiprocessors} * form.resident);
+  if (aligned) Cut(form, int64_t{multiprocessors} * form.resident);
   return form;
 }
 

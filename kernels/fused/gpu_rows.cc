@@ -17,7 +17,7 @@ using gpu::CodeName;
 // the row, c one for all; w values of the row, k kept elements and f those for folds only, s what a thread folds.
 class RowWriter {
  public:
-  RowWriter(const GpuRows& rows, const GpuRowForm& form) : rows_(rows), form_(form), phases_(rows.PhasesOf(form)) {
+  RowWriter(const GpuRows& rows, const GpuRowForm& form, int launch) : rows_(rows), form_(form), phases_(rows.PhasesOf(form)), launch_(launch) {
     for (size_t i = 0; i < phases_.programs.size(); ++i) parts_.push_back({phases_.narrow[i], std::vector<bool>(phases_.programs[i].outputs().size())});
     for (const RowPhases::Step& step : phases_.steps) {
       for (size_t o = 0; o < step.phase.out.size(); ++o) parts_[static_cast<size_t>(step.phase.program)].passed[o] = step.phase.out[o].kind != RowSlot::kTensor;
@@ -49,14 +49,21 @@ class RowWriter {
     for (size_t k = 0; k < phases_.kept.size(); ++k) {
       if (!phases_.kept[k].to_fold_only) values += fmt::format("    {} k{}[kSteps][kItems];\n", CodeName(phases_.kept[k].type), k);
     }
-    for (const RowPhases::Step& step : phases_.steps) steps += step.phase.of_row ? OfRow(step) : Elements(step);
+    int phase = 0;
+    for (const RowPhases::Step& step : phases_.steps) {
+      if (form_.cut && phase > launch_) break;
+      if (step.phase.of_row) steps += OfRow(step);
+      else steps += form_.cut && phase++ < launch_ ? Join(step) : Elements(step);
+    }
+    const bool last = !form_.cut || launch_ + 1 == rows_.Launches(form_), of_rows = form_.cut && launch_ == rows_.ElementPhases(form_);
+    const std::string_view unit = !form_.cut || of_rows ? "" : "    const i64 row = unit / p.parts, begin = unit % p.parts * p.part_length, n = begin + p.part_length < p.length ? begin + p.part_length : p.length;\n";
     return fmt::format(
         "namespace opw::OPW_KERNEL {{\n"
         "constexpr int kTensors = {tensors}, kLanes = {lanes}, kItems = {items}, kSteps = {steps}, kBatch = {batch}, kStride = {stride};\n"
         "struct Params {{\n"
-        "  void* data[kTensors];\n"
+        "  void* data[kTensors{partials}];\n"
         "  Reporter reporter;\n"
-        "  i64 rows, length, along[kTensors];\n"
+        "  i64 rows, length, {parts}along[kTensors];\n"
         "  u64 arguments[{arguments}];\n"
         "  Axes<kTensors, {rank}> axes;\n"
         "}};\n"
@@ -67,8 +74,9 @@ class RowWriter {
         "  using namespace opw::OPW_KERNEL;\n"
         "{before}"
         "{flags}"
-        "  const {number} n = static_cast<{number}>(p.length), rank = GroupRank<kLanes>() * kItems;\n"
-        "  ForRows<kLanes>(p.rows, [&](i64 row, bool there) {{\n"
+        "  const {number} {n}rank = GroupRank<kLanes>() * kItems;\n"
+        "  ForRows<kLanes>(p.rows{units}, [&](i64 {of}, bool there) {{\n"
+        "{unit}"
         "    i64 at[kTensors];\n"
         "    OffsetsAt<{wide}>(p.axes, row, at);\n"
         "{begins}{values}{body}"
@@ -80,8 +88,10 @@ class RowWriter {
         fmt::arg("stride", (form_.lanes > 0 ? form_.lanes : form_.threads) * form_.items),
         fmt::arg("arguments", std::max(1, rows_.program().scalar().arguments())), fmt::arg("rank", form_.rank), fmt::arg("functions", functions),
         fmt::arg("threads", form_.threads), fmt::arg("resident", form_.resident), fmt::arg("before", before), fmt::arg("flags", raises_ ? "  u32 raised = 0;\n" : ""),
-        fmt::arg("number", form_.streamed ? "i64" : "int"), fmt::arg("wide", form_.wide), fmt::arg("begins", begins), fmt::arg("values", (raises_ ? "    u32 flags = 0;\n" : "") + values),
-        fmt::arg("body", steps + StoreOfRow()), fmt::arg("raise", raises_ ? "    if (there) raised |= flags;\n" : ""),
+        fmt::arg("number", form_.streamed ? "i64" : "int"), fmt::arg("n", form_.cut ? "" : form_.streamed ? "n = p.length, " : "n = static_cast<int>(p.length), "),
+        fmt::arg("partials", form_.cut ? " + 1" : ""), fmt::arg("parts", form_.cut ? "parts, part_length, " : ""), fmt::arg("units", unit.empty() ? "" : " * p.parts"),
+        fmt::arg("of", unit.empty() ? "row" : "unit"), fmt::arg("unit", unit), fmt::arg("wide", form_.wide), fmt::arg("begins", begins), fmt::arg("values", (raises_ ? "    u32 flags = 0;\n" : "") + values),
+        fmt::arg("body", steps + (last ? StoreOfRow() : "")), fmt::arg("raise", raises_ ? "    if (there) raised |= flags;\n" : ""),
         fmt::arg("report", raises_ ? "  Raise(p.reporter, raised);\n" : ""));
   }
 
@@ -165,13 +175,24 @@ class RowWriter {
     return "    GroupBarrier<kLanes>();\n    if (there && rank == 0) {\n" + stores + "    }\n";
   }
 
+  // What the parts of an earlier launch's phase folded.
+  std::string Join(const RowPhases::Step& step) const {
+    std::string out;
+    for (const RowFold& f : step.folds) {
+      out += fmt::format("    w{0} = JoinPartials<{1}>(PartialsOf<{1}>(p.data[kTensors], p.rows * p.parts, {0}) + row * p.parts, static_cast<int>(p.parts), p.length);\n", f.value,
+                         FoldName(f.kind, phases_.values[static_cast<size_t>(f.value)]));
+    }
+    return out;
+  }
+
   std::string Elements(const RowPhases::Step& step) const {
     std::string states, items, results, stores, folded;
     for (const RowFold& f : step.folds) {
       const std::string fold = FoldName(f.kind, phases_.values[static_cast<size_t>(f.value)]);
       states += fmt::format("      {0}::State s{1} = {0}::Identity();\n", fold, f.value);
       items += fmt::format("            {}::Take(s{}, Load({}), 0);\n", fold, f.value, Read(f.from));
-      folded += fmt::format("      w{0} = FoldGroup<{1}, kLanes>(s{0}, p.length);\n", f.value, fold);
+      if (form_.cut) folded += fmt::format("      PutPartial<{0}>(PartialsOf<{0}>(p.data[kTensors], p.rows * p.parts, {1}), unit, s{1});\n", fold, f.value);
+      else folded += fmt::format("      w{0} = FoldGroup<{1}, kLanes>(s{0}, p.length);\n", f.value, fold);
     }
     if (step.phase.program >= 0) {
       std::string for_folds;
@@ -198,13 +219,14 @@ class RowWriter {
     const std::string loads = arrays.empty() ? "" : loop(Loads("          ", [&](size_t t) { return reads(t) ? fmt::format("a{}[b]", t) : std::string(); }));
     const std::string work = loop(results + "#pragma unroll\n          for (int i = 0; i < kItems; ++i) {\n" + items + "          }\n" + (stores.empty() ? "" : "          if (there) {\n" + stores + "          }\n"));
     return "    {\n" + states +
-           (form_.streamed ? "#pragma unroll 1\n      for (i64 first = rank; first < n; first += kBatch * kStride) {\n" : "#pragma unroll\n      for (int first = 0; first < kSteps; first += kBatch) {\n") +
+           (form_.streamed ? fmt::format("#pragma unroll 1\n      for (i64 first = {}rank; first < n; first += kBatch * kStride) {{\n", form_.cut ? "begin + " : "") : "#pragma unroll\n      for (int first = 0; first < kSteps; first += kBatch) {\n") +
            arrays + loads + work + "      }\n" + folded + "    }\n";
   }
 
   const GpuRows& rows_;
   const GpuRowForm& form_;
   const RowPhases& phases_;
+  const int launch_;
   std::vector<GpuPart> parts_;    // by program
   std::vector<GpuBody> bodies_;   // the same
   std::vector<bool> held_;        // by operand: its elements are held from the first phase to the last
@@ -242,12 +264,26 @@ bool GpuRows::Reads(const RowPhases::Step& step, size_t tensor) {
   return std::ranges::any_of(step.phase.in, is) || std::ranges::any_of(step.folds, [&](const RowFold& f) { return is(f.from); });
 }
 
-std::string GpuRows::Source(const GpuRowForm& form) const { return RowWriter(*this, form).Write(); }
+int GpuRows::ElementPhases(const GpuRowForm& form) const {
+  return static_cast<int>(std::ranges::count_if(PhasesOf(form).steps, [](const RowPhases::Step& s) { return !s.phase.of_row; }));
+}
+int GpuRows::Launches(const GpuRowForm& form) const {
+  // What becomes of the last folds, and is written, takes one more.
+  const auto of_row = [](RowProgram::Place place) { return place != RowProgram::kElements; };
+  return form.cut ? ElementPhases(form) + std::ranges::any_of(program_.result_places(), of_row) : 1;
+}
+int64_t GpuRows::Blocks(const GpuRowForm& form, int launch) const { return form.cut && launch < ElementPhases(form) ? form.rows * form.parts : form.blocks; }
+int64_t GpuRows::PartialBytes(const GpuRowForm& form) const { return form.cut ? static_cast<int64_t>(PhasesOf(form).values.size()) * form.rows * form.parts * kPartialBytes : 0; }
+std::string GpuRows::Source(const GpuRowForm& form, int launch) const { return RowWriter(*this, form, launch).Write(); }
 
 std::vector<std::byte> GpuRows::Params(const GpuRowForm& form, std::span<const opw_attr> arguments) const {
-  ParamBytes out(tensors());
+  ParamBytes out(tensors() + form.cut);
   out.Put(form.rows);
   out.Put(form.length);
+  if (form.cut) {
+    out.Put(form.parts);
+    out.Put(form.part_length);
+  }
   for (const int64_t stride : form.along) out.Put(stride);
   for (const uint64_t bits : ArgumentBits(program_.scalar(), arguments)) out.Put(bits);
   out.PutAxes(form.rank, form.extents, form.strides);

@@ -52,6 +52,29 @@ OPW_DEVICE typename Op::Out FoldGroup(const typename Op::State& own, i64 count) 
   return Op::Finish(GroupReduce<kLanes>(own, Op(), Op::Identity()), count);
 }
 
+// What the parts of rows that are cut folded: 16 bytes each.
+template <typename Op>
+struct alignas(16) Partial {
+  typename Op::State state;
+};
+template <typename Op>
+OPW_DEVICE Partial<Op>* PartialsOf(void* workspace, i64 parts, int fold) {
+  static_assert(sizeof(Partial<Op>) == 16);
+  return static_cast<Partial<Op>*>(workspace) + fold * parts;
+}
+// By a block, for its part.
+template <typename Op>
+OPW_DEVICE void PutPartial(Partial<Op>* partials, i64 part, const typename Op::State& own) {
+  const typename Op::State all = GroupReduce<0>(own, Op(), Op::Identity());
+  if (threadIdx.x == 0) partials[part].state = all;
+}
+// By a block, of a row: of no more parts than it has threads.
+template <typename Op>
+OPW_DEVICE typename Op::Out JoinPartials(const Partial<Op>* partials, int parts, i64 count) {
+  const int part = static_cast<int>(threadIdx.x);
+  return FoldGroup<Op, 0>(part < parts ? partials[part].state : Op::Identity(), count);
+}
+
 // None of the threads that share a row goes on before the others come, and have read what they loaded before.
 template <int kLanes>
 OPW_DEVICE void GroupBarrier() {

@@ -208,9 +208,11 @@ TEST_F(HorizontalTest, RandomUpdatesGiveEqualResults) {
     const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = built_, .variants = variants_});
     const std::shared_ptr<Program> program = PrepareProgram(Serialise(*m), set, ExecutorLimits()).value();
     joint += std::ranges::any_of(program->plans[0].schedule.groups, [](const FusedGroup& g) { return g.members > 1; });
-    if (device_->info().host_memory) ASSERT_LE(BytesOfScratch(text, true), BytesOfScratch(text, false) + 64 * 16) << text;
+    if (device_->info().host_memory) {
+      ASSERT_LE(BytesOfScratch(text, true), BytesOfScratch(text, false) + 64 * 16) << text;
+    }
   }
-  if (built_->HasJoint()) EXPECT_GT(joint, programs / 2);
+  EXPECT_GT(joint, built_->HasJoint() ? programs / 2 : -1);
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST_P(GpuRowsTest, ResultsTakeThePlacesOfOperands) {
   q.AddOutput(Append(q, "mul", {y, z}, DType::kF32), kAtElements);
   q.AddOutput(Append(q, "neg", {z}, DType::kF32), kAtRow);
   for (const RowProgram& program : {p, q}) {
-    for (const Shape& shape : {Shape{50, 40}, Shape{7, 1}, Shape{20, 3001}, Shape{2, 100'000}}) {
+    for (const Shape& shape : {Shape{50, 40}, Shape{7, 1}, Shape{20, 3001}, Shape{2, 100'000}, Shape{1, 200'000}}) {
       const bool is_short = program.result_places()[1] == kAtShort;
       std::vector<TestTensor> in = {TestTensor(DType::kF32, shape), TestTensor(DType::kF32, is_short ? Shape{shape[0]} : Shape{shape[0], 1})}, out = in, same = in;
       for (TestTensor& t : in) {
@@ -102,6 +102,26 @@ TEST_P(GpuRowsTest, ResultsTakeThePlacesOfOperands) {
         Run(program, in, same, {0, 1});
         for (size_t i = 0; i < in.size(); ++i) EXPECT_EQ(FirstDifference(same[i], out[i]), "") << testing::PrintToString(shape) << ", " << order << ", seed " << Seed();
       }
+    }
+  }
+}
+
+// A launch a phase, whose parts leave what they fold for the next.
+TEST_P(GpuRowsTest, FewLongRowsAreCut) {
+  std::mt19937_64 random(Seed());
+  for (const DType type : {DType::kF32, DType::kF64, DType::kI32, DType::kBool}) {
+    for (const auto& [shape, shift] : {std::pair{Shape{1, 150'000}, 0}, {Shape{1, 1, 140'001}, 0}, {Shape{2, 140'000}, 0}, {Shape{1, 140'000}, 1}}) {
+      const RowProgram p = RandomRows(random, type);
+      SCOPED_TRACE(testing::Message() << DTypeName(type) << " on " << testing::PrintToString(shape) << ", seed " << Seed());
+      RowTensors t = TensorsFor(p, shape, random);
+      for (TestTensor& x : t.operands) FillMild(x, random);
+      setenv("OPWIRE_EMU_ORDER", "forward", 1);
+      Run(p, t.operands, t.results, {}, shift);
+      ExpectNear(p, t, shape);
+      std::vector<TestTensor> again = t.results;
+      setenv("OPWIRE_EMU_ORDER", "23", 1);
+      Run(p, t.operands, again, {}, shift);
+      for (size_t o = 0; o < again.size(); ++o) ASSERT_EQ(FirstDifference(again[o], t.results[o]), "") << "another order of threads";
     }
   }
 }
@@ -185,6 +205,25 @@ TEST(GpuRowForms, GoByTheClassOfSizes) {
   EXPECT_EQ(softmax.Source(FormOf(softmax, DType::kBF16, {7, 512})), softmax.Source(form(512)));
   EXPECT_NE(softmax.Source(form(512)), softmax.Source(form(511)));
   EXPECT_EQ(softmax.Source(form(70'000)), softmax.Source(form(700'000)));
+}
+
+TEST(GpuRowForms, FewLongRowsAreCut) {
+  const GpuRows softmax = GpuRows::Make(RowExamples(DType::kBF16)[0].rows).value();
+  const auto form = [&](int64_t rows, int64_t length, bool aligned = true) { return FormOf(softmax, DType::kBF16, {rows, length}, aligned); };
+  const GpuRowForm one = form(1, 1 << 24);
+  EXPECT_TRUE(one.cut);
+  EXPECT_GE(one.parts, 132);
+  EXPECT_LE(one.parts, one.threads);
+  EXPECT_GE(one.parts * one.part_length, one.length);
+  EXPECT_LT((one.parts - 1) * one.part_length, one.length);
+  EXPECT_EQ(one.part_length % one.items, 0);
+  EXPECT_EQ(softmax.Launches(one), 3) << "the largest, the sum of exponentials, the quotients";
+  EXPECT_EQ(softmax.Blocks(one, 2), one.parts);
+  EXPECT_FALSE(form(1, 1 << 24, /*aligned=*/false).cut) << "which takes no workspace";
+  EXPECT_FALSE(form(4096, 1 << 20).cut);
+  EXPECT_FALSE(form(1, 4096).cut);
+  EXPECT_EQ(softmax.Launches(form(1, 4096)), 1);
+  for (int launch = 0; launch < 3; ++launch) EXPECT_EQ(softmax.Source(one, launch), softmax.Source(form(3, 1 << 23), launch)) << "of no sizes";
 }
 
 TEST(GpuRowForms, MuchCodeAndManyOperandsTakeFewerElementsAThread) {

@@ -191,10 +191,15 @@ class RowGroup final : public Planner {
   Status PlanFor(const opw_call* c, Plan& plan, bool aligned) const {
     const Tensors tensors(c, made_);
     const fused::GpuRowForm form = rows_.FormOf(tensors.all, device_.info().compute_units, aligned);
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, code_->GetText({made_.name, "kernels/fused/gpu_rows.cuh", rows_.Source(form)}));
     const std::vector<std::byte> params = rows_.Params(form, {c->attrs, static_cast<size_t>(rows_.program().scalar().arguments())});
-    LaunchGenerated(f, {.blocks = form.blocks, .threads = form.threads}, params, tensors.sources, plan);
-    if (form.items > 1) plan.UnlessAligned(std::make_shared<Otherwise>(Call{c, *code_, made_}, [this](const Call& call, Plan& own) { return PlanFor(call.c, own, /*aligned=*/false); }));
+    std::vector<Source> sources = tensors.sources;
+    if (form.cut) sources.push_back(Workspace(plan.TakeWorkspace(rows_.PartialBytes(form))));
+    const int launches = rows_.Launches(form);
+    for (int launch = 0; launch < launches; ++launch) {
+      OPWIRE_ASSIGN_OR_RETURN(const Function f, code_->GetText({made_.name, "kernels/fused/gpu_rows.cuh", rows_.Source(form, launch)}));
+      LaunchGenerated(f, {.blocks = rows_.Blocks(form, launch), .threads = form.threads}, params, sources, plan);
+    }
+    if (form.items > 1) plan.UnlessAligned(std::make_shared<Otherwise>(Call{c, *code_, made_}, [this](const Call& call, Plan& own) { return PlanFor(call.c, own, /*aligned=*/false); }), launches);
     return absl::OkStatus();
   }
 

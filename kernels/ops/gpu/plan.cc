@@ -87,7 +87,8 @@ void* Plan::AddressOf(const Source& s, const opw_call* c) {
 }
 
 Status Plan::Run(const opw_call* c) const {
-  for (const Step& s : steps_) {
+  for (size_t at = 0; at < steps_.size(); ++at) {
+    const Step& s = steps_[at];
     if (s.work) {
       addresses_.assign(1, c->workspace);
       for (uint32_t i = 0; i < operands_; ++i) addresses_.push_back(c->operands[i].data);
@@ -96,11 +97,18 @@ Status Plan::Run(const opw_call* c) const {
     } else if (!s.function) {
       if (s.copies && AddressOf(s.to, c) == AddressOf(s.from, c)) continue;
       OPWIRE_RETURN_IF_ERROR(s.copies ? device_.Copy(AddressOf(s.to, c), AddressOf(s.from, c), s.bytes, 0) : device_.Zero(AddressOf(s.to, c), s.bytes, 0));
+    } else if (s.unless_aligned && !IsAligned(s, c)) {
+      OPWIRE_RETURN_IF_ERROR(s.unless_aligned->Run(c));
+      at += static_cast<size_t>(s.launches) - 1;
     } else {
       OPWIRE_RETURN_IF_ERROR(RunLaunch(s, c));
     }
   }
   return absl::OkStatus();
+}
+
+bool Plan::IsAligned(const Step& s, const opw_call* c) {
+  return std::ranges::all_of(s.patches, [&](const Patch& p) { return p.source.kind == Source::kReporter || reinterpret_cast<uintptr_t>(AddressOf(p.source, c)) % 16 == 0; });
 }
 
 Status Plan::RunLaunch(const Step& s, const opw_call* c) const {
@@ -111,7 +119,6 @@ Status Plan::RunLaunch(const Step& s, const opw_call* c) const {
       continue;
     }
     void* const address = AddressOf(p.source, c);
-    if (s.unless_aligned && reinterpret_cast<uintptr_t>(address) % 16 != 0) return s.unless_aligned->Run(c);
     if (p.tiles) {
       OPWIRE_ASSIGN_OR_RETURN(const opw::TileMap map, device_.MapTiles(*p.tiles, address));
       std::memcpy(s.params.data() + p.at, &map, sizeof map);

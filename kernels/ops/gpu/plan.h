@@ -77,8 +77,12 @@ class Plan {
     LaunchBytes(f, grid, &params, sizeof(P), {fields.begin(), fields.size()});
   }
   void LaunchBytes(Function f, const Grid& grid, const void* params, size_t bytes, std::span<const Field> fields);
-  // What was launched last takes addresses that are aligned to 16 bytes; where a call brings others, `instead` is run.
-  void UnlessAligned(std::shared_ptr<Otherwise> instead) { steps_.back().unless_aligned = std::move(instead); }
+  // What was launched last, so many launches of the same tensors, takes addresses that are aligned to 16 bytes; where a call brings others, `instead` is run.
+  void UnlessAligned(std::shared_ptr<Otherwise> instead, int launches = 1) {
+    Step& first = steps_[steps_.size() - static_cast<size_t>(launches)];
+    first.unless_aligned = std::move(instead);
+    first.launches = launches;
+  }
   void Zero(Source to, int64_t bytes);
   // Nothing where both are one place.
   void Copy(Source to, Source from, int64_t bytes);
@@ -116,8 +120,10 @@ class Plan {
     bool copies = false;
     int64_t bytes = 0;
     std::function<Status(const opw_call*, Stream)> work;
-    std::shared_ptr<Otherwise> unless_aligned;
+    std::shared_ptr<Otherwise> unless_aligned;  // of this and what follows,
+    int launches = 1;                           // as many in all
   };
+  static bool IsAligned(const Step& s, const opw_call* c);
   Status RunLaunch(const Step& s, const opw_call* c) const;
 
   GpuDevice& device_;
