@@ -194,41 +194,8 @@ void FillWithNans(const Param& p, std::string& bytes, std::mt19937_64& random) {
   }
 }
 
-// OPWIRE_PROGRAMS: how many; on GPUs fewer otherwise, as each kernel is compiled.
 TEST_F(ColumnFusionTest, RandomGraphsAreOneKernelThatMovesLittle) {
-  const char* const many = std::getenv("OPWIRE_PROGRAMS");
-  const uint64_t programs = many ? std::strtoull(many, nullptr, 10) : device_->info().host_memory ? 500 : 30;
-  double most = 0, worst = 0;
-  uint64_t in_parts = 0;
-  for (uint64_t i = 0; i < programs; ++i) {
-    const uint64_t seed = Seed() + i;
-    std::mt19937_64 random(seed);
-    const RandomColumns columns(random);
-    SCOPED_TRACE(testing::Message() << "seed " << seed << "\n" << columns.text());
-    const auto parsed = Parse(columns.text(), "t");
-    ASSERT_TRUE(parsed.ok()) << parsed.status();
-    const Module& m = *parsed;
-    Start(true);
-    const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = built_, .variants = variants_});
-    const auto program = PrepareProgram(Serialise(m), set, ExecutorLimits());
-    ASSERT_TRUE(program.ok()) << program.status();
-    const auto instance = Instance::Build(**program, 0, {}, {.runtime = device_->runtime()});
-    ASSERT_TRUE(instance.ok()) << instance.status();
-    ASSERT_EQ((*instance)->steps().size(), 1u);
-    in_parts += (*instance)->steps()[0].call.workspace_bytes > 0;
-    most = std::max(most, TrafficOf(**program, **instance));
-
-    const auto fused = Outcome(c_, m, seed, FillWithNans), alone = Run(m, seed, false, FillWithNans);
-    ASSERT_TRUE(fused[0] == "OK" && alone[0] == "OK") << fused[0] << alone[0];
-    for (size_t r = 1; r < alone.size(); ++r) {
-      const DType type = m.functions[0].params[0].type.dtype;
-      const double d = Difference(ValuesOf(type, fused[r]), ValuesOf(type, alone[r]));
-      worst = std::max(worst, d / std::max(Tolerance(type), 1e-300));
-      ASSERT_LE(d, 4 * Tolerance(type)) << "result " << r - 1;
-    }
-  }
-  EXPECT_LE(most, 1.1);
-  fmt::print("{} graphs, each one kernel, {} of them in parts; {:.3f} of the least traffic at the most; differences up to {:.2f} of the bound\n", programs, in_parts, most, worst);
+  ExpectOneKernelEach([](std::mt19937_64& random) { return RandomColumns(random).text(); }, FillWithNans);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Runs and comparisons of groups with folds.
 #include "tests/executor/fused_runs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -8,6 +10,9 @@
 #include <set>
 
 #include "ir/base/element.h"
+#include "ir/program/serialise.h"
+#include "ir/text/text.h"
+#include "tests/assert_ok.h"
 
 namespace opwire {
 
@@ -74,6 +79,38 @@ double TrafficOf(const Program& program, const Instance& instance) {
   }
   for (size_t k = 0; k < program.module.functions[0].results.size(); ++k) moved += bytes(call.results[k]), least += bytes(call.results[k]);
   return moved / least;
+}
+
+void FusedRunsTest::ExpectOneKernelEach(const std::function<std::string(std::mt19937_64&)>& text, const FillParam& fill) {
+  const char* const many = std::getenv("OPWIRE_PROGRAMS");
+  const uint64_t programs = many ? std::strtoull(many, nullptr, 10) : device_->info().host_memory ? 500 : 30;
+  double most = 0, worst = 0;
+  uint64_t in_parts = 0;
+  for (uint64_t i = 0; i < programs; ++i) {
+    const uint64_t seed = Seed() + i;
+    std::mt19937_64 random(seed);
+    const std::string written = text(random);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << "\n" << written);
+    ASSERT_OK_AND(const Module m, Parse(written, "t"));
+    Start(true);
+    const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = built_, .variants = variants_});
+    ASSERT_OK_AND(const std::shared_ptr<Program> program, PrepareProgram(Serialise(m), set, ExecutorLimits()));
+    ASSERT_OK_AND(const std::unique_ptr<Instance> instance, Instance::Build(*program, 0, {}, {.runtime = device_->runtime()}));
+    ASSERT_EQ(instance->steps().size(), 1u);
+    in_parts += instance->steps()[0].call.workspace_bytes > 0;
+    most = std::max(most, TrafficOf(*program, *instance));
+
+    const auto fused = Outcome(c_, m, seed, fill), alone = Run(m, seed, false, fill);
+    ASSERT_TRUE(fused[0] == "OK" && alone[0] == "OK") << fused[0] << alone[0];
+    for (size_t r = 1; r < alone.size(); ++r) {
+      const DType type = m.functions[0].params[0].type.dtype;
+      const double d = Difference(ValuesOf(type, fused[r]), ValuesOf(type, alone[r]));
+      worst = std::max(worst, d / std::max(Tolerance(type), 1e-300));
+      ASSERT_LE(d, 4 * Tolerance(type)) << "result " << r - 1;
+    }
+  }
+  EXPECT_LE(most, 1.1);
+  fmt::print("{} graphs, each one kernel, {} of them in parts; {:.3f} of the least traffic at the most; differences up to {:.2f} of the bound\n", programs, in_parts, most, worst);
 }
 
 }  // namespace opwire

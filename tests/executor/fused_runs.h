@@ -3,6 +3,7 @@
 #define OPWIRE_TESTS_EXECUTOR_FUSED_RUNS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -25,6 +26,9 @@ class FusedRunsTest : public CoreTest {
   static uint64_t Seed();
   void Start(bool fuses);
   std::vector<std::string> Run(const Module& m, uint64_t seed, bool fuses, const FillParam& fill);
+  // Of random programs of one type each: one kernel, that moves at most 1.1 times what must be moved, and gives what the nodes give alone. OPWIRE_PROGRAMS: how many;
+  // on GPUs fewer otherwise, as each kernel is compiled.
+  void ExpectOneKernelEach(const std::function<std::string(std::mt19937_64&)>& text, const FillParam& fill);
 
   const testing::ScopedTrace trace_;
   std::shared_ptr<fused::Fuser> built_;
