@@ -1,8 +1,8 @@
 // Trains GPT-2 by requests of many steps each: the executor goes round the loop by itself, and what each step lost comes back as it goes.
 //
-//   gpt2 TEXT [--steps N] [--losses FILE] [--initial DIRECTORY] [--narrow] [--profile] [--layers N] [--heads N] [--width N] [--positions N] [--batch N] [--vocabulary N]
+//   gpt2 TEXT [--steps N] [--losses FILE] [--initial DIRECTORY] [--narrow | --wide] [--profile] [--layers N] [--heads N] [--width N] [--positions N] [--batch N] [--vocabulary N]
 //
-// A token is a byte of the text. --narrow: all is bf16, with no f32 weights beside the model's; --initial: where the first weights are written, for torch_gpt2.py.
+// A token is a byte of the text. --narrow: all is bf16, with no f32 weights beside the model's; --wide: all is f32, which suits CPUs; --initial: where the first weights are written, for torch_gpt2.py.
 // model.h makes the program.
 #include <fmt/format.h>
 
@@ -131,8 +131,9 @@ int main(int argc, char** argv) {
     const std::string value = i + 1 < argc ? argv[i + 1] : "";
     if (flag == "--profile") {
       options.profile = true;
-    } else if (flag == "--narrow") {
+    } else if (flag == "--narrow" || flag == "--wide") {
       m.masters = false;
+      if (flag == "--wide") m.dtype = DType::kF32;
     } else if (const auto text = texts.find(flag); text != texts.end() && !value.empty()) {
       *text->second = value, ++i;
     } else if (const auto number = numbers.find(flag); number != numbers.end()) {
@@ -146,7 +147,7 @@ int main(int argc, char** argv) {
     }
   }
   if (!good || options.text.empty() || m.width % m.heads != 0) {
-    fmt::print(stderr, "gpt2: expected TEXT [--steps N] [--losses FILE] [--initial DIRECTORY] [--narrow] [--profile] [--layers N] [--heads N, a divisor of the width] [--width N] "
+    fmt::print(stderr, "gpt2: expected TEXT [--steps N] [--losses FILE] [--initial DIRECTORY] [--narrow | --wide] [--profile] [--layers N] [--heads N, a divisor of the width] [--width N] "
                        "[--positions N] [--batch N] [--vocabulary N]\n");
     return 2;
   }

@@ -1,6 +1,6 @@
 """The same training in PyTorch, to compare with: the same model, tokens, rates and first weights.
 
-  torch_gpt2.py TEXT [--steps N] [--losses FILE] [--initial DIRECTORY] [--narrow] [--compile MODE] [--layers N] ...
+  torch_gpt2.py TEXT [--steps N] [--losses FILE] [--initial DIRECTORY] [--narrow | --wide] [--compile MODE] [--layers N] ...
 
 `--initial` reads the weights that `gpt2 --initial` wrote; `--compile` is a mode of torch.compile, or `none`.
 """
@@ -69,10 +69,10 @@ class Training:
             with torch.no_grad():
                 for name, p in model.named_parameters():
                     p.copy_(torch.from_numpy(numpy.load(os.path.join(options.initial, opwire_name(name) + ".npy"))))
-        self.masters = None if options.narrow else [p.detach().clone() for p in model.parameters()]
-        self.model = model.to(torch.bfloat16)
+        self.masters = None if options.narrow or options.wide else [p.detach().clone() for p in model.parameters()]
+        self.model = model if options.wide else model.to(torch.bfloat16)
         self.weights = list(self.model.parameters())
-        trained = self.weights if options.narrow else self.masters
+        trained = self.masters or self.weights
         groups = [{"params": [p for p in trained if (p.dim() == 2) == decays], "weight_decay": 0.1 if decays else 0.0} for decays in (True, False)]
         # The rate is a tensor, so that a new one compiles nothing.
         self.optimizer = torch.optim.AdamW(groups, lr=torch.tensor(0.0, device=device), betas=(0.9, 0.95), eps=1e-8, fused=True)
@@ -109,6 +109,7 @@ def parse():
     p.add_argument("--losses")
     p.add_argument("--initial")
     p.add_argument("--narrow", action="store_true", help="everything in bf16")
+    p.add_argument("--wide", action="store_true", help="everything in f32")
     p.add_argument("--compile", default="max-autotune")
     p.add_argument("--device", default="cuda")
     for name, value in (("layers", 12), ("heads", 12), ("width", 768), ("positions", 1024), ("batch", 16), ("vocabulary", 50304)):

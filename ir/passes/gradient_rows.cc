@@ -239,7 +239,11 @@ ValueId LinearGradients(const Call& c, ValueId x, ValueId weight, ValueId bias, 
   const Dim rows = Product(c.b.dims(), std::span(from).first(from.size() - 1));
   const ValueId g2 = c.b.Reshape(g, {rows, c.shape(weight)[0]}), x2 = c.b.Reshape(x, {rows, from.back()});
   if (c.b.Wants(weight)) c.b.Add(weight, c.b.Op("matmul", {g2, x2}, {{"transpose_x", true}, {"precision", precision}}));
-  if (c.b.Wants(bias)) c.b.Add(bias, c.b.Op("sum", {g2}, {{"dims", Ints{0}}}));
+  if (c.b.Wants(bias)) {
+    Ints folded(from.size() - 1);
+    std::iota(folded.begin(), folded.end(), 0);
+    c.b.Add(bias, folded.empty() ? g : c.b.Op("sum", {g}, {{"dims", folded}}));  // of g as it was made, with which it can be one kernel
+  }
   return c.b.Reshape(c.b.Op("matmul", {g2, weight}, {{"precision", precision}}), from);
 }
 

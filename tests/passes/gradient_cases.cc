@@ -82,6 +82,7 @@ std::vector<GradientCase> RowCases() {
     of("%x: f64[3, 4], %n: f64[4], %w: f64[5, 4], %b: f64[5]", "3, 5", fmt::format("%y = rms_norm_linear(%x, %n, %w, %b) {{activation = \"{}\"}}", activation));
   }
   of("%x: f64[4], %w: f64[5, 4]", "5", "%y = linear(%x, %w)");
+  of("%x: f64[4], %w: f64[5, 4], %b: f64[5]", "5", "%y = linear(%x, %w, %b)");
   of("%x: f64[3, 4], %w: f64[5, 4]", "3, 5", "%y = rms_norm_linear(%x, _, %w)");
   of("%x: f64[2, 4, 5, 4], %w: f64[6, 2, 3, 2], %b: f64[6]", "2, 6, 3, 3", "%y = convolution(%x, %w, %b) {padding = [1, 0], stride = [2, 1], groups = 2}");
   of("%x: f64[1, 2, 4], %w: f64[2, 3, 3]", "1, 3, 9", "%y = convolution(%x, %w) {transposed = true, stride = [2]}");
