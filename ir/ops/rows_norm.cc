@@ -45,9 +45,10 @@ Status InferAddNorm(InferContext& c, int scales) {
   return SameAsFirst(c);
 }
 
-// grad, x, weight; the gradients of x and, by result, of what has the trailing shape.
+// grad, x, weight, residual; the gradients of x and, by result, of what has the trailing shape.
 Status InferNormBackward(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(c.In(0).shape, c.In(1).shape, "shapes of grad and x"));
+  if (c.Operand(3) != nullptr) OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(c.In(1).shape, c.In(3).shape, "shapes of x and residual"));
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<Dim> tail, InferTrailing(c, 1, 2, 2));
   for (size_t i = 1; i < c.results().size(); ++i) c.results()[i].shape = tail;
   return SameAsFirst(c);
@@ -119,23 +120,24 @@ std::vector<OpRow> NormRows() {
             .doc = "rms_norm of sum, and sum = x + residual, which is rounded to the element type before it is normalised. x and residual have one "
                    "shape."}),
       Make({.name = "layer_norm_backward",
-            .signature = "grad: F, x: F, weight?: F -> grad_x: F, grad_weight: F, grad_bias: F",
+            .signature = "grad: F, x: F, weight?: F, residual?: F -> grad_x: F, grad_weight: F, grad_bias: F",
             .attrs = {trailing, eps},
             .infer = InferNormBackward,
             .cost = PerResult(20),
             .family = "norm",
             .doc = "The gradients of layer_norm(x, weight, bias) times grad, which has its shape. With n = (x - mean) / sqrt(variance + eps) and g = grad * "
                    "weight: grad_x = (g - mean(g) - n * mean(g * n)) / sqrt(variance + eps); grad_weight and grad_bias, of the trailing shape, are the sums of "
-                   "grad * n and of grad over the rows, in an order that is fixed. An absent weight is 1."}),
+                   "grad * n and of grad over the rows, in an order that is fixed. An absent weight is 1. residual, of x's shape, is what others add to x's gradient: it is "
+                   "added to grad_x, before that is rounded to the element type or behind."}),
       Make({.name = "rms_norm_backward",
-            .signature = "grad: F, x: F, weight?: F -> grad_x: F, grad_weight: F",
+            .signature = "grad: F, x: F, weight?: F, residual?: F -> grad_x: F, grad_weight: F",
             .attrs = {trailing, eps},
             .infer = InferNormBackward,
             .cost = PerResult(14),
             .family = "norm",
             .doc = "The gradients of rms_norm(x, weight) times grad, which has its shape. With n = x / sqrt(mean(x*x) + eps) and g = grad * weight: grad_x = "
                    "(g - n * mean(g * n)) / sqrt(mean(x*x) + eps); grad_weight, of the trailing shape, is the sum of grad * n over the rows, in an order that "
-                   "is fixed. An absent weight is 1."}),
+                   "is fixed. An absent weight is 1. residual as layer_norm_backward's."}),
   };
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "ir/passes/pattern.h"
@@ -27,6 +28,8 @@ class Backward {
   bool Wants(ValueId v) const { return v != kAbsent && wanted_[static_cast<size_t>(v)]; }
   // The gradient by a value of the function, once all that reads it has added to it; kAbsent: nothing reads it on the way to the loss.
   ValueId GradientOf(ValueId v);
+  // What was added to the gradient by `v` so far, which a node then adds to its own: it is taken out. kAbsent: nothing.
+  ValueId Take(ValueId v) { return Wants(v) ? std::exchange(gradients_[static_cast<size_t>(v)], kAbsent) : kAbsent; }
   // Adds to the gradient by `v`, where that is wanted: `g` broadcasts from it or has its shape.
   void Add(ValueId v, ValueId g);
   // The same of elements [start, start + g's extent) along an axis. Stretches that do not overlap are joined, not summed. REQUIRES: both extents along the axis are

@@ -296,14 +296,15 @@ bool Softmax(const Call& c) {
   return true;
 }
 
+// What others add to the gradient by a norm's operand, as the residual stream does, its own op adds.
 bool LayerNorm(const Call& c) {
-  const auto d = c.b.Ops("layer_norm_backward", {c.g(), c.in(0), c.in(1)}, 3, c.node.attrs);
+  const auto d = c.b.Ops("layer_norm_backward", {c.g(), c.in(0), c.in(1), c.b.Take(c.in(0))}, 3, c.node.attrs);
   for (size_t i = 0; i < 3; ++i) c.b.Add(c.in(i), d[i]);
   return true;
 }
 
 bool RmsNorm(const Call& c) {
-  const auto d = c.b.Ops("rms_norm_backward", {c.g(), c.in(0), c.in(1)}, 2, c.node.attrs);
+  const auto d = c.b.Ops("rms_norm_backward", {c.g(), c.in(0), c.in(1), c.b.Take(c.in(0))}, 2, c.node.attrs);
   for (size_t i = 0; i < 2; ++i) c.b.Add(c.in(i), d[i]);
   return true;
 }
@@ -312,12 +313,11 @@ bool RmsNorm(const Call& c) {
 bool AddNorm(const Call& c) {
   const bool layer = c.node.op == "add_layer_norm";
   if (c.g(0) != kAbsent) {
-    const auto d = c.b.Ops(layer ? "layer_norm_backward" : "rms_norm_backward", {c.g(0), c.out(1), c.in(2)}, layer ? 3 : 2, c.node.attrs);
+    const auto d = c.b.Ops(layer ? "layer_norm_backward" : "rms_norm_backward", {c.g(0), c.out(1), c.in(2), c.g(1)}, layer ? 3 : 2, c.node.attrs);
     for (size_t i = 0; i < 2; ++i) c.b.Add(c.in(i), d[0]);
     c.b.Add(c.in(2), d[1]);
     if (layer) c.b.Add(c.in(3), d[2]);
-  }
-  if (c.g(1) != kAbsent) {
+  } else if (c.g(1) != kAbsent) {
     for (size_t i = 0; i < 2; ++i) c.b.Add(c.in(i), c.g(1));
   }
   return true;

@@ -74,6 +74,7 @@ class Builder {
     if (row_.operands[1].name != "weight") operands.push_back(Of(shape));
     operands.push_back((mask & 1) != 0 ? Of(tail) : absent);
     if (row_.FindOperand("bias") > 0) operands.push_back((mask & 2) != 0 ? Of(tail) : absent);
+    if (row_.name.ends_with("_backward")) operands.push_back(cases_.size() % 3 != 0 ? Of(shape) : absent);
     Add(std::move(operands), {{"dims", static_cast<int64_t>(trailing)}, {"eps", 1e-5}});
   }
 

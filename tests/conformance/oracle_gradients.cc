@@ -8,7 +8,7 @@ namespace opwire::conformance {
 namespace {
 
 void NormBackward(const OracleCall& c, Expected* e) {
-  const Tensor &grad = c.In(0), &x = c.In(1), &weight = c.In(2);
+  const Tensor &grad = c.In(0), &x = c.In(1), &weight = c.In(2), &residual = c.In(3);
   const bool layer = c.row->name == "layer_norm_backward";
   int64_t extent = 1;
   for (int a = x.rank() - static_cast<int>(c.Int(0)); a < x.rank(); ++a) extent *= x.shape[a];
@@ -36,8 +36,10 @@ void NormBackward(const OracleCall& c, Expected* e) {
     }
     for (int64_t i = 0; i < extent; ++i) {
       const Real g = by_normal(i), v = (g - slope - normal(i) * product) * factor, magnitude = std::fabs(g) + slopes + std::fabs(normal(i)) * products;
-      e->results[0].tensor.values[first + i] = v;
+      const Real beside = residual.dtype == DType::kInvalid ? 0 : residual.values[first + i];
+      e->results[0].tensor.values[first + i] = v + beside;
       e->results[0].error[first + i] = factor * ((2 * step + off) * magnitude + off * (products + std::fabs(normal(i)) * slopes)) + Ulp(x.dtype, v) / 2;
+      if (beside != 0) e->results[0].error[first + i] += Ulp(x.dtype, v + beside);  // it is rounded again
       const Real dy = grad.values[first + i];
       e->results[1].tensor.values[i] += dy * normal(i);
       e->results[1].error[i] += std::fabs(dy) * (off + sums * std::fabs(normal(i)));

@@ -82,6 +82,10 @@ std::vector<GradientCase> RowCases() {
     of("%x: f64[3, 4], %n: f64[4], %w: f64[5, 4], %b: f64[5]", "3, 5", fmt::format("%y = rms_norm_linear(%x, %n, %w, %b) {{activation = \"{}\"}}", activation));
   }
   of("%x: f64[4], %w: f64[5, 4]", "5", "%y = linear(%x, %w)");
+  for (const char* norm : {"layer_norm(%h, %w)", "rms_norm(%h, %w)"}) {  // a residual stream, read again behind the norm
+    of("%x: f64[3, 4], %w: f64[4]", "3, 4", fmt::format("%h = exp(%x) %n = {} %s = sin(%n) %y = add(%h, %s)", norm));
+    of("%x: f64[3, 4], %w: f64[4]", "3, 4", fmt::format("%h = exp(%x) %n = {} %k = mul(%n, %h) %s = sin(%k) %t = mul(%s, %h) %y = add(%t, %n)", norm));
+  }
   of("%x: f64[4], %w: f64[5, 4], %b: f64[5]", "5", "%y = linear(%x, %w, %b)");
   of("%x: f64[3, 4], %w: f64[5, 4]", "3, 5", "%y = rms_norm_linear(%x, _, %w)");
   of("%x: f64[2, 4, 5, 4], %w: f64[6, 2, 3, 2], %b: f64[6]", "2, 6, 3, 3", "%y = convolution(%x, %w, %b) {padding = [1, 0], stride = [2, 1], groups = 2}");

@@ -57,11 +57,11 @@ std::vector<AheadCall> MakeCalls() {
   // Norms over the widths of models.
   for (const char* x : {"T[8192, 1024], T[1024]", "T[8192, 2048], T[2048]", "T[8192, 4096], T[4096]"}) each({"rms_norm"}, x);
   each({"add_rms_norm"}, "T[8192, 4096], T[8192, 4096], T[4096]");
-  each({"rms_norm_backward"}, "T[8192, 4096], T[8192, 4096], T[4096]");
+  each({"rms_norm_backward"}, "T[8192, 4096], T[8192, 4096], T[4096], T[8192, 4096]");
   each({"layer_norm"}, "T[8192, 1024], T[1024], T[1024]");
   each({"layer_norm"}, "T[8192, 4096], T[4096], T[4096]");
   each({"add_layer_norm"}, "T[8192, 1024], T[8192, 1024], T[1024], T[1024]");
-  each({"layer_norm_backward"}, "T[8192, 1024], T[8192, 1024], T[1024]");
+  each({"layer_norm_backward"}, "T[8192, 1024], T[8192, 1024], T[1024], T[8192, 1024]");
 
   // Moves: transposes, of heads too, channels last, joins and cuts.
   each({"permute"}, "T[4096, 4096]", {{"dims", Ints{1, 0}}});

@@ -29,7 +29,7 @@ int64_t SumBytes(DType type) { return type == DType::kF64 ? 8 : 4; }
 
 template <bool kLayer>
 const char* BackwardSupports(const opw_call* c) {
-  if (!AllDense(c, 3, kLayer ? 3 : 2)) return "needs dense tensors";
+  if (!AllDense(c, 4, kLayer ? 3 : 2)) return "needs dense tensors";
   return Sizes(c).extent <= kMaxStoppable ? nullptr : "a row this long could not be stopped";
 }
 
@@ -47,6 +47,7 @@ int RunBackward(const opw_call* c) {
   const Sizes s(c);
   const int64_t bytes_each = SumBytes(TypeOf(x)), plane = s.parts * s.extent;
   const void* const weight = Absent(Operand(c, 2)) ? nullptr : Operand(c, 2).data;
+  const opw_tensor& residual = Operand(c, 3);
   const NormBackwardRow row = (kLayer ? kRows().layer_backward : kRows().rms_backward)[x.dtype];
   const auto sums = [&](int64_t at) { return static_cast<char*>(c->workspace) + at * bytes_each; };
   if (s.rows == 0) {
@@ -62,7 +63,8 @@ int RunBackward(const opw_call* c) {
       const int64_t first = p * s.each, last = std::min(s.rows, first + s.each), asks = std::max<int64_t>(1, kMostAtOnce / s.extent);
       for (int64_t r = first; r < last; ++r) {
         if (r % asks == asks - 1 && Stopped(c)) break;
-        row(At(c->results[0], r * s.extent), by_weight, by_bias, At(grad, r * s.extent), At(x, r * s.extent), weight, s.extent, c->attrs[1].value.f);
+        row(At(c->results[0], r * s.extent), by_weight, by_bias, At(grad, r * s.extent), At(x, r * s.extent), weight, Absent(residual) ? nullptr : At(residual, r * s.extent), s.extent,
+            c->attrs[1].value.f);
       }
     }
   });

@@ -25,7 +25,7 @@ int PrepareScales(const opw_call* c, void**, int64_t* workspace_bytes) {
 
 template <bool kLayer>
 int NormBackward(const opw_call* c) {
-  const opw_tensor &grad = Operand(c, 0), &x = Operand(c, 1), &weight = Operand(c, 2);
+  const opw_tensor &grad = Operand(c, 0), &x = Operand(c, 1), &weight = Operand(c, 2), &residual = Operand(c, 3);
   const int64_t extent = Trailing(c), rows = x.elements / std::max<int64_t>(1, extent);
   if (extent == 0) return OPW_OK;
   RowScale* const scales = static_cast<RowScale*>(c->workspace);
@@ -51,7 +51,8 @@ int NormBackward(const opw_call* c) {
             product += by_normal(i) * normal(i) / n;
           }
           for (int64_t i = 0; i < extent && !StoppedAt(c, i); ++i) {
-            Store<T>(c->results[0].data, OffsetOf(c->results[0], first + i), (by_normal(i) - slope - normal(i) * product) * factor);
+            const double beside = Absent(residual) ? 0 : at(residual, first + i);
+            Store<T>(c->results[0].data, OffsetOf(c->results[0], first + i), (by_normal(i) - slope - normal(i) * product) * factor + beside);
           }
           scales[row] = {mean, factor};
         }

@@ -1,7 +1,9 @@
 // layer_norm_backward and rms_norm_backward on GPUs: which form a call takes.
 #include <fmt/format.h>
 
+#include "ir/ops/catalogue.h"
 #include "kernels/ops/gpu/families.h"
+#include "kernels/ops/gpu/fused.h"
 #include "kernels/ops/gpu/rows.h"
 #include "kernels/ops/norm/gpu_backward_params.h"
 #include "kernels/ops/rows.h"
@@ -73,7 +75,7 @@ WalkForm WalkFormOf(int64_t extent, int64_t bytes_each) {
 template <bool kLayer>
 StatusOr<int64_t> PlanWalk(const Call& call, Plan& plan, int64_t rows, int64_t extent, const WalkForm& form, int64_t& partials) {
   const DType dtype = ops::TypeOf(call.operand(1));
-  const bool weighted = !ops::Absent(call.operand(2));
+  const bool weighted = !ops::Absent(call.operand(2)), added = !ops::Absent(call.operand(3));
   const int bound = form.lanes > 0 ? form.threads : form.threads <= 128 ? 128 : form.threads <= 256 ? 256 : 512;
   const int64_t blocks = std::min<int64_t>(BlocksFor(rows, form.lanes == 0 ? 1 : form.threads / form.lanes), int64_t{form.resident} * call.multiprocessors());
   opw::norm::BackwardParams p{};
@@ -82,12 +84,27 @@ StatusOr<int64_t> PlanWalk(const Call& call, Plan& plan, int64_t rows, int64_t e
   p.extent = extent;
   partials = plan.TakeWorkspace(blocks * extent * (kLayer ? 2 : 1) * std::max<int64_t>(4, DTypeBytes(dtype)));
   OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/norm/gpu_backward_walk.cuh",
-                                                           fmt::format("norm::BackwardWalked<{}, {}, {}, {}, {}>", CodeName(dtype), kLayer, weighted, form.lanes, form.vectors),
+                                                           fmt::format("norm::BackwardWalked<{}, {}, {}, {}, {}, {}>", CodeName(dtype), kLayer, weighted, added, form.lanes, form.vectors),
                                                            "norm::BackwardParams", bound, form.resident}));
   std::vector<Field> fields = {{&p.grad, Operand(0)}, {&p.x, Operand(1)}, {&p.grad_x, Result(0)}, {&p.partials, Workspace(partials)}};
   if (weighted) fields.push_back({&p.weight, Operand(2)});
+  if (added) fields.push_back({&p.residual, Operand(3)});
   plan.LaunchBytes(f, {.blocks = blocks, .threads = form.threads}, &p, sizeof p, fields);
   return blocks;
+}
+
+// Adds the residual to grad_x.
+Status PlanResidual(const Call& call, Plan& plan) {
+  const OpRow& add = *Catalogue().Find("add");
+  const DType type = ops::TypeOf(call.operand(1));
+  fused::ScalarProgram program;
+  const int inputs[] = {program.AddInput(type), program.AddInput(type)};
+  OPWIRE_ASSIGN_OR_RETURN(const int sum, program.Append(add, inputs, {}, type));
+  program.AddOutput(sum);
+  OPWIRE_RETURN_IF_ERROR(program.Check());
+  const opw_tensor* const tensors[] = {&call.result(), &call.operand(3), &call.result()};
+  const Source sources[] = {Result(0), Operand(3), Result(0)};
+  return PlanFused(call.code, add.name, program, tensors, sources, plan);
 }
 
 // The same in two launches more, for all rows.
@@ -97,6 +114,7 @@ StatusOr<int64_t> PlanParts(const Call& call, Plan& plan, int64_t rows, int64_t 
   const int64_t bytes_each = DTypeBytes(dtype), compute_bytes = std::max<int64_t>(4, bytes_each);
   const int64_t scales = plan.TakeWorkspace(rows * 2 * compute_bytes);
   OPWIRE_RETURN_IF_ERROR(PlanGradX<kLayer>(call, plan, rows, extent, scales));
+  if (!ops::Absent(call.operand(3))) OPWIRE_RETURN_IF_ERROR(PlanResidual(call, plan));
   // Blocks of rows that fill the device, with vectors of columns where all rows are aligned alike.
   const int64_t width = extent * bytes_each % 16 == 0 ? 16 / bytes_each : 1;
   const int64_t tiles = BlocksFor(extent, opw::norm::kColumnLanes, width), wanted = std::max<int64_t>(1, int64_t{8} * call.multiprocessors() / tiles);

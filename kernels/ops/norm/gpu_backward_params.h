@@ -4,11 +4,12 @@
 
 namespace opw::norm {
 
-// grad, x and grad_x dense, as [rows, extent]; weight as [extent].
+// grad, x, residual and grad_x dense, as [rows, extent]; weight as [extent].
 struct BackwardParams {
   const void* grad;
   const void* x;
   const void* weight;  // null: 1
+  const void* residual;  // where rows are walked, what is added to grad_x; null: nothing
   void* grad_x;
   void* scales;  // RowScale of each row, written
   void* states;  // State of each chunk of each row, where rows are split

@@ -37,6 +37,13 @@ OPW_DEVICE Wide<T> LoadWide(const T* p) {
   return out;
 }
 
+// What is added to a vector of grad_x.
+template <bool kResidual, bool kAligned, typename T>
+OPW_DEVICE auto Residual(const T* p) {
+  if constexpr (kResidual) return LoadWide<kAligned>(p);
+  else return NothingBeside{};
+}
+
 // A thread's columns: vectors of a row.
 template <typename T, int kLanes, int kVectors>
 struct WalkedColumns {
@@ -109,7 +116,7 @@ OPW_DEVICE void PutSums(const BackwardParams& p, int which, C (&sums)[kVectors][
   }
 }
 
-template <typename T, bool kLayer, bool kWeight, int kLanes, int kVectors, bool kAligned>
+template <typename T, bool kLayer, bool kWeight, bool kResidual, int kLanes, int kVectors, bool kAligned>
 OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
   using C = ComputeOf<T>;
   constexpr int kWidth = kPerVector<T>;
@@ -172,6 +179,7 @@ OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
     const FinishBackward<kLayer, C> finish(p, {{0, mean, s.square}, s.slopes});
     columns.Each([&](int i, int at) {
       const auto weight = weights(at);
+      const auto beside = Residual<kResidual, kAligned>(static_cast<const T*>(p.residual) + row * p.extent + at);
       C out[kWidth];
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
@@ -179,6 +187,7 @@ OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
         by_weight[i][k] = Fma(g, normal, by_weight[i][k]);
         if constexpr (kLayer) by_bias[i][k] += g;
         out[k] = finish.OfNormal(normal, SlopeOf<kWeight>(g, weight, k));
+        if constexpr (kResidual) out[k] += Load(beside.Get(k));
       }
       StoreWide(static_cast<T*>(p.grad_x) + row * p.extent + at, RoundAll<T>(out), kAligned);
     });
@@ -190,11 +199,11 @@ OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
   }
 }
 // A row has no more than kVectors vectors a thread of its group, which is kLanes of a warp or, with 0, the block.
-template <typename T, bool kLayer, bool kWeight, int kLanes, int kVectors>
+template <typename T, bool kLayer, bool kWeight, bool kResidual, int kLanes, int kVectors>
 OPW_DEVICE void BackwardWalked(const BackwardParams& p) {
-  const u64 addresses = reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.grad) | reinterpret_cast<u64>(p.weight) | reinterpret_cast<u64>(p.grad_x);
-  if ((addresses & 15) == 0) BackwardWalkedAs<T, kLayer, kWeight, kLanes, kVectors, true>(p);
-  else BackwardWalkedAs<T, kLayer, kWeight, kLanes, kVectors, false>(p);
+  const u64 addresses = reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.grad) | reinterpret_cast<u64>(p.weight) | reinterpret_cast<u64>(p.residual) | reinterpret_cast<u64>(p.grad_x);
+  if ((addresses & 15) == 0) BackwardWalkedAs<T, kLayer, kWeight, kResidual, kLanes, kVectors, true>(p);
+  else BackwardWalkedAs<T, kLayer, kWeight, kResidual, kLanes, kVectors, false>(p);
 }
 
 }  // namespace opw::norm

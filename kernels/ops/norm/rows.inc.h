@@ -47,7 +47,7 @@ void AddUp(void* to, const void* from, const void* other, int64_t n) {
 }
 
 template <typename S, bool kLayer>
-void NormBackward(void* to, void* weight_sums, void* bias_sums, const void* grad, const void* from, const void* weight, int64_t n, double eps) {
+void NormBackward(void* to, void* weight_sums, void* bias_sums, const void* grad, const void* from, const void* weight, const void* residual, int64_t n, double eps) {
   using E = typename Mem<S>::Compute;
   S* const grad_x = static_cast<S*>(to);
   E* const by_weight = static_cast<E*>(weight_sums);
@@ -55,6 +55,7 @@ void NormBackward(void* to, void* weight_sums, void* bias_sums, const void* grad
   const S* const dy = static_cast<const S*>(grad);
   const S* const x = static_cast<const S*>(from);
   const S* const w = static_cast<const S*>(weight);
+  const S* const beside = static_cast<const S*>(residual);
   const Statistics<E> s = StatisticsOf<kLayer>(x, n, eps);
   const auto slope = [&](int64_t i, auto lanes) {  // by the normalised element
     const Vec<E> g = lanes.Load(dy + i);
@@ -67,7 +68,8 @@ void NormBackward(void* to, void* weight_sums, void* bias_sums, const void* grad
     const Vec<E> normal = (lanes.Load(x + i) - s.mean) * s.factor, g = lanes.Load(dy + i);
     lanes.Store(by_weight + i, lanes.Load(by_weight + i) + g * normal);
     if constexpr (kLayer) lanes.Store(by_bias + i, lanes.Load(by_bias + i) + g);
-    lanes.Store(grad_x + i, (slope(i, lanes) - mean_slope - normal * product) * s.factor);
+    const Vec<E> out = (slope(i, lanes) - mean_slope - normal * product) * s.factor;
+    lanes.Store(grad_x + i, beside != nullptr ? out + lanes.Load(beside + i) : out);
   });
 }
 

@@ -78,6 +78,12 @@ at::Tensor Added(const Call& call) {
 void AddLayerNorm(const Call& call) { call.Out().copy_(LayerNormOf(call, Added(call), 2)); }
 void AddRmsNorm(const Call& call) { call.Out().copy_(RmsNormOf(call, Added(call), 2)); }
 
+// Of the gradients of norms.
+at::Tensor WithResidual(const Call& call, const at::Tensor& grad_x) {
+  const at::Tensor residual = Wide(call.In(3));
+  return residual.defined() ? grad_x.add(residual) : grad_x;
+}
+
 void LayerNormBackward(const Call& call) {
   const at::Tensor grad = Wide(call.In(0)), x = Wide(call.In(1)), weight = Wide(call.In(2));
   const at::IntArrayRef trailing = Trailing(call, x);
@@ -85,7 +91,7 @@ void LayerNormBackward(const Call& call) {
   // Without a weight or a bias ATen makes no gradients of them, so they are ones that change nothing.
   const at::Tensor ones = weight.defined() ? weight : at::ones(trailing, x.options()), zeros = at::zeros(trailing, x.options());
   const auto [grad_x, grad_weight, grad_bias] = at::native_layer_norm_backward(grad, x, trailing, mean, deviation, ones, zeros, {true, true, true});
-  call.Out(0).copy_(grad_x);
+  call.Out(0).copy_(WithResidual(call, grad_x));
   call.Out(1).copy_(grad_weight);
   call.Out(2).copy_(grad_bias);
 }
@@ -93,7 +99,7 @@ void LayerNormBackward(const Call& call) {
 void RmsNormBackward(const Call& call) {
   const at::Tensor grad = Wide(call.In(0)), x = Wide(call.In(1)), weight = Wide(call.In(2));
   const at::Tensor inverse = InverseRms(call, x), n = x.mul(inverse), g = weight.defined() ? grad.mul(weight) : grad;
-  call.Out(0).copy_(g.sub(n.mul(g.mul(n).mean(TrailingAxes(call), true))).mul(inverse));
+  call.Out(0).copy_(WithResidual(call, g.sub(n.mul(g.mul(n).mean(TrailingAxes(call), true))).mul(inverse)));
   call.Out(1).copy_(grad.mul(n).sum_to_size(Trailing(call, x)));
 }
 
