@@ -122,13 +122,14 @@ class LargeCases {
   }
 
   void Norm(const Extents& shape) {
-    const bool biases = row_.FindOperand("bias") > 0;
-    for (int mask = 0; mask < (biases ? 4 : 2); ++mask) {
+    const bool biases = row_.FindOperand("bias") > 0, backward = row_.name.ends_with("_backward");
+    for (int mask = 0; mask < (biases || backward ? 4 : 2); ++mask) {
       const Tensor tail = Of({shape.back()}), absent;
       std::vector<Tensor> operands = {Of(shape)};
       if (row_.operands[1].name != "weight") operands.push_back(Of(shape));
       operands.push_back((mask & 1) != 0 ? tail : absent);
       if (biases) operands.push_back((mask & 2) != 0 ? tail : absent);
+      if (backward) operands.push_back((mask & 2) != 0 ? Of(shape) : absent);
       Add(std::move(operands), {{"dims", int64_t{1}}, {"eps", 1e-5}});
     }
   }
