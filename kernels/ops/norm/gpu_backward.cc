@@ -58,13 +58,15 @@ struct WalkForm {
   int threads;         // a block; 0: the row is too long or no whole vectors
   int resident;        // blocks a multiprocessor
 };
-// As many threads as leave each the registers for its columns' sums: of 16-bit floats 16 a vector, beside the vectors of two rows and of the weight.
-WalkForm WalkFormOf(int64_t extent, int64_t bytes_each) {
+// As many threads as leave each the registers for its columns' sums: of 16-bit floats 16 a vector, beside the vectors of two rows, of the weight and of what is `added`.
+WalkForm WalkFormOf(int64_t extent, int64_t bytes_each, bool added) {
   constexpr WalkForm kForms[] = {{8, 1, 256, 4}, {16, 1, 256, 4}, {32, 1, 256, 4}, {32, 2, 256, 2}, {32, 3, 256, 2}, {32, 4, 128, 2}};
   const int64_t vectors = extent * bytes_each / 16;
   if (extent * bytes_each % 16 != 0) return {};
   for (const WalkForm& form : kForms) {
-    if (vectors <= form.lanes * form.vectors) return {form.lanes, form.vectors, form.threads, bytes_each == 8 && form.vectors == 1 ? 2 : form.resident};
+    if (vectors > form.lanes * form.vectors) continue;
+    if (added && form.vectors == 3) return {form.lanes, form.vectors, 128, 3};
+    return {form.lanes, form.vectors, form.threads, bytes_each == 8 && form.vectors == 1 ? 2 : form.resident};
   }
   if (vectors > 512 * 2) return {};
   const int threads = static_cast<int>(BlocksFor(vectors, 64, 2) * 64);
@@ -141,7 +143,7 @@ Status PlanBackward(const Call& call, Plan& plan) {
     for (uint32_t i = 1; i <= kSums; ++i) plan.Zero(Result(i), extent * DTypeBytes(dtype));
     return absl::OkStatus();
   }
-  const WalkForm form = WalkFormOf(extent, DTypeBytes(dtype));
+  const WalkForm form = WalkFormOf(extent, DTypeBytes(dtype), !ops::Absent(call.operand(3)));
   int64_t partials = 0;
   opw::norm::SumsParams sums{};
   sums.extent = extent;

@@ -37,13 +37,6 @@ OPW_DEVICE Wide<T> LoadWide(const T* p) {
   return out;
 }
 
-// What is added to a vector of grad_x.
-template <bool kResidual, bool kAligned, typename T>
-OPW_DEVICE auto Residual(const T* p) {
-  if constexpr (kResidual) return LoadWide<kAligned>(p);
-  else return NothingBeside{};
-}
-
 // A thread's columns: vectors of a row.
 template <typename T, int kLanes, int kVectors>
 struct WalkedColumns {
@@ -179,7 +172,6 @@ OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
     const FinishBackward<kLayer, C> finish(p, {{0, mean, s.square}, s.slopes});
     columns.Each([&](int i, int at) {
       const auto weight = weights(at);
-      const auto beside = Residual<kResidual, kAligned>(static_cast<const T*>(p.residual) + row * p.extent + at);
       C out[kWidth];
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
@@ -187,7 +179,11 @@ OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
         by_weight[i][k] = Fma(g, normal, by_weight[i][k]);
         if constexpr (kLayer) by_bias[i][k] += g;
         out[k] = finish.OfNormal(normal, SlopeOf<kWeight>(g, weight, k));
-        if constexpr (kResidual) out[k] += Load(beside.Get(k));
+      }
+      if constexpr (kResidual) {
+        const Wide<T> beside = LoadWide<kAligned>(static_cast<const T*>(p.residual) + row * p.extent + at);
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) out[k] += Load(beside.Get(k));
       }
       StoreWide(static_cast<T*>(p.grad_x) + row * p.extent + at, RoundAll<T>(out), kAligned);
     });
