@@ -14,7 +14,8 @@ namespace {
 
 // Flops that take as long as moving a byte; few devices do less.
 constexpr double kFlopsPerByte = 32;
-constexpr size_t kMostTries = 2048;  // of a function, each of which takes time linear in it
+constexpr size_t kMostTries = 2048;   // of a function, each of which takes time linear in it
+constexpr size_t kMostInChain = 256;  // nodes that are tried together: what is farther away stays
 
 constexpr uint32_t kNever = UINT32_MAX;
 
@@ -137,12 +138,17 @@ class Twice {
       return made;
     };
     // Views of what was made again are made again with it; of marks there is no need.
-    const auto again_as = [&](const auto& self, ValueId v) -> ValueId {
-      ValueId& number = second[static_cast<size_t>(v)];
-      if (number != kAbsent) return number;
-      Node view = f_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(v)])];
-      view.operands[0] = self(self, view.operands[0]);
-      return number = view.op == barrier.name ? view.operands[0] : append(std::move(view));
+    std::vector<ValueId> views;
+    const auto again_as = [&](ValueId v) {
+      for (; second[static_cast<size_t>(v)] == kAbsent; v = f_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(v)])].operands[0]) views.push_back(v);
+      ValueId number = second[static_cast<size_t>(v)];
+      for (; !views.empty(); views.pop_back()) {
+        Node view = f_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(views.back())])];
+        view.operands[0] = number;
+        if (view.op != barrier.name) number = append(std::move(view));
+        second[static_cast<size_t>(views.back())] = number;
+      }
+      return number;
     };
     for (const Step& step : order) {
       Node node = f_.nodes[step.node];
@@ -151,7 +157,7 @@ class Twice {
         if (v == kAbsent) continue;
         const bool reads_again = ReadsAgain(step, v, again, begin);
         differs |= reads_again;
-        v = reads_again ? again_as(again_as, v) : first[static_cast<size_t>(v)];
+        v = reads_again ? again_as(v) : first[static_cast<size_t>(v)];
       }
       if (!differs) {
         const size_t i = ReadsKept(step.node);
@@ -260,14 +266,17 @@ class Fitter {
     }
     std::vector<Chain> out;
     std::vector<uint32_t> chain_of(f.nodes.size(), kNever);
+    std::vector<double> work_of(f.nodes.size(), -1);
     for (uint32_t n = 0; n < begin; ++n) {
       if (!may[n] || bytes[n] == 0) continue;
       Chain chain{.nodes = {n}};
       double work = 0;
       for (size_t i = 0; i < chain.nodes.size(); ++i) {
-        work += WorkOf(f, twice, chain.nodes[i]);
+        double& known = work_of[chain.nodes[i]];
+        if (known < 0) known = WorkOf(f, twice, chain.nodes[i]);
+        work += known;
         for (const ValueId v : f.nodes[chain.nodes[i]].operands) {
-          const int32_t m = v == kAbsent ? -1 : twice.MakerOf(v);
+          const int32_t m = v == kAbsent || chain.nodes.size() == kMostInChain ? -1 : twice.MakerOf(v);
           if (m < 0 || kept[static_cast<size_t>(m)] || !may[static_cast<size_t>(m)] || chain_of[static_cast<size_t>(m)] == n) continue;
           chain_of[static_cast<size_t>(m)] = n;
           chain.nodes.push_back(static_cast<uint32_t>(m));

@@ -114,6 +114,31 @@ TEST_F(RecomputeTest, MarksAreComputedAgain) {
   EXPECT_EQ(Count(chain, "recompute"), 1) << Print(chain);
 }
 
+// However long they are.
+TEST_F(RecomputeTest, ViewsOfWhatIsMarkedAreMadeAgain) {
+  std::string text = "program @v(%x: f32[4, 6]) -> (y: f32[]) { %a = exp(%x) %v0 = recompute(%a)\n";
+  constexpr int kViews = 40'000;
+  for (int i = 1; i <= kViews; ++i) text += fmt::format("%v{} = reshape(%v{}) {{shape = {}}}\n", i, i - 1, i % 2 ? "[24]" : "[4, 6]");
+  text += fmt::format("%e = tanh(%v{0}) %f = mul(%e, %v{0}) %y = sum(%f) return %y }}", kViews);
+  const std::vector<std::string> wrt = {"x"};
+  ASSERT_OK_AND(const Module m, Gradient(Parse(text, "v.opw").value(), wrt, {.limits = {.nodes = 1 << 20, .attribute_bytes = 1 << 24}}));
+  EXPECT_EQ(Count(m, "exp"), 2);
+}
+
+// Many values, each at the end of the same long way of nodes that are not kept.
+TEST_F(RecomputeTest, ManyValuesOfOneLongWay) {
+  constexpr int kNodes = 8000;
+  std::string text = "program @f(%x: f32[4]) -> (y: f32[4]) { %c0 = exp(%x)\n";
+  for (int i = 1; i < kNodes; ++i) text += fmt::format("%c{} = {}(%c{})\n", i, i % 2 ? "gelu" : "sin", i - 1);
+  for (int i = 0; i < kNodes; ++i) text += fmt::format("%f{0} = full() {{value = {0}.5}} %k{0} = add(%c{1}, %f{0})\n", i, kNodes - 1);
+  text += fmt::format("%a0 = neg(%k{})\n", kNodes - 1);
+  for (int i = 1; i < kNodes; ++i) text += fmt::format("%a{0} = mul(%a{1}, %k{1})\n", i, i - 1);
+  Module m = Parse(text + fmt::format("return %a{} }}", kNodes - 1), "f.opw").value();
+  const int64_t before = PeakOf(m);
+  ASSERT_OK_AND(const RecomputeReport report, Recompute(m, {.memory_bytes = before * 9 / 10}));
+  EXPECT_LE(report.after_bytes, before * 9 / 10);
+}
+
 // An inout parameter is read again only before its own node.
 TEST_F(RecomputeTest, InoutsKeepTheirOrder) {
   OPWIRE_TRACE_SEED();
