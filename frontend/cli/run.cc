@@ -218,11 +218,14 @@ Status CheckKept(Session& session, const std::string& name, const Pairs& out, co
   return absl::OkStatus();
 }
 
-// Nodes by what they give, as `opwire opt` prints it.
-void PrintProfile(const Module& module, const std::vector<StepCost>& profile) {
-  if (profile.empty()) return;
-  std::vector<ValueTypes> values(module.functions.begin(), module.functions.end());
-  Table table({"NODE", "OP@VARIANT", "TIME"});
+// A node by its function, empty for that of the run, and by what it gives, as `opwire opt` prints it.
+struct ProfiledNode {
+  std::string function, value;
+};
+
+std::vector<ProfiledNode> NamesOf(const Module& module, const std::vector<StepCost>& profile) {
+  const std::vector<ValueTypes> values(module.functions.begin(), module.functions.end());
+  std::vector<ProfiledNode> out;
   for (const StepCost& c : profile) {
     const bool called = c.function >= 0 && c.function < static_cast<int>(module.functions.size());
     const size_t function = called ? static_cast<size_t>(c.function) : 0;
@@ -232,7 +235,17 @@ void PrintProfile(const Module& module, const std::vector<StepCost>& profile) {
       const auto n = static_cast<size_t>(c.node);
       node = f.nodes[n].results.empty() ? std::to_string(n) : ValueName(f, static_cast<ValueId>(values[function].first_result[n]));
     }
-    table.Add({(called ? "@" + f.name + " " : "") + node, c.label, HumanNanos(c.ns)});
+    out.push_back({called ? f.name : "", std::move(node)});
+  }
+  return out;
+}
+
+void PrintProfile(const Module& module, const std::vector<StepCost>& profile) {
+  if (profile.empty()) return;
+  const std::vector<ProfiledNode> names = NamesOf(module, profile);
+  Table table({"NODE", "OP@VARIANT", "TIME"});
+  for (size_t i = 0; i < profile.size(); ++i) {
+    table.Add({(names[i].function.empty() ? "" : "@" + names[i].function + " ") + names[i].value, profile[i].label, HumanNanos(profile[i].ns)});
   }
   fmt::print("{}", table.ToString());
 }
@@ -377,8 +390,13 @@ Status Run(const Common& common, const RunArgs& args) {
   if (!common.json) PrintProfile(program.module(), result.profile);
   if (common.json) {
     std::vector<std::string> steps;
-    for (const StepCost& c : result.profile)
-      steps.push_back(fmt::format("{{\"function\":{},\"node\":{},\"label\":{},\"ns\":{}}}", c.function, c.node, Quote(c.label), c.ns));
+    // The passes may have taken functions and nodes away, so that numbers alone would not say which these are.
+    const std::vector<ProfiledNode> names = NamesOf(program.module(), result.profile);
+    for (size_t i = 0; i < names.size(); ++i) {
+      const StepCost& c = result.profile[i];
+      steps.push_back(fmt::format("{{\"function\":{},\"function_name\":{},\"node\":{},\"value\":{},\"label\":{},\"ns\":{}}}", c.function, Quote(names[i].function), c.node,
+                                  Quote(names[i].value), Quote(c.label), c.ns));
+    }
     fmt::print("{{\"executor\":{},\"run_ns\":{},\"divided_by_zero\":{},\"results\":[{}],\"profile\":[{}]}}\n",
                Quote(session.executor()), best, result.divided_by_zero, fmt::join(lines, ","), fmt::join(steps, ","));
   } else {

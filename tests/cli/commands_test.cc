@@ -203,6 +203,15 @@ TEST_F(Commands, EveryCommandSpeaksJson) {
   const json ran = Json("opwire run count.opw --in total=random:1 --in x=random:2 --json --profile");
   EXPECT_EQ(ran["results"][1]["shape"], json({4}));
   EXPECT_EQ(ran["profile"].size(), 2u);
+  EXPECT_EQ(ran["profile"][0]["function_name"], "");
+  // The first function is gone by then, and so the second has its number.
+  house_.Write("rounds.opw",
+               "program @rounds(%n: i64[], %x: f32[4]) -> (y: f32[4]) {\n  %one = full() {value = 1.0, dtype = i64}\n  %a = repeat(%one, [%x], []) calls(@first)\n"
+               "  %b = repeat(%n, [%a], []) calls(@second)\n  return %b\n}\n"
+               "function @first(%i: i64[], %x: f32[4]) -> (x: f32[4]) {\n  %0 = neg(%x)\n  return %0\n}\n"
+               "function @second(%i: i64[], %x: f32[4]) -> (x: f32[4]) {\n  %0 = sin(%x)\n  return %0\n}\n");
+  const json rounds = Json("opwire run rounds.opw --in n=2 --in x=random:1 --json --profile")["profile"];
+  EXPECT_TRUE(std::ranges::any_of(rounds, [](const json& c) { return c["function_name"] == "second" && c["value"] == "%0" && c["label"].get<std::string>().starts_with("sin@"); })) << rounds;
 }
 
 TEST_F(Commands, TablesForPeople) {
