@@ -1,8 +1,10 @@
 // devices, ops, explain, report, sessions: what runs where and why. The only file of the command line that reads JSON.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 
 #include "frontend/cli/cli.h"
 #include "ir/ops/names.h"
@@ -167,14 +169,31 @@ std::string MeasuredText(const json& measured) {
   return fmt::format("{}, first in {} of {} {}", range, first, measured.size(), measured.size() == 1 ? "class of calls" : "classes of calls");
 }
 
-// "scratch + 4096, result y"; and what it comes to.
-std::string WritesText(const json& writes) {
-  std::string out;
-  for (const json& w : writes) {
-    out += (out.empty() ? "" : ", ") + Text(w.at("to"));
-    if (w.at("at") > 0) out += fmt::format(" + {}", w.at("at").get<int64_t>());
+// "%0, %1"; of a long list its begin, as a joint group has hundreds.
+std::string SomeOf(const std::vector<std::string>& all) {
+  constexpr size_t kMost = 6;
+  const std::string first = fmt::format("{}", fmt::join(std::span(all).first(std::min(all.size(), kMost)), ", "));
+  return all.size() > kMost ? fmt::format("{} and {} more", first, all.size() - kMost) : first;
+}
+
+std::vector<std::string> Names(std::string_view list) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at < list.size();) {
+    const size_t end = std::min(list.find(", ", at), list.size());
+    out.emplace_back(list.substr(at, end - at));
+    at = end + 2;
   }
   return out;
+}
+
+// "scratch + 4096, result y".
+std::string WritesText(const json& writes) {
+  std::vector<std::string> out;
+  for (const json& w : writes) {
+    out.push_back(Text(w.at("to")));
+    if (w.at("at") > 0) out.back() += fmt::format(" + {}", w.at("at").get<int64_t>());
+  }
+  return SomeOf(out);
 }
 
 Status ExplainProgram(const Common& common, const ExplainArgs& args) {
@@ -206,7 +225,7 @@ Status ExplainProgram(const Common& common, const ExplainArgs& args) {
     std::string what = Text(step.at("label"));
     if (control && what != Text(step.at("op"))) what = fmt::format("{}: {}", Text(step.at("op")), what);
     if (control && step.at("goes_to") >= 0) what += fmt::format(" {}", step.at("goes_to").get<int64_t>());
-    table.Add({std::to_string(number++), where + Text(step.at("value")), what, WritesText(step.at("writes")), control ? "" : HumanBytes(bytes),
+    table.Add({std::to_string(number++), where + SomeOf(Names(Text(step.at("value")))), what, WritesText(step.at("writes")), control ? "" : HumanBytes(bytes),
                control ? "" : HumanBytes(static_cast<int64_t>(step.at("moved").get<double>())), control ? "" : HumanCount(step.at("flops")),
                step.contains("measured_ns") ? HumanNanos(static_cast<int64_t>(step.at("measured_ns").get<double>())) : ""});
     all_flops += step.at("flops").get<double>();

@@ -99,6 +99,16 @@ TEST_F(Commands, ExplainShowsHowAProgramRuns) {
   EXPECT_EQ(Json("opwire explain halves.opw --json --no-passes", 0)["steps"][0]["op"], "fused");
   Expect("opwire explain halves.opw --no-passes --exact", 2, "excludes");
   Expect("opwire explain train.opw", 0, "with b = 64");
+  std::string params, results, nodes, values;
+  for (int i = 0; i < 20; ++i) {
+    params += fmt::format("{}%w{}: f32[{}]", i ? ", " : "", i, 1 + i);
+    results += fmt::format("{0}r{1}: f32[{2}]", i ? ", " : "", i, 1 + i);
+    nodes += fmt::format("  %n{0} = sin(%w{0})\n", i);
+    values += fmt::format("{}%n{}", i ? ", " : "", i);
+  }
+  house_.Write("many.opw", fmt::format("program @many({}) -> ({}) {{\n{}  return {}\n}}\n", params, results, nodes, values));
+  Expect("opwire explain many.opw", 0, "%0, %1, %2, %3, %4, %5 and 14 more  fused");
+  Expect("opwire explain many.opw", 0, "result r4, result r5 and 14 more  ");
   Expect("opwire explain train.opw --dim c=3", 2, "no dimension c");
   Expect("opwire explain nofile.opw", 2, "nofile.opw cannot be read");
 }
