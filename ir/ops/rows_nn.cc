@@ -419,7 +419,8 @@ std::vector<OpRow> NnRows() {
             .family = "attention",
             .doc = "The gradients of scaled_dot_product_attention's output by query, key and value. output and logsumexp are what it gave: with weights P = "
                    "exp(scale * query key^T + mask - logsumexp) and dS = P * (grad value^T - sum(grad * output, -1)), grad_value is P^T grad, grad_query "
-                   "scale * dS key and grad_key scale * dS^T query, the last two sums over the heads that share a key's. Keys that take no part get nothing. "
+                   "scale * dS key and grad_key scale * dS^T query, the last two sums over the heads that share a key's. Keys that take no part get nothing; "
+                   "all four operands must be finite there, too. "
                    "f16 and bf16 accumulate in f32; their P and dS may be rounded to the type before they are multiplied further, and "
                    "so may what each head gives before heads are added."}),
       Make({.name = "kv_append",

@@ -14,7 +14,8 @@ namespace {
 
 // Flops that take as long as moving a byte; few devices do less.
 constexpr double kFlopsPerByte = 32;
-constexpr size_t kMostTries = 2048;   // of a function, each of which takes time linear in it
+constexpr size_t kMostTries = 2048;   // of a function in a round, each of which takes time linear in it
+constexpr int kMostRounds = 16;
 constexpr size_t kMostInChain = 256;  // nodes that are tried together: what is farther away stays
 
 constexpr uint32_t kNever = UINT32_MAX;
@@ -219,7 +220,8 @@ class Fitter {
     const std::vector<Chain> chains = needs.peak > budget ? ChainsOf(f, twice, live, begin) : std::vector<Chain>();
     const size_t at_a_time = chains.size() / kMostTries + 1;
     // What did not lower the peak may do so once others have.
-    for (bool lower = true; lower && needs.peak > budget;) {
+    bool lower = true;
+    for (int round = 0; round < kMostRounds && lower && needs.peak > budget; ++round) {
       lower = false;
       for (size_t c = 0; c < chains.size() && needs.peak > budget; c += at_a_time) {
         std::vector<bool> more = again;
