@@ -406,7 +406,7 @@ class Scheduler {
       for (const uint32_t n : nodes) group_of_[n] = -1;
       return false;
     }
-    if (!rows) group.program = std::make_shared<const fused::ScalarProgram>(program.scalar());
+    if (!rows && !columns) group.program = std::make_shared<const fused::ScalarProgram>(program.scalar());
     if (goes_on) group.ends.push_back(fmt::format("{} nodes are as many as one kernel takes here", nodes.size()));
     for (const ValueId v : group.inputs) Explain(group, v);
     out_.groups.push_back(std::move(group));

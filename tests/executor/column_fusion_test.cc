@@ -194,6 +194,24 @@ void FillWithNans(const Param& p, std::string& bytes, std::mt19937_64& random) {
   }
 }
 
+// Equal groups run as one step where they are elementwise; those that fold are not, whatever their elements' program is.
+TEST_F(ColumnFusionTest, EqualFoldsAreKernelsOfTheirOwn) {
+  const auto parsed = Parse(R"(
+program @f(%x: f32[40, 6], %y: f32[40, 6], %u: f32[30, 6], %v: f32[30, 6]) -> (a: f32[6], b: f32[6]) {
+  %0 = mul(%x, %y)
+  %1 = sum(%0) {dims = [0]}
+  %2 = mul(%u, %v)
+  %3 = sum(%2) {dims = [0]}
+  return %1, %3
+})", "t");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  Start(true);
+  const auto fused = Outcome(c_, *parsed, Seed(), FillSmall), alone = Run(*parsed, Seed(), false, FillSmall);
+  ASSERT_EQ(fused[0], "OK");
+  ASSERT_EQ(alone[0], "OK");
+  for (size_t r = 1; r < alone.size(); ++r) EXPECT_LE(Difference(ValuesOf(DType::kF32, fused[r]), ValuesOf(DType::kF32, alone[r])), Tolerance(DType::kF32)) << "result " << r - 1;
+}
+
 TEST_F(ColumnFusionTest, RandomGraphsAreOneKernelThatMovesLittle) {
   ExpectOneKernelEach([](std::mt19937_64& random) { return RandomColumns(random).text(); }, FillWithNans);
 }
