@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ir/passes/pipeline.h"
+
 namespace opwire {
 namespace {
 
@@ -42,21 +44,6 @@ const char* NameOf(const Step& step) {
   return "call";
 }
 
-// What a node's row says of calls of the instance's sizes.
-OpCost CostOf(const Instance& instance, uint32_t function, uint32_t n, const DimValues& sizes) {
-  const Program& program = instance.program();
-  const Node& node = program.module.functions[function].nodes[n];
-  const auto shape_of = [&](const TensorType* type) {
-    Shape shape;
-    for (size_t a = 0; type != nullptr && a < type->shape.size(); ++a) shape.push_back(sizes.Get(type->shape[a]).value_or(0));
-    return shape;
-  };
-  std::vector<Shape> operands, results;
-  for (const TensorType* type : OperandTypes(node, program.values[function].types)) operands.push_back(shape_of(type));
-  for (const TensorType& type : node.results) results.push_back(shape_of(&type));
-  return program.typing.functions[function].nodes[n].row->cost({operands, results, node.results.empty() ? 0 : DTypeBytes(node.results[0].dtype)});
-}
-
 int64_t BytesOf(const opw_tensor& t) {
   // A copy's elements are bytes.
   return t.dtype == 0 ? t.elements : TensorBytes(static_cast<DType>(t.dtype), static_cast<Encoding>(t.encoding), {t.shape, t.rank}).value_or(0);
@@ -89,6 +76,7 @@ std::string Describe(Instance& instance) {
     if (instance.InoutOf(static_cast<int>(r)) < 0) instance.BindResult(static_cast<int>(r), Address(kResultBit, r));
   }
   const DimValues sizes(m.dims, instance.symbols());
+  const auto cost_of = [&](uint32_t function, uint32_t n) { return CostOf(*program.typing.functions[function].nodes[n].row, m.functions[function].nodes[n], program.values[function], sizes); };
   std::string steps;
   for (uint32_t i = 0; i < instance.steps().size(); ++i) {
     const Step& step = instance.steps()[i];
@@ -102,7 +90,7 @@ std::string Describe(Instance& instance) {
       if (!node.results.empty()) s["value"] = ValueName(f, static_cast<ValueId>(program.values[number].first_result[step.node()]));
       s["op"] = node.op;
       results = node.results.size();
-      const OpCost cost = step.kind == StepKind::kCall ? CostOf(instance, number, step.node(), sizes) : OpCost{};
+      const OpCost cost = step.kind == StepKind::kCall ? cost_of(number, step.node()) : OpCost{};
       s["flops"] = cost.flops;
       s["moved"] = cost.bytes;
       const double ns = instance.GroupAt(i) ? 0 : MeasuredOf(instance, step, node, number, s["label"]);
@@ -122,7 +110,7 @@ std::string Describe(Instance& instance) {
       s["value"] = values;
       results = group->outputs.size();
       double flops = 0;
-      for (const uint32_t n : group->nodes) flops += CostOf(instance, number, n, sizes).flops;
+      for (const uint32_t n : group->nodes) flops += cost_of(number, n).flops;
       int64_t moved = 0;
       for (size_t o = 0; o < group->inputs.size(); ++o) moved += BytesOf(step.call.operands[o]);
       for (size_t r = 0; r < results; ++r) moved += BytesOf(step.call.results[r]);

@@ -76,6 +76,18 @@ StatusOr<std::vector<int64_t>> SizesOf(const DimTable& dims, std::span<const std
   return out;
 }
 
+OpCost CostOf(const OpRow& row, const Node& node, const ValueTypes& values, const DimValues& sizes) {
+  const auto shape_of = [&](const TensorType* type) {
+    Shape shape;
+    for (size_t a = 0; type != nullptr && a < type->shape.size(); ++a) shape.push_back(sizes.Get(type->shape[a]).value_or(0));
+    return shape;
+  };
+  std::vector<Shape> operands, results;
+  for (const TensorType* type : OperandTypes(node, values.types)) operands.push_back(shape_of(type));
+  for (const TensorType& type : node.results) results.push_back(shape_of(&type));
+  return row.cost({operands, results, node.results.empty() ? 0 : DTypeBytes(node.results[0].dtype)});
+}
+
 StatusOr<ProgramCost> CostOf(const Module& module, const Typing& typing, const PipelineOptions& options) {
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<int64_t> symbols, SizesOf(module.dims, options.sizes));
   const DimValues sizes(module.dims, symbols);

@@ -63,6 +63,8 @@ StatusOr<PipelineReport> RunPasses(Module& module, const PipelineOptions& option
 
 // A size for each dimension symbol: the one named, else 64 or what its bounds allow near it. OUT_OF_RANGE where a name's size is outside its bounds.
 StatusOr<std::vector<int64_t>> SizesOf(const DimTable& dims, std::span<const std::pair<std::string, int64_t>> named);
+// What a node's row says of it at these sizes.
+OpCost CostOf(const OpRow& row, const Node& node, const ValueTypes& values, const DimValues& sizes);
 // Of a verified module, at the sizes that the options name.
 StatusOr<ProgramCost> CostOf(const Module& module, const Typing& typing, const PipelineOptions& options);
 

@@ -293,15 +293,7 @@ class Fitter {
 
   // In bytes that could be moved meanwhile.
   double WorkOf(const Function& f, const Twice& twice, uint32_t n) const {
-    const auto shape_of = [&](const TensorType* type) {
-      Shape shape;
-      for (size_t a = 0; type != nullptr && a < type->shape.size(); ++a) shape.push_back(sizes_.Get(type->shape[a]).value_or(0));
-      return shape;
-    };
-    std::vector<Shape> operands, results;
-    for (const TensorType* type : OperandTypes(f.nodes[n], twice.values().types)) operands.push_back(shape_of(type));
-    for (const TensorType& type : f.nodes[n].results) results.push_back(shape_of(&type));
-    const OpCost cost = twice.rows()[n]->cost({operands, results, DTypeBytes(f.nodes[n].results[0].dtype)});
+    const OpCost cost = CostOf(*twice.rows()[n], f.nodes[n], twice.values(), sizes_);
     return cost.bytes + cost.flops / kFlopsPerByte;
   }
 

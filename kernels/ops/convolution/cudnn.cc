@@ -1,7 +1,6 @@
 // Convolution, its transpose and its gradients by cuDNN, of tensors as they are laid out in programs.
 #include <optional>
 
-#include "ir/ops/catalogue.h"
 #include "kernels/ops/convolution/gpu.h"
 #include "kernels/ops/convolution/shapes.h"
 #include "kernels/ops/gpu/cudnn_plan.h"
@@ -77,16 +76,9 @@ Status PlanBias(const Call& call, Plan& plan) {
   strides[1] = given.strides[0];
   opw_tensor bias = given;
   bias.shape = shape, bias.strides = strides, bias.rank = y.rank, bias.contiguous = 0;
-  const OpRow& add = *Catalogue().Find("add");
-  const DType type = ops::TypeOf(y);
-  fused::ScalarProgram program;
-  const int inputs[] = {program.AddInput(type), program.AddInput(type)};
-  OPWIRE_ASSIGN_OR_RETURN(const int sum, program.Append(add, inputs, {}, type, false));
-  program.AddOutput(sum);
-  OPWIRE_RETURN_IF_ERROR(program.Check());
   const opw_tensor* const tensors[] = {&y, &bias, &y};
   const Source sources[] = {Result(0), Operand(call.c->starts[2]), Result(0)};
-  return PlanFused(call.code, add.name, program, tensors, sources, plan);
+  return PlanAdd(call.code, tensors, sources, plan);
 }
 
 Status PlanByGraph(const Call& call, Plan& plan) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ir/ops/catalogue.h"
 #include "kernels/fused/by_source.h"
 #include "kernels/fused/gpu_columns.h"
 #include "kernels/fused/gpu_rows.h"
@@ -296,6 +297,17 @@ Status PlanFused(Code& code, const std::string& name, const fused::ScalarProgram
   OPWIRE_ASSIGN_OR_RETURN(const Function f, code.GetText({name, "kernels/fused/primitives.cuh", fused::GpuSource(program, form)}));
   LaunchGenerated(f, {.blocks = form.blocks(), .threads = fused::GpuForm::kThreads}, fused::GpuParams(program, form, arguments), sources, plan);
   return absl::OkStatus();
+}
+
+Status PlanAdd(Code& code, std::span<const opw_tensor* const, 3> tensors, std::span<const Source, 3> sources, Plan& plan) {
+  const OpRow& add = *Catalogue().Find("add");
+  const DType type = ops::TypeOf(*tensors[2]);
+  fused::ScalarProgram program;
+  const int inputs[] = {program.AddInput(type), program.AddInput(type)};
+  OPWIRE_ASSIGN_OR_RETURN(const int sum, program.Append(add, inputs, {}, type));
+  program.AddOutput(sum);
+  OPWIRE_RETURN_IF_ERROR(program.Check());
+  return PlanFused(code, add.name, program, tensors, sources, plan);
 }
 
 }  // namespace opwire::gpu

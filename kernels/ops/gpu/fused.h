@@ -17,6 +17,9 @@ namespace opwire::gpu {
 Status PlanFused(Code& code, const std::string& name, const fused::ScalarProgram& program, std::span<const opw_tensor* const> tensors,
                  std::span<const Source> sources, Plan& plan, std::span<const opw_attr> arguments = {});
 
+// What the first two tensors come to, each broadcast to the third, which it is written to; all of one type.
+Status PlanAdd(Code& code, std::span<const opw_tensor* const, 3> tensors, std::span<const Source, 3> sources, Plan& plan);
+
 // Kernels of groups for this device, compiled when sizes are bound to them.
 std::shared_ptr<fused::Fuser> MakeFuser(std::shared_ptr<Code> code);
 

@@ -1,7 +1,6 @@
 // layer_norm_backward and rms_norm_backward on GPUs: which form a call takes.
 #include <fmt/format.h>
 
-#include "ir/ops/catalogue.h"
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/gpu/fused.h"
 #include "kernels/ops/gpu/rows.h"
@@ -97,16 +96,9 @@ StatusOr<int64_t> PlanWalk(const Call& call, Plan& plan, int64_t rows, int64_t e
 
 // Adds the residual to grad_x.
 Status PlanResidual(const Call& call, Plan& plan) {
-  const OpRow& add = *Catalogue().Find("add");
-  const DType type = ops::TypeOf(call.operand(1));
-  fused::ScalarProgram program;
-  const int inputs[] = {program.AddInput(type), program.AddInput(type)};
-  OPWIRE_ASSIGN_OR_RETURN(const int sum, program.Append(add, inputs, {}, type));
-  program.AddOutput(sum);
-  OPWIRE_RETURN_IF_ERROR(program.Check());
   const opw_tensor* const tensors[] = {&call.result(), &call.operand(3), &call.result()};
   const Source sources[] = {Result(0), Operand(3), Result(0)};
-  return PlanFused(call.code, add.name, program, tensors, sources, plan);
+  return PlanAdd(call.code, tensors, sources, plan);
 }
 
 // The same in two launches more, for all rows.
