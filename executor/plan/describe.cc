@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ir/passes/pipeline.h"
+#include "kernels/select/choices.h"
 
 namespace opwire {
 namespace {
