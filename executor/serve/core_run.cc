@@ -5,6 +5,7 @@ namespace opwire {
 namespace {
 
 constexpr Nanos kLong = 20 * kMicrosecond;     // of a run, for replies that wait for others
+constexpr int64_t kFailureBytes = 8 << 10;     // of a run that failed among independent ones, at the most
 constexpr size_t kEnvelopeBytes = 16 << 10;  // of a batch's reply, beside its runs: their list, a message and its site
 
 }  // namespace
@@ -100,7 +101,7 @@ void Core::ContinueRun(Nanos now, Session& s) {
   Pop(s);
 }
 
-// The first run that fails ends the batch, and its reply holds the results of those before.
+// The first run that fails ends the batch, unless its runs are independent, and its reply holds the results of those before.
 void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch) {
   BatchProgress& p = s.batch;
   const uint32_t count = batch.runs() ? batch.runs()->size() : 0;
@@ -109,45 +110,50 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
     return Pop(s);
   }
   p.active = true;
-  Status status;
-  for (const Nanos begun = now; p.next < count && status.ok(); now = options_.clock()) {
+  Status ended;
+  for (const Nanos begun = now; p.next < count && ended.ok(); now = options_.clock()) {
     if (now - begun >= options_.slice) return;  // goes on with the next slice
     const fb::Run& run = *batch.runs()->Get(p.next);
-    if (!s.run.active()) {
-      bool wait = false;
-      status = BeginOfBatch(s, q, run, wait);
-      if (wait) {
-        s.virtual_time = std::max(s.virtual_time, virtual_now_ + options_.slice);
-        return;
-      }
-      if (!status.ok()) break;
+    bool wait = false;
+    Status status = s.run.active() ? absl::OkStatus() : BeginOfBatch(s, q, run, wait);
+    if (wait) {
+      s.virtual_time = std::max(s.virtual_time, virtual_now_ + options_.slice);
+      return;
     }
-    if (!q.refusal.ok()) s.run.Abort(q.refusal);
-    if (RunSlice(now, s, q, DeadlineOf(q.arrival, run)) == Run::Outcome::kMore) return;
-    status = s.run.Finish(*s.store);
-    if (status.ok()) p.replies.push_back(s.run.Reply(p.builder, now - q.arrival));
-    s.run.End(environment_);
+    if (status.ok()) {
+      if (!q.refusal.ok()) s.run.Abort(q.refusal);
+      if (RunSlice(now, s, q, DeadlineOf(q.arrival, run)) == Run::Outcome::kMore) return;
+      status = s.run.Finish(*s.store);
+      if (status.ok()) p.replies.push_back(s.run.Reply(p.builder, now - q.arrival));
+      s.run.End(environment_);
+      ++s.runs;
+      load_.runs.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      FailResults(s, q.attachment, run, status);
+    }
+    if (!status.ok()) {
+      load_.failed.fetch_add(1, std::memory_order_relaxed);
+      if (batch.independent() && HasRoom(s, kFailureBytes)) p.replies.push_back(BuildFailedRun(p.builder, status));
+      else ended = status;
+    }
     ++p.next;
-    ++s.runs;
-    load_.runs.fetch_add(1, std::memory_order_relaxed);
   }
-  if (!status.ok()) {
-    load_.failed.fetch_add(1, std::memory_order_relaxed);
-    for (uint32_t rest = p.next; rest < count; ++rest) FailResults(s, q.attachment, *batch.runs()->Get(rest), status);
-  }
+  for (uint32_t rest = p.next; rest < count; ++rest) FailResults(s, q.attachment, *batch.runs()->Get(rest), ended);
   const auto body = fb::CreateBatchReply(p.builder, p.builder.CreateVector(p.replies)).Union();
-  Reply(s, q, status, fb::ReplyBody::BatchReply, body, {}, p.builder);
+  Reply(s, q, ended, fb::ReplyBody::BatchReply, body, {}, p.builder);
   p.Clear();
   Pop(s);
+}
+
+bool Core::HasRoom(const Session& s, int64_t bytes) const {
+  return static_cast<int64_t>(s.batch.builder.GetSize() + kEnvelopeBytes) + bytes <= static_cast<int64_t>(kMaxFrameBytes);
 }
 
 Status Core::BeginOfBatch(Session& s, const QueuedRequest& q, const fb::Run& run, bool& wait) {
   auto program = ProgramOf(s, q.attachment, run);
   if (!program.ok()) return program.status();
   OPWIRE_RETURN_IF_ERROR(BeginRun(options_.clock(), s, q, *std::move(program), run, wait));
-  if (wait || static_cast<int64_t>(s.batch.builder.GetSize() + kEnvelopeBytes) + s.run.ReplyBytes() <= static_cast<int64_t>(kMaxFrameBytes)) {
-    return absl::OkStatus();
-  }
+  if (wait || HasRoom(s, s.run.ReplyBytes())) return absl::OkStatus();
   const Status full = InvalidArgument("batch: the replies of {} runs fill a message; expected fewer, or results kept as tensors", s.batch.next);
   s.run.Abort(full);
   (void)s.run.Finish(*s.store);

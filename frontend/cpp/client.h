@@ -174,6 +174,18 @@ struct Writable {
   std::span<uint8_t> bytes;
 };
 
+// What a queued run gives, known before it runs.
+struct ResultType {
+  DType dtype = DType::kInvalid;
+  std::vector<int64_t> shape;
+};
+
+// A queued run that failed.
+struct QueueFailure {
+  uint64_t mark = 0;  // as given to Enqueue
+  Status status;
+};
+
 struct TensorFacts {
   std::string id, name;
   DType dtype = DType::kInvalid;
@@ -227,6 +239,18 @@ class Session {
   };
   StatusOr<std::vector<RunResult>> RunBatch(const std::vector<BatchRun>& runs);
 
+  // Queues a run that nobody waits for, of a program of an op or two. Runs go in their order, as one batch: when 256 are queued or their arguments fill a message, before anything
+  // else that the session sends, or with Flush. Results are tensors of the types given, one a result of the program, and may be used at once. A run that fails costs only those that use
+  // what it should have made: any use gives its error. Arrays are copied. `mark` names the run in QueueFailure.
+  StatusOr<std::vector<Tensor>> Enqueue(const Program& program, const std::vector<Arg>& args, std::vector<ResultType> results, uint64_t mark = 0);
+  // Sends what is queued, and takes the replies that have come.
+  Status Flush();
+  int64_t queued() const;
+  // The first queued run that is known to have failed since this was last called.
+  std::optional<QueueFailure> TakeFailure();
+  // Asks the executor to stop all that was sent and has not ended.
+  Status CancelAll();
+
   // "report", "ops", "explain", "sessions", "stats" as JSON.
   StatusOr<std::string> Info(std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid);
 
@@ -259,6 +283,8 @@ struct ClientOptions {
   bool embedded = true;
   // How long to wait for executors of a registry that has just begun.
   int64_t patience_us = 3'000'000;
+  // Asked every 50 ms while a session waits without end for the executor: true ends the wait as CANCELLED, whose reply nobody will take.
+  std::function<bool()> interrupted;
   // Hears in one line what was started, and why; without one it goes to standard error.
   std::function<void(std::string_view)> notice;
 };

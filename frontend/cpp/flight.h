@@ -29,6 +29,8 @@ class Flight {
 
   // The sequence number that the next request must carry.
   uint64_t next_seq() const { return next_ - base_; }
+  // That of a ticket of this session.
+  uint64_t SequenceOf(uint64_t ticket) const { return ticket - base_; }
   // The replies to all requests below this number have arrived.
   uint64_t acked() const;
   // Keeps a request until its reply; the ticket names it from here on, across sessions. REQUIRES: it carries next_seq().

@@ -153,6 +153,7 @@ Status SessionState::Open() {
       next_counter = 1;
       frees.clear();
       closes.clear();
+      drops.clear();
       live_tensors = 0;
       flight.Restart();
       lost = absl::OkStatus();
@@ -210,14 +211,15 @@ void SessionState::OnLost(const Status& why) {
                      "anew",
                      executor_id, MessageOf(why), options.name.empty() ? "(unnamed)" : "'" + options.name + "'", live_tensors);
   flight.FailAll(lost);
+  DropQueue();
   retry_at = 0;
   ++generation;  // tensors of the lost session are known to be gone before the next one opens
 }
 
 SessionState::~SessionState() {
   if (!connection) return;
-  // A named session stays: what this client dropped is freed before it goes.
-  if (!options.name.empty() && !frees.empty()) (void)Ask(fb::FlushT()).status();
+  // A named session stays: what this client queued is run, and what it dropped is freed, before it goes.
+  if (!options.name.empty() && !(frees.empty() && queue.runs.empty())) (void)Ask(fb::FlushT()).status();
   if (!connection) return;
   fb::ByeT bye;
   bye.token = connection->hello().token;
@@ -226,7 +228,7 @@ SessionState::~SessionState() {
 }
 
 Status Session::Close(bool free) {
-  if (!state_->frees.empty()) (void)state_->Ask(fb::FlushT()).status();
+  if (!state_->frees.empty() || !state_->queue.runs.empty()) (void)state_->Ask(fb::FlushT()).status();
   if (!state_->connection) return state_->lost;
   fb::ByeT bye;
   bye.token = state_->connection->hello().token;

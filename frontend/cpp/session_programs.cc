@@ -86,35 +86,47 @@ Status SessionState::EnsureUploaded(Program::State& p) {
   return absl::OkStatus();
 }
 
+Program::State::~State() {
+  if (session && generation == session->generation) session->drops.push_back(slot);
+}
+
 // ---- Runs --------------------------------------------------------------------------------------------------------------------
 
-StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(Program::State& p, const std::vector<Arg>& args, const RunOptions& run,
-                                                              std::vector<Tensor>& kept, std::vector<Tensor>& moved) {
+Status SessionState::Move(const std::vector<Arg>& args, std::vector<Tensor>& moved) {
+  moved.assign(args.size(), Tensor());
+  int64_t payload_bytes = 0;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ArrayView* v = std::get_if<ArrayView>(&args[i].value());
+    if (!v) continue;
+    if (v->bytes <= static_cast<int64_t>(kInlineBytes) - payload_bytes) {
+      payload_bytes += (v->bytes + 15) / 16 * 16;
+      continue;
+    }
+    Session self;
+    self.state_ = shared_from_this();
+    OPWIRE_ASSIGN_OR_RETURN(moved[i], self.Put(*v));
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(flatbuffers::FlatBufferBuilder& into, Program::State& p, const std::vector<Arg>& args,
+                                                              const RunOptions& run, std::vector<Tensor>& kept, const std::vector<Tensor>& moved) {
   const int function = run.function.empty() ? 0 : p.module.FindFunction(run.function);
   if (function < 0) return NotFound("the program has no function @{}", run.function);
   const Function& f = p.module.functions[static_cast<size_t>(function)];
   if (args.size() != f.params.size()) return InvalidArgument("run of @{}: expected {} arguments, got {}", f.name, f.params.size(), args.size());
   int64_t payload_bytes = 0;
   size_t extents = 0;
-  // Large arrays become tensors of their own first, so that what follows only writes.
-  moved.assign(args.size(), Tensor());
   for (size_t i = 0; i < args.size(); ++i) {
     const ArrayView* v = std::get_if<ArrayView>(&args[i].value());
-    if (!v) continue;
-    if (v->bytes > static_cast<int64_t>(kInlineBytes) - payload_bytes) {
-      Session self;
-      self.state_ = shared_from_this();
-      OPWIRE_ASSIGN_OR_RETURN(moved[i], self.Put(*v));
-      continue;
-    }
+    if (!v || moved[i].valid()) continue;
     payload_bytes += (v->bytes + 15) / 16 * 16;
     extents += v->shape.size();
   }
-  builder.Clear();
   uint8_t* payload = nullptr;
   flatbuffers::Offset<flatbuffers::Vector<uint8_t>> payload_at;
   if (payload_bytes > 0) {
-    payload_at = builder.CreateUninitializedVector(static_cast<size_t>(payload_bytes), &payload);
+    payload_at = into.CreateUninitializedVector(static_cast<size_t>(payload_bytes), &payload);
     int64_t at = 0;
     for (size_t i = 0; i < args.size(); ++i) {
       const ArrayView* v = std::get_if<ArrayView>(&args[i].value());
@@ -124,13 +136,13 @@ StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(Program::State& p,
     }
   }
   int64_t* shapes = nullptr;
-  const auto shapes_at = builder.CreateUninitializedVector(extents, &shapes);
+  const auto shapes_at = into.CreateUninitializedVector(extents, &shapes);
   for (size_t i = 0; i < args.size(); ++i) {
     const ArrayView* v = std::get_if<ArrayView>(&args[i].value());
     if (v && !moved[i].valid()) shapes = std::copy(v->shape.begin(), v->shape.end(), shapes);
   }
   fb::Binding* bindings = nullptr;
-  const auto bindings_at = builder.CreateUninitializedVectorOfStructs(args.size(), &bindings);
+  const auto bindings_at = into.CreateUninitializedVectorOfStructs(args.size(), &bindings);
   int64_t at = 0;
   for (size_t i = 0; i < args.size(); ++i) {
     const Param& param = f.params[i];
@@ -156,7 +168,7 @@ StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(Program::State& p,
   }
   kept.assign(f.results.size(), Tensor());
   fb::ResultSlot* slots = nullptr;
-  const auto slots_at = builder.CreateUninitializedVectorOfStructs(f.results.size(), &slots);
+  const auto slots_at = into.CreateUninitializedVectorOfStructs(f.results.size(), &slots);
   for (size_t r = 0; r < f.results.size(); ++r) {
     bool inout = false;
     for (const Param& param : f.params) inout |= param.mode == ParamMode::kInout && param.name == f.results[r].name;
@@ -168,7 +180,7 @@ StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(Program::State& p,
     }
     slots[r] = fb::ResultSlot(static_cast<uint8_t>(want), 0, counter);
   }
-  return fb::CreateRun(builder, p.slot, static_cast<uint32_t>(function), bindings_at, slots_at, shapes_at, payload_at,
+  return fb::CreateRun(into, p.slot, static_cast<uint32_t>(function), bindings_at, slots_at, shapes_at, payload_at,
                        static_cast<uint64_t>(run.deadline_us), run.trace_id, 0, 0, 0, 0, 0, run.profile);
 }
 
@@ -246,23 +258,28 @@ StatusOr<RunResult> PendingRun::Wait(int64_t timeout_us) {
   return s.ReadRun(*body, state_->kept);
 }
 
+Status SessionState::Cancel(uint64_t seq) {
+  fb::CancelT cancel;
+  cancel.token = connection->hello().token;
+  cancel.attachment = attachment;
+  cancel.seq = seq;
+  return connection->Control(std::move(cancel)).status();
+}
+
 Status PendingRun::Cancel() {
   SessionState& s = *state_->session;
-  if (!s.connection || s.flight.Ended(state_->ticket)) return absl::OkStatus();
-  fb::CancelT cancel;
-  cancel.token = s.connection->hello().token;
-  cancel.attachment = s.attachment;
-  cancel.seq = state_->seq;
-  return s.connection->Control(std::move(cancel)).status();
+  return s.connection && !s.flight.Ended(state_->ticket) ? s.Cancel(state_->seq) : absl::OkStatus();
 }
 
 StatusOr<PendingRun> Program::Start(const std::vector<Arg>& args, const RunOptions& options) const {
   SessionState& s = *state_->session;
   OPWIRE_RETURN_IF_ERROR(s.EnsureUploaded(*state_));
   auto pending = std::make_unique<PendingRun::State>();
-  // Held until the run is sent: a free rides on the next message and is done before it.
   std::vector<Tensor> moved;
-  OPWIRE_ASSIGN_OR_RETURN(const auto run, s.BuildRun(*state_, args, options, pending->kept, moved));
+  OPWIRE_RETURN_IF_ERROR(s.Move(args, moved));
+  OPWIRE_RETURN_IF_ERROR(s.SendQueue());
+  s.builder.Clear();
+  OPWIRE_ASSIGN_OR_RETURN(const auto run, s.BuildRun(s.builder, *state_, args, options, pending->kept, moved));
   pending->session = state_->session;
   pending->seq = s.flight.next_seq();
   OPWIRE_ASSIGN_OR_RETURN(pending->ticket, s.SendBuilt(fb::Body::Run, run.Union(), {}));
@@ -328,15 +345,18 @@ StatusOr<std::vector<Array>> Program::Call(const std::vector<Arg>& args) const {
 StatusOr<std::vector<RunResult>> Session::RunBatch(const std::vector<BatchRun>& runs) {
   SessionState& s = *state_;
   for (const BatchRun& r : runs) OPWIRE_RETURN_IF_ERROR(s.EnsureUploaded(*r.program.state_));
-  // Each run is built on its own and unpacked, since a builder holds one message.
-  fb::BatchT batch;
   std::vector<std::vector<Tensor>> kept(runs.size()), moved(runs.size());
+  for (size_t i = 0; i < runs.size(); ++i) OPWIRE_RETURN_IF_ERROR(s.Move(runs[i].args, moved[i]));
+  OPWIRE_RETURN_IF_ERROR(s.SendQueue());
+  s.builder.Clear();
+  std::vector<flatbuffers::Offset<fb::Run>> built;
   for (size_t i = 0; i < runs.size(); ++i) {
-    OPWIRE_ASSIGN_OR_RETURN(const auto run, s.BuildRun(*runs[i].program.state_, runs[i].args, runs[i].options, kept[i], moved[i]));
-    s.builder.Finish(run);
-    batch.runs.emplace_back(flatbuffers::GetRoot<fb::Run>(s.builder.GetBufferPointer())->UnPack());
+    OPWIRE_ASSIGN_OR_RETURN(const auto run, s.BuildRun(s.builder, *runs[i].program.state_, runs[i].args, runs[i].options, kept[i], moved[i]));
+    built.push_back(run);
   }
-  OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, s.Ask(std::move(batch)));
+  const auto batch = fb::CreateBatchDirect(s.builder, &built);
+  OPWIRE_ASSIGN_OR_RETURN(const uint64_t ticket, s.SendBuilt(fb::Body::Batch, batch.Union(), {}));
+  OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, s.Wait(ticket));
   const fb::BatchReply* body = reply->body_as_BatchReply();
   if (!body || !body->runs() || body->runs()->size() != runs.size()) return Internal("executor {} answered something else", s.executor_id);
   std::vector<RunResult> out;

@@ -31,16 +31,24 @@ StatusOr<uint64_t> SessionState::SendBuilt(fb::Body type, flatbuffers::Offset<vo
 
 // Ticket 0: until anything came.
 StatusOr<bool> SessionState::Pump(uint64_t ticket, Nanos timeout) {
+  constexpr Nanos kBetweenQuestions = 50 * kMillisecond;
+  const auto& interrupted = client->options.interrupted;
   const Nanos deadline = timeout == kNever || timeout == 0 ? timeout : MonotonicNow() + timeout;
   while (ticket == 0 || !flight.Ended(ticket)) {
     if (!connection) return ticket == 0 ? StatusOr<bool>(lost) : flight.Ended(ticket);
-    const Nanos left = deadline == kNever || deadline == 0 ? deadline : std::max<Nanos>(deadline - MonotonicNow(), 0);
+    Nanos left = deadline == kNever || deadline == 0 ? deadline : std::max<Nanos>(deadline - MonotonicNow(), 0);
+    if (deadline == kNever && interrupted) left = kBetweenQuestions;
     auto came = connection->Receive(incoming, left);
     if (!came.ok()) {
       OnLost(came.status());
       continue;
     }
-    if (!*came) return false;
+    if (!*came) {
+      if (deadline != kNever) return false;
+      if (!interrupted || !interrupted()) continue;
+      if (ticket != 0) flight.Abandon(ticket);
+      return Cancelled("interrupted while executor {} was waited for", executor_id);
+    }
     Status stray;
     const auto known = Dispatch(stray);
     // "Attach first" comes so, when the executor dropped a client that did not read.

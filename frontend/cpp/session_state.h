@@ -2,6 +2,7 @@
 #ifndef OPWIRE_FRONTEND_CPP_SESSION_STATE_H_
 #define OPWIRE_FRONTEND_CPP_SESSION_STATE_H_
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ struct Program::State {
   std::string bytes;
   uint32_t slot = 0;
   uint64_t generation = 0;  // of the session that has it uploaded
+  ~State();
 };
 
 struct Tensor::State {
@@ -77,10 +79,24 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   uint32_t next_slot = 1;
   std::vector<fb::TensorId> frees;    // ride on the next message,
   std::vector<uint64_t> closes;       // and so do the tickets of transfers that ended
+  std::vector<uint32_t> drops;        // slots of programs that nobody has any more
   int64_t live_tensors = 0;
   std::vector<std::weak_ptr<Program::State>> programs;
   flatbuffers::FlatBufferBuilder builder{1024};
   ClientChannel::Message incoming;
+  struct Queue {
+    flatbuffers::FlatBufferBuilder builder{16 << 10};
+    std::vector<flatbuffers::Offset<fb::Run>> runs;
+    std::vector<uint64_t> marks;       // beside runs
+    std::vector<fb::TensorId> frees;   // of what was dropped while runs were queued, which may use it: they ride on the message behind theirs
+    uint64_t generation = 0;
+  } queue;
+  struct SentBatch {
+    uint64_t ticket;
+    std::vector<uint64_t> marks;
+  };
+  std::deque<SentBatch> batches;       // whose replies were not looked at
+  std::optional<QueueFailure> failure;
   Nanos retry_at = 0;                 // no new session before
   Nanos backoff = 0;
   Status lost;                        // why there is no connection
@@ -105,6 +121,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   template <typename F>
   StatusOr<uint64_t> Send(fb::Body type, F&& body, Bytes bulk = {}) {
     OPWIRE_RETURN_IF_ERROR(Ensure());
+    OPWIRE_RETURN_IF_ERROR(SendQueue());
     builder.Clear();
     const flatbuffers::Offset<void> at = body(builder);
     return SendBuilt(type, at, bulk);
@@ -148,9 +165,20 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   // ---- programs (session_programs.cc)
   StatusOr<std::shared_ptr<const OpCatalogue>> Ops();
   Status EnsureUploaded(Program::State& p);
-  StatusOr<flatbuffers::Offset<fb::Run>> BuildRun(Program::State& p, const std::vector<Arg>& args, const RunOptions& options,
-                                                  std::vector<Tensor>& kept, std::vector<Tensor>& moved);
+  // Large arrays among the arguments are put first, into `moved`, which must be held until the run is sent: a free rides on the next message and is done before it.
+  Status Move(const std::vector<Arg>& args, std::vector<Tensor>& moved);
+  StatusOr<flatbuffers::Offset<fb::Run>> BuildRun(flatbuffers::FlatBufferBuilder& into, Program::State& p, const std::vector<Arg>& args, const RunOptions& options,
+                                                  std::vector<Tensor>& kept, const std::vector<Tensor>& moved);
+  // Asks the executor to stop the request of this number.
+  Status Cancel(uint64_t seq);
   StatusOr<RunResult> ReadRun(const fb::RunReply& reply, std::vector<Tensor>& kept);
+
+  // ---- runs that nobody waits for (session_queue.cc)
+  // What is queued, and drops of programs; before anything else is sent.
+  Status SendQueue();
+  // Replies to batches that have come.
+  void TakeBatches();
+  void DropQueue();
 };
 
 }  // namespace opwire

@@ -14,7 +14,7 @@ void Tensor::Leave() { state_->owned = false; }
 Tensor::State::~State() {
   if (generation != session->generation) return;
   --session->live_tensors;
-  if (owned) session->frees.push_back(IdOf(attachment, counter));
+  if (owned) (session->queue.runs.empty() ? session->frees : session->queue.frees).push_back(IdOf(attachment, counter));
 }
 
 Tensor SessionState::Make(DType dtype, std::vector<int64_t> shape, int64_t bytes, uint64_t counter) {

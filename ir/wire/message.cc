@@ -94,30 +94,54 @@ ErrorSite SiteOf(const Status& status) {
   return site;
 }
 
-Status StatusOf(const fb::Reply& reply) {
-  if (reply.code() == 0) return absl::OkStatus();
-  const int code = reply.code() <= 16 ? reply.code() : static_cast<int>(absl::StatusCode::kUnknown);
-  Status status(static_cast<absl::StatusCode>(code), reply.message() ? reply.message()->str() : "");
-  if (const fb::ErrorSite* s = reply.site()) {
+namespace {
+
+// Of a Reply or a Failure.
+template <typename T>
+Status ReadStatus(const T& from) {
+  if (from.code() == 0) return absl::OkStatus();
+  const int code = from.code() <= 16 ? from.code() : static_cast<int>(absl::StatusCode::kUnknown);
+  Status status(static_cast<absl::StatusCode>(code), from.message() ? from.message()->str() : "");
+  if (const fb::ErrorSite* s = from.site()) {
     const auto text = [](const flatbuffers::String* t) { return t ? t->str() : std::string(); };
     return WithSite(std::move(status), {text(s->program()), s->node(), text(s->op()), text(s->location())});
   }
   return status;
 }
 
+struct Written {
+  flatbuffers::Offset<flatbuffers::String> message;
+  flatbuffers::Offset<fb::ErrorSite> site;
+};
+
+Written Write(flatbuffers::FlatBufferBuilder& b, const Status& status) {
+  if (status.ok()) return {};
+  Written w{b.CreateString(MessageOf(status).substr(0, kMaxMessageChars)), {}};
+  const ErrorSite site = SiteOf(status);
+  if (site.node >= 0 || !site.program.empty()) {
+    const auto program = b.CreateString(site.program), op = b.CreateString(site.op), location = b.CreateString(site.location);
+    w.site = fb::CreateErrorSite(b, program, site.node, op, location);
+  }
+  return w;
+}
+
+}  // namespace
+
+Status StatusOf(const fb::Reply& reply) { return ReadStatus(reply); }
+Status StatusOf(const fb::RunReply& reply) { return reply.failure() ? ReadStatus(*reply.failure()) : absl::OkStatus(); }
+
 flatbuffers::Offset<fb::Reply> BuildReply(flatbuffers::FlatBufferBuilder& b, uint64_t seq, const Status& status, fb::ReplyBody type,
                                           flatbuffers::Offset<void> body) {
-  flatbuffers::Offset<flatbuffers::String> message;
-  flatbuffers::Offset<fb::ErrorSite> site_at;
-  if (!status.ok()) {
-    message = b.CreateString(MessageOf(status).substr(0, kMaxMessageChars));
-    const ErrorSite site = SiteOf(status);
-    if (site.node >= 0 || !site.program.empty()) {
-      const auto program = b.CreateString(site.program), op = b.CreateString(site.op), location = b.CreateString(site.location);
-      site_at = fb::CreateErrorSite(b, program, site.node, op, location);
-    }
-  }
-  return fb::CreateReply(b, seq, 0, true, static_cast<uint8_t>(status.code()), message, site_at, type, body);
+  const Written w = Write(b, status);
+  return fb::CreateReply(b, seq, 0, true, static_cast<uint8_t>(status.code()), w.message, w.site, type, body);
+}
+
+flatbuffers::Offset<fb::RunReply> BuildFailedRun(flatbuffers::FlatBufferBuilder& b, const Status& status) {
+  const Written w = Write(b, status);
+  const auto failure = fb::CreateFailure(b, static_cast<uint8_t>(status.code()), w.message, w.site);
+  fb::RunReplyBuilder run(b);
+  run.add_failure(failure);
+  return run.Finish();
 }
 
 std::string_view BodyName(fb::Body body) { return fb::EnumNameBody(body); }

@@ -78,8 +78,11 @@ struct ErrorSite {
 Status WithSite(Status status, const ErrorSite& site);
 ErrorSite SiteOf(const Status& status);
 
-// What a reply says went wrong, or OK.
+// What a reply, or one of a batch's runs, says went wrong, or OK.
 Status StatusOf(const fb::Reply& reply);
+Status StatusOf(const fb::RunReply& reply);
+// Writes what went wrong with one of a batch's runs. REQUIRES: !status.ok().
+flatbuffers::Offset<fb::RunReply> BuildFailedRun(flatbuffers::FlatBufferBuilder& builder, const Status& status);
 // Writes code, message and site into a reply being built; returns the offsets' owner's values through `builder`.
 flatbuffers::Offset<fb::Reply> BuildReply(flatbuffers::FlatBufferBuilder& builder, uint64_t seq, const Status& status,
                                           fb::ReplyBody type, flatbuffers::Offset<void> body);

@@ -1,0 +1,115 @@
+// Runs that nobody waits for: queued, sent as batches, their failures found later.
+#include "frontend/cpp/session_state.h"
+
+namespace opwire {
+namespace {
+
+constexpr size_t kMostRuns = 256;                // of a batch: the limit's default
+constexpr size_t kMostBytes = kMaxFrameBytes / 2;  // then a batch goes, so that the next run fits
+
+}  // namespace
+
+StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std::vector<Arg>& args, std::vector<ResultType> results, uint64_t mark) {
+  SessionState& s = *state_;
+  OPWIRE_RETURN_IF_ERROR(s.EnsureUploaded(*program.state_));
+  std::vector<Tensor> moved, kept;
+  OPWIRE_RETURN_IF_ERROR(s.Move(args, moved));
+  if (s.queue.runs.size() >= kMostRuns || s.queue.builder.GetSize() > kMostBytes) OPWIRE_RETURN_IF_ERROR(s.SendQueue());
+  SessionState::Queue& q = s.queue;
+  OPWIRE_ASSIGN_OR_RETURN(const auto run, s.BuildRun(q.builder, *program.state_, args, {}, kept, moved));
+  if (kept.size() != results.size()) return InvalidArgument("run of @{}: expected the types of {} results, got {}", program.module().functions[0].name, kept.size(), results.size());
+  q.runs.push_back(run);
+  q.marks.push_back(mark);
+  q.generation = s.generation;
+  for (size_t r = 0; r < kept.size(); ++r) {
+    if (!kept[r].valid()) continue;  // an inout parameter's
+    Tensor::State& t = *kept[r].state_;
+    t.dtype = results[r].dtype;
+    t.shape = std::move(results[r].shape);
+    t.bytes = TensorBytes(t.dtype, Encoding::kDense, t.shape).value_or(0);
+  }
+  return kept;
+}
+
+Status SessionState::SendQueue() {
+  if (!queue.runs.empty() && queue.generation != generation) DropQueue();
+  if (!queue.runs.empty()) {
+    std::swap(builder, queue.builder);
+    SentBatch sent{0, std::move(queue.marks)};
+    const std::vector<fb::TensorId> behind = std::move(queue.frees);
+    const auto batch = fb::CreateBatch(builder, builder.CreateVector(queue.runs), true);
+    queue.runs.clear();
+    queue.marks.clear();
+    queue.frees.clear();
+    const auto ticket = SendBuilt(fb::Body::Batch, batch.Union(), {});
+    std::swap(builder, queue.builder);
+    queue.builder.Clear();
+    OPWIRE_RETURN_IF_ERROR(ticket.status());
+    frees.insert(frees.end(), behind.begin(), behind.end());
+    sent.ticket = *ticket;
+    batches.push_back(std::move(sent));
+    TakeBatches();
+  }
+  while (!drops.empty()) {
+    const uint32_t slot = drops.back();
+    drops.pop_back();
+    builder.Clear();
+    OPWIRE_ASSIGN_OR_RETURN(const uint64_t ticket, SendBuilt(fb::Body::DropProgram, fb::CreateDropProgram(builder, slot).Union(), {}));
+    flight.Abandon(ticket);
+  }
+  return absl::OkStatus();
+}
+
+void SessionState::DropQueue() {
+  queue.builder.Clear();
+  queue.runs.clear();
+  queue.marks.clear();
+  queue.frees.clear();
+}
+
+void SessionState::TakeBatches() {
+  for (; !batches.empty() && flight.Ended(batches.front().ticket); batches.pop_front()) {
+    const std::vector<uint64_t>& marks = batches.front().marks;
+    const auto answer = flight.Take(batches.front().ticket);
+    // What is lost with its session says so by itself.
+    if (failure || !answer.ok()) continue;
+    const fb::BatchReply* const body = answer->reply->body_as_BatchReply();
+    const size_t count = body && body->runs() ? std::min<size_t>(body->runs()->size(), marks.size()) : 0;
+    for (size_t i = 0; i < count && !failure; ++i) {
+      Status status = StatusOf(*body->runs()->Get(static_cast<flatbuffers::uoffset_t>(i)));
+      if (!status.ok()) failure = {marks[i], std::move(status)};
+    }
+    Status status = StatusOf(*answer->reply);
+    if (!failure && !status.ok()) failure = {marks[std::min(count, marks.size() - 1)], std::move(status)};
+  }
+}
+
+Status Session::Flush() {
+  OPWIRE_RETURN_IF_ERROR(state_->Ensure());
+  OPWIRE_RETURN_IF_ERROR(state_->SendQueue());
+  // A reply that is there takes no waiting.
+  while (!state_->batches.empty()) {
+    OPWIRE_ASSIGN_OR_RETURN(const bool ended, state_->Pump(state_->batches.front().ticket, 0));
+    if (!ended) break;
+    state_->TakeBatches();
+  }
+  return absl::OkStatus();
+}
+
+int64_t Session::queued() const { return static_cast<int64_t>(state_->queue.runs.size()); }
+
+std::optional<QueueFailure> Session::TakeFailure() {
+  state_->TakeBatches();
+  return std::exchange(state_->failure, std::nullopt);
+}
+
+Status Session::CancelAll() {
+  SessionState& s = *state_;
+  for (const uint64_t ticket : s.flight.Unanswered()) {
+    if (!s.connection) break;
+    OPWIRE_RETURN_IF_ERROR(s.Cancel(s.flight.SequenceOf(ticket)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace opwire

@@ -1,0 +1,127 @@
+// Runs that nobody waits for: in their order, each a use away from its failure, programs that come and go.
+#include <cstring>
+#include <optional>
+
+#include "tests/system/processes.h"
+
+namespace opwire {
+namespace {
+
+constexpr const char* kPick = "program @pick(%x: f32[?n], %i: i64[1]) -> (y: f32[1]) { %0 = index_select(%x, %i) return %0 }";
+
+class QueueTest : public SystemTest {
+ protected:
+  StatusOr<Session> Open(bool ring = true) {
+    StartRegistry();
+    StartExecutor("e1");
+    client_.emplace(Connect());
+    SessionOptions options;
+    options.ring = ring;
+    return client_->Open(options);
+  }
+  static StatusOr<std::vector<float>> Fetched(Session& session, const Tensor& t) {
+    OPWIRE_ASSIGN_OR_RETURN(const Array a, session.Fetch(t));
+    const auto values = a.values<float>();
+    return std::vector<float>(values.begin(), values.end());
+  }
+  static Array At(int64_t i) { return Array::Of<int64_t>(DType::kI64, {1}, {{i}}); }
+  static Array Numbers(std::vector<float> values) { return Array::Of<float>(DType::kF32, {static_cast<int64_t>(values.size())}, values); }
+
+  std::optional<Client> client_;
+};
+
+TEST_F(QueueTest, ResultsMayBeUsedAtOnceAndDroppedAtOnce) {
+  ASSERT_OK(Open().status());
+  for (const bool ring : {true, false}) {
+    SessionOptions options;
+    options.ring = ring;
+    ASSERT_OK_AND(Session session, client_->Open(options));
+    ASSERT_OK_AND(Program twice, session.Load(kTwice));
+    ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view()));
+    for (int i = 0; i < 1000; ++i) {
+      const bool again = i % 20 == 0;
+      if (again) {
+        ASSERT_OK_AND(x, session.Put(Numbers({1, 2, 3}).view()));
+      }
+      ASSERT_OK_AND(std::vector<Tensor> made, session.Enqueue(twice, {x}, {{DType::kF32, {3}}}, static_cast<uint64_t>(i)));
+      x = made[0];
+      EXPECT_EQ(x.bytes(), 12);
+    }
+    ASSERT_OK_AND(const std::vector<float> y, Fetched(session, x));
+    EXPECT_EQ(y, (std::vector<float>{1 << 20, 2 << 20, 3 << 20}));
+    EXPECT_EQ(session.queued(), 0);
+    ASSERT_OK_AND(const std::vector<TensorFacts> held, session.List());
+    EXPECT_EQ(held.size(), 1u) << "what was dropped is there";
+    EXPECT_FALSE(session.TakeFailure().has_value());
+    // Argument arrays are copied, large ones too.
+    Array large = Array::Random(DType::kF32, {100'000}, 3);
+    const float first = large.values<float>()[0];
+    ASSERT_OK_AND(std::vector<Tensor> doubled, session.Enqueue(twice, {large}, {{DType::kF32, {100'000}}}));
+    std::memset(large.bytes().data(), 0, large.bytes().size());
+    ASSERT_OK_AND(const std::vector<float> z, Fetched(session, doubled[0]));
+    EXPECT_EQ(z[0], 2 * first);
+    ASSERT_OK(session.Close());
+  }
+}
+
+TEST_F(QueueTest, ARunThatFailsCostsOnlyThoseThatUseIt) {
+  ASSERT_OK_AND(Session session, Open());
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  ASSERT_OK_AND(Program pick, session.Load(kPick));
+  ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view()));
+  ASSERT_OK_AND(std::vector<Tensor> good, session.Enqueue(pick, {x, At(2)}, {{DType::kF32, {1}}}, 1));
+  ASSERT_OK_AND(std::vector<Tensor> bad, session.Enqueue(pick, {x, At(7)}, {{DType::kF32, {1}}}, 2));
+  ASSERT_OK_AND(std::vector<Tensor> later, session.Enqueue(twice, {x}, {{DType::kF32, {3}}}, 3));
+  ASSERT_OK_AND(std::vector<Tensor> worse, session.Enqueue(pick, {x, At(-9)}, {{DType::kF32, {1}}}, 4));
+  ASSERT_OK_AND(const std::vector<float> y, Fetched(session, good[0]));
+  EXPECT_EQ(y, std::vector<float>{3});
+  ASSERT_OK_AND(const std::vector<float> z, Fetched(session, later[0]));
+  EXPECT_EQ(z, (std::vector<float>{2, 4, 6}));
+  for (const Tensor& t : {bad[0], worse[0]}) EXPECT_EQ(session.Fetch(t).status().code(), absl::StatusCode::kOutOfRange);
+  const auto failure = session.TakeFailure();
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->mark, 2u);
+  EXPECT_EQ(failure->status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(SiteOf(failure->status).op, "index_select");
+  EXPECT_FALSE(session.TakeFailure().has_value()) << "it is told once";
+  // A whole batch of failures has its reply, too.
+  std::vector<std::vector<Tensor>> all;
+  for (int i = 0; i < 600; ++i) {
+    ASSERT_OK_AND(std::vector<Tensor> made, session.Enqueue(pick, {x, At(100 + i)}, {{DType::kF32, {1}}}, static_cast<uint64_t>(i)));
+    all.push_back(std::move(made));
+  }
+  EXPECT_EQ(session.Fetch(all.back()[0]).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(session.TakeFailure()->mark, 0u);
+}
+
+TEST_F(QueueTest, ProgramsThatNobodyHasGiveTheirSlotsBack) {
+  ASSERT_OK_AND(Session session, Open());
+  ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view()));
+  std::vector<Tensor> made;
+  for (int i = 0; i < 400; ++i) {  // more than a session's slots
+    ASSERT_OK_AND(Program p, session.Load("program @plus(%x: f32[3]) -> (y: f32[3]) { %0 = full() {value = " + std::to_string(i) + ".0}\n  %1 = add(%x, %0) return %1 }"));
+    ASSERT_OK_AND(made, session.Enqueue(p, {x}, {{DType::kF32, {3}}}));
+  }
+  ASSERT_OK_AND(const std::vector<float> y, Fetched(session, made[0]));
+  EXPECT_EQ(y, (std::vector<float>{400, 401, 402}));
+}
+
+TEST_F(QueueTest, WhatIsQueuedIsLostWithItsExecutor) {
+  StartRegistry();
+  const pid_t executor = StartExecutor("e1");
+  Client client = Connect();
+  ASSERT_OK_AND(Session session, client.Open());
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view()));
+  ASSERT_OK_AND(std::vector<Tensor> made, session.Enqueue(twice, {x}, {{DType::kF32, {3}}}));
+  Kill(executor);
+  EXPECT_EQ(session.Fetch(made[0]).status().code(), absl::StatusCode::kUnavailable);
+  StartExecutor("e1");
+  ASSERT_TRUE(Eventually([&] { return session.Put(Numbers({1}).view()).ok(); }));
+  ASSERT_OK_AND(made, session.Enqueue(twice, {Numbers({5}).view()}, {{DType::kF32, {1}}}));
+  ASSERT_OK_AND(const std::vector<float> y, Fetched(session, made[0]));
+  EXPECT_EQ(y, std::vector<float>{10});
+}
+
+}  // namespace
+}  // namespace opwire
