@@ -1,0 +1,50 @@
+// An array of a user's: a tensor on a device, or a value of a function that is being traced.
+#ifndef OPWIRE_FRONTEND_PYTHON_MODULE_ARRAY_H_
+#define OPWIRE_FRONTEND_PYTHON_MODULE_ARRAY_H_
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <vector>
+
+#include "frontend/python/module/session.h"
+#include "ir/program/builder.h"
+
+namespace opwire::python {
+
+class Trace;
+
+struct Array {
+  DType dtype = DType::kInvalid;
+  std::vector<int64_t> shape;
+  // On a device:
+  std::shared_ptr<PySession> session;
+  Tensor tensor;
+  // Traced:
+  std::shared_ptr<Trace> trace;
+  Value value;
+
+  Array() = default;
+  Array(std::shared_ptr<PySession> s, Tensor t, DType dt, std::vector<int64_t> extents) : dtype(dt), shape(std::move(extents)), session(std::move(s)), tensor(std::move(t)) {}
+  Array(std::shared_ptr<Trace> t, Value v, DType dt, std::vector<int64_t> extents) : dtype(dt), shape(std::move(extents)), trace(std::move(t)), value(v) {}
+  Array(Array&&) = default;
+  Array& operator=(Array&&) = default;
+  Array(const Array&) = default;
+  Array& operator=(const Array&) = default;
+  ~Array() {
+    if (session) session->Drop(std::move(tensor));
+  }
+  int64_t elements() const { return CheckedElements(shape).value_or(0); }
+};
+
+// The class whose instances functions give, which Python registers: a subclass of the one bound here.
+void SetArrayClass(nanobind::handle subclass);
+nanobind::object Wrap(Array array);
+// nullptr: it is none.
+Array* AsArray(nanobind::handle h);
+
+nanobind::tuple ShapeTuple(const std::vector<int64_t>& shape);
+
+}  // namespace opwire::python
+
+#endif  // OPWIRE_FRONTEND_PYTHON_MODULE_ARRAY_H_

@@ -1,0 +1,294 @@
+// Dispatch: types of scalars, attributes, one run or one node.
+#include "frontend/python/module/call.h"
+
+#include <fmt/format.h>
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <limits>
+
+#include "frontend/python/module/dtypes.h"
+#include "frontend/python/module/errors.h"
+#include "frontend/python/module/op_cache.h"
+#include "frontend/python/module/trace.h"
+#include "ir/ops/names.h"
+
+namespace opwire::python {
+namespace nb = nanobind;
+
+namespace {
+
+using Operands = std::vector<std::vector<nb::handle>>;
+
+PyObject* default_session = nullptr;
+PyObject* converter = nullptr;
+
+bool IsNumber(nb::handle h) { return PyFloat_Check(h.ptr()) || PyLong_Check(h.ptr()); }
+
+// What a Python number is where nothing says otherwise.
+DType TypeOfNumber(nb::handle h) { return PyBool_Check(h.ptr()) ? DType::kBool : PyFloat_Check(h.ptr()) ? DType::kF32 : DType::kI64; }
+
+// Beside an array of type t a number is of the same kind or becomes one: a float beside integers makes them float32.
+DType Beside(DType t, nb::handle number) {
+  const DType own = TypeOfNumber(number);
+  if (own == DType::kBool || t == own) return t;
+  if (own == DType::kF32) return IsFloat(t) ? t : DType::kF32;
+  return t == DType::kBool ? DType::kI64 : t;
+}
+
+void CheckFits(DType t, nb::handle number) {
+  if (!IsInteger(t) || PyFloat_Check(number.ptr())) return;
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  const int bits = static_cast<int>(8 * DTypeBytes(t));
+  bool fits = overflow == 0;
+  if (fits && kSigned.Has(t) && bits < 64) fits = value >= -(1LL << (bits - 1)) && value < (1LL << (bits - 1));
+  if (fits && kUnsigned.Has(t)) fits = value >= 0 && (bits == 64 || value < (1LL << bits));
+  if (overflow > 0 && t == DType::kU64) {
+    (void)PyLong_AsUnsignedLongLong(number.ptr());
+    fits = !PyErr_Occurred();
+    PyErr_Clear();
+  }
+  if (fits) return;
+  PyErr_SetString(PyExc_OverflowError, fmt::format("{} is out of bounds for {}", nb::repr(number).c_str(), PythonName(t)).c_str());
+  throw nb::python_error();
+}
+
+[[noreturn]] void RaiseNoOperand(const OpRow& row, size_t i, nb::handle h) {
+  throw nb::type_error(fmt::format("{}: operand {}: expected an array or a number, got {}", row.name, row.operands[i].name, nb::type_name(h.type()).c_str()).c_str());
+}
+
+// The type of a number that is operand i: what the signature says, by its letter as an array beside it, else the number's own.
+DType TypeOfScalar(const OpRow& row, const Operands& operands, size_t i) {
+  const std::string& letter = row.operands[i].type;
+  if (const auto fixed = ParseDType(letter)) return *fixed;
+  for (size_t k = 0; k < operands.size(); ++k) {
+    if (row.operands[k].type != letter) continue;
+    for (const nb::handle h : operands[k]) {
+      if (const Array* a = h.is_none() ? nullptr : AsArray(h)) return a->dtype;
+    }
+  }
+  return TypeOfNumber(operands[i][0]);
+}
+
+template <typename T, typename F>
+std::vector<T> ListOf(nb::handle h, F&& each) {
+  std::vector<T> out;
+  for (const nb::handle e : h) out.push_back(each(e));
+  return out;
+}
+
+AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable& dims) {
+  const auto whole = [&](nb::handle e) {
+    nb::object n = nb::steal(PyNumber_Index(e.ptr()));
+    if (!n.is_valid()) throw nb::python_error();
+    const long long value = PyLong_AsLongLong(n.ptr());
+    if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+    return static_cast<int64_t>(value);
+  };
+  const auto real = [&](nb::handle e) {
+    const double value = PyFloat_AsDouble(e.ptr());
+    if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+    return value;
+  };
+  const auto extent = [&](nb::handle e) {
+    const int64_t n = whole(e);
+    if (n < 0) throw nb::value_error(fmt::format("{}: {}: expected an extent, got {}", row.name, spec.name, n).c_str());
+    return dims.Constant(n);
+  };
+  switch (spec.kind) {
+    case AttrKind::kInt: return whole(h);
+    case AttrKind::kFloat: return real(h);
+    case AttrKind::kBool: return nb::cast<bool>(h);
+    case AttrKind::kString: return nb::cast<std::string>(h);
+    case AttrKind::kDType: return DTypeOf(h);
+    case AttrKind::kDim: return extent(h);
+    case AttrKind::kInts: return ListOf<int64_t>(h, whole);
+    case AttrKind::kFloats: return ListOf<double>(h, real);
+    case AttrKind::kDims: return ListOf<Dim>(h, extent);
+    default: throw nb::type_error(fmt::format("{}: attribute {} is not for Python", row.name, spec.name).c_str());
+  }
+}
+
+std::vector<NamedAttr> AttrsOf(const OpRow& row, nb::handle given, DimTable& dims) {
+  std::vector<NamedAttr> out;
+  if (!given.is_valid() || PyDict_GET_SIZE(given.ptr()) == 0) return out;
+  for (const AttrSpec& spec : row.attrs) {
+    PyObject* const value = PyDict_GetItemString(given.ptr(), spec.name.c_str());
+    if (value != nullptr) out.push_back({spec.name, ValueOf(row, spec, value, dims)});
+  }
+  if (out.size() == static_cast<size_t>(PyDict_GET_SIZE(given.ptr()))) return out;
+  for (const auto& [name, value] : nb::borrow<nb::dict>(given)) {
+    const std::string key = nb::cast<std::string>(name);
+    if (row.FindAttr(key) < 0) throw nb::type_error(fmt::format("{}: there is no attribute {}", row.name, key).c_str());
+  }
+  return out;
+}
+
+std::vector<nb::object> Traced(Trace& trace, const OpRow& row, const Operands& operands, nb::handle attrs) {
+  std::vector<std::vector<Value>> values;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    std::vector<Value>& list = values.emplace_back();
+    for (const nb::handle h : operands[i]) {
+      if (h.is_none()) {
+        list.emplace_back();
+      } else if (AsArray(h) != nullptr) {
+        list.push_back(trace.Of(h));
+      } else if (IsNumber(h)) {
+        const DType t = TypeOfScalar(row, operands, i);
+        CheckFits(t, h);
+        list.push_back(trace.Scalar(t, h));
+      } else {
+        RaiseNoOperand(row, i, h);
+      }
+    }
+  }
+  DimTable dims;
+  std::vector<AttrArg> given;
+  for (NamedAttr& a : AttrsOf(row, attrs, dims)) {
+    // Handles of the scratch table mean nothing in the module's: extents go as numbers.
+    if (const Dim* d = std::get_if<Dim>(&a.value)) given.emplace_back(a.name, AttrValue(dims.ConstantValue(*d)));
+    else if (const Dims* all = std::get_if<Dims>(&a.value)) {
+      Ints numbers;
+      for (const Dim d : *all) numbers.push_back(dims.ConstantValue(d));
+      given.emplace_back(a.name, AttrValue(std::move(numbers)));
+    } else {
+      given.emplace_back(a.name, std::move(a.value));
+    }
+  }
+  return trace.Ops(row.name, values, row.HasLists(), given);
+}
+
+std::shared_ptr<PySession> DefaultSession() {
+  nb::object s = nb::steal(PyObject_CallNoArgs(default_session));
+  if (!s.is_valid()) throw nb::python_error();
+  return nb::cast<std::shared_ptr<PySession>>(s);
+}
+
+std::vector<nb::object> Eager(const OpRow& row, const Operands& operands, nb::handle attrs) {
+  DimTable dims;
+  OpCall call{.row = &row, .attrs = AttrsOf(row, attrs, dims), .dims = &dims};
+  std::vector<Arg> args;
+  std::shared_ptr<PySession> session;
+  const bool lists = row.HasLists();
+  for (size_t i = 0; i < row.operands.size(); ++i) {
+    const size_t n = i < operands.size() ? operands[i].size() : 0;
+    if (lists) call.segments.push_back(static_cast<uint32_t>(row.operands[i].variadic ? n : 1));
+    if (n == 0 && !row.operands[i].variadic) call.given.emplace_back();
+    for (size_t k = 0; k < n; ++k) {
+      const nb::handle h = operands[i][k];
+      if (h.is_none()) {
+        call.given.emplace_back();
+      } else if (const Array* a = AsArray(h)) {
+        if (a->trace) throw nb::value_error(fmt::format("{}: this array is a value of a function that was traced and has ended: return what you need of it", row.name).c_str());
+        if (!a->tensor.valid()) throw nb::value_error(fmt::format("{}: this array was given away (donated) or freed", row.name).c_str());
+        if (!session) session = a->session;
+        if (session != a->session) {
+          throw nb::value_error(fmt::format("{}: arrays of two devices, {} and {}: move one by to_device", row.name, session->place, a->session->place).c_str());
+        }
+        call.given.push_back({a->dtype, false, &a->shape});
+        args.emplace_back(a->tensor);
+      } else if (IsNumber(h)) {
+        const DType t = TypeOfScalar(row, operands, i);
+        CheckFits(t, h);
+        call.given.push_back({t, true, nullptr});
+        if (PyFloat_Check(h.ptr())) args.emplace_back(PyFloat_AS_DOUBLE(h.ptr()));
+        else args.emplace_back(static_cast<int64_t>(PyLong_AsUnsignedLongLongMask(h.ptr())));
+      } else {
+        RaiseNoOperand(row, i, h);
+      }
+    }
+  }
+  if (!session) session = DefaultSession();
+  const Use use(*session);
+  const OpCache::Entry* const entry = use.Unwrap(session->ops->Find(*use, call));
+  for (const int64_t n : entry->extents) args.emplace_back(n);
+  const uint64_t mark = session->sources.Add();
+  std::vector<Tensor> made = use.Unwrap(use->Enqueue(entry->program(), args, entry->results, mark));
+  std::vector<nb::object> out;
+  for (size_t r = 0; r < made.size(); ++r) out.push_back(Wrap(Array(session, std::move(made[r]), entry->results[r].dtype, entry->results[r].shape)));
+  return out;
+}
+
+}  // namespace
+
+void SetDefaultSession(nb::object chooser) { default_session = chooser.release().ptr(); }
+void SetConverter(nb::object c) { converter = c.release().ptr(); }
+
+PyOp::PyOp(const std::string& name) : row_(Catalogue().Find(name)) {
+  if (row_ == nullptr) throw nb::value_error(fmt::format("unknown op {}{}", name, DidYouMean(Catalogue().Nearest(name))).c_str());
+}
+
+std::vector<nb::object> PyOp::Run(const Operands& operands, nb::handle attrs) const {
+  if (const auto trace = Trace::Current()) return Traced(*trace, *row_, operands, attrs);
+  return Eager(*row_, operands, attrs);
+}
+
+Operands PyOp::OperandsOf(nb::args given) const {
+  if (given.size() > row_->operands.size()) {
+    throw nb::type_error(fmt::format("{}: expected {} operands, got {}", row_->name, row_->operands.size(), given.size()).c_str());
+  }
+  Operands operands;
+  for (size_t i = 0; i < given.size(); ++i) {
+    std::vector<nb::handle>& list = operands.emplace_back();
+    const nb::handle h = PyTuple_GET_ITEM(given.ptr(), static_cast<Py_ssize_t>(i));
+    if (!row_->operands[i].variadic) {
+      list.push_back(h);
+      continue;
+    }
+    if (!PyList_Check(h.ptr())) throw nb::type_error(fmt::format("{}: operand {}: expected a list of arrays, got {}", row_->name, row_->operands[i].name, nb::type_name(h.type()).c_str()).c_str());
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(h.ptr()); ++k) list.push_back(PyList_GET_ITEM(h.ptr(), k));  // of a list, which holds them
+  }
+  return operands;
+}
+
+nb::object PyOp::Call(nb::args given, nb::kwargs attrs) const {
+  std::vector<nb::object> made = Run(OperandsOf(given), attrs);
+  if (made.size() != 1) throw nb::type_error(fmt::format("{}: it has {} results: see many", row_->name, made.size()).c_str());
+  return std::move(made[0]);
+}
+
+nb::object PyOp::Many(nb::args given, nb::kwargs attrs) const {
+  std::vector<nb::object> made = Run(OperandsOf(given), attrs);
+  nb::object out = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(made.size())));
+  for (size_t i = 0; i < made.size(); ++i) PyTuple_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), made[i].release().ptr());
+  return out;
+}
+
+nb::object PyOp::One(nb::handle a) const { return std::move(Run({{a}}, nb::handle())[0]); }
+
+nb::object PyOp::Two(nb::handle a, nb::handle b) const {
+  const Array* x = AsArray(a);
+  const Array* y = AsArray(b);
+  nb::object held_a = nb::borrow(a), held_b = nb::borrow(b);
+  const auto convert = [&](nb::object& foreign, nb::handle like) {
+    foreign = nb::handle(converter)(foreign, like);
+    return AsArray(foreign);
+  };
+  if (x == nullptr && y == nullptr) throw nb::type_error(fmt::format("{}: expected an array among its operands", row_->name).c_str());
+  if (x == nullptr && !IsNumber(a)) x = convert(held_a, b);
+  if (y == nullptr && !IsNumber(b)) y = convert(held_b, a);
+  if ((x == nullptr && !IsNumber(a)) || (y == nullptr && !IsNumber(b))) return nb::borrow(Py_NotImplemented);
+  DType t;
+  if (x != nullptr && y != nullptr) {
+    t = Promote(x->dtype, y->dtype);
+    if (t == DType::kInvalid) {
+      throw nb::type_error(fmt::format("{}: {} and {} have no common type: convert one by astype", row_->name, PythonName(x->dtype), PythonName(y->dtype)).c_str());
+    }
+  } else {
+    t = x != nullptr ? Beside(x->dtype, b) : Beside(y->dtype, a);
+  }
+  if (x != nullptr && x->dtype != t) held_a = Cast(held_a, t);
+  if (y != nullptr && y->dtype != t) held_b = Cast(held_b, t);
+  return std::move(Run({{held_a}, {held_b}}, nb::handle())[0]);
+}
+
+nb::object Cast(nb::handle array, DType to) {
+  static const PyOp* const cast = new PyOp("cast");
+  nb::dict attrs;
+  attrs["dtype"] = DTypeObject(to);
+  return cast->Call(nb::borrow<nb::args>(nb::make_tuple(array)), nb::borrow<nb::kwargs>(attrs));
+}
+
+}  // namespace opwire::python

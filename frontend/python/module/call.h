@@ -1,0 +1,48 @@
+// Ops over arrays: traced while a function is, else queued on the arrays' device.
+#ifndef OPWIRE_FRONTEND_PYTHON_MODULE_CALL_H_
+#define OPWIRE_FRONTEND_PYTHON_MODULE_CALL_H_
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frontend/python/module/array.h"
+#include "ir/ops/catalogue.h"
+
+namespace opwire::python {
+
+// An op by its name in the catalogue, to be called.
+//
+//   softmax = Op("softmax")
+//   y = softmax(x, dim=-1)
+//
+// Operands in the row's order: arrays, numbers (of the type that arrays beside them make the row's type variable), None for an absent one, lists for the row's lists; attributes by
+// name. An op of one result gives it as it is, and a tuple by Many. ValueError and TypeError are the row's own; arrays of several devices are a ValueError.
+class PyOp {
+ public:
+  explicit PyOp(const std::string& name);
+  nanobind::object Call(nanobind::args operands, nanobind::kwargs attrs) const;
+  nanobind::object Many(nanobind::args operands, nanobind::kwargs attrs) const;
+  // For rows of two operands: both are brought to one type first. NotImplemented where one is neither array nor number.
+  nanobind::object Two(nanobind::handle a, nanobind::handle b) const;
+  nanobind::object One(nanobind::handle a) const;
+  const OpRow& row() const { return *row_; }
+
+ private:
+  std::vector<nanobind::object> Run(const std::vector<std::vector<nanobind::handle>>& operands, nanobind::handle attrs) const;
+  std::vector<std::vector<nanobind::handle>> OperandsOf(nanobind::args given) const;
+  const OpRow* row_;
+};
+
+// Where ops without operands run when nothing is traced: Python's choice for this thread, made when first asked for.
+void SetDefaultSession(nanobind::object chooser);
+// Makes an array of a foreign object beside `like`'s; Python's.
+void SetConverter(nanobind::object converter);
+
+nanobind::object Cast(nanobind::handle array, DType to);
+
+}  // namespace opwire::python
+
+#endif  // OPWIRE_FRONTEND_PYTHON_MODULE_CALL_H_

@@ -1,0 +1,41 @@
+// Which exception a status is.
+#include "frontend/python/module/errors.h"
+
+#include <fmt/format.h>
+
+#include "ir/wire/message.h"
+
+namespace opwire::python {
+namespace nb = nanobind;
+
+namespace {
+
+PyObject* TypeOf(const Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+      return MessageOf(status).find("element type") != std::string::npos ? PyExc_TypeError : PyExc_ValueError;
+    case absl::StatusCode::kOutOfRange: return PyExc_IndexError;
+    case absl::StatusCode::kNotFound: return PyExc_LookupError;
+    case absl::StatusCode::kUnavailable: return PyExc_ConnectionError;
+    case absl::StatusCode::kResourceExhausted: return PyExc_MemoryError;
+    case absl::StatusCode::kDeadlineExceeded: return PyExc_TimeoutError;
+    case absl::StatusCode::kPermissionDenied: return PyExc_PermissionError;
+    case absl::StatusCode::kUnimplemented: return PyExc_NotImplementedError;
+    default: return PyExc_RuntimeError;
+  }
+}
+
+}  // namespace
+
+void Raise(const Status& status, const std::string& where) {
+  if (PyErr_Occurred()) throw nb::python_error();
+  std::string text = MessageOf(status);
+  const ErrorSite site = SiteOf(status);
+  const std::string& place = site.location.empty() ? where : site.location;
+  if (!site.op.empty() && text.find(site.op) == std::string::npos) text = fmt::format("{}: {}", site.op, text);
+  if (!place.empty()) text += fmt::format(" (at {})", place);
+  PyErr_SetString(TypeOf(status), text.c_str());
+  throw nb::python_error();
+}
+
+}  // namespace opwire::python

@@ -1,0 +1,270 @@
+// opwire._core: what the package's Python code is written over.
+#include <fmt/format.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/operators.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "frontend/cpp/placement.h"
+#include "frontend/python/module/array.h"
+#include "frontend/python/module/call.h"
+#include "frontend/python/module/dtypes.h"
+#include "frontend/python/module/errors.h"
+#include "frontend/python/module/program.h"
+#include "frontend/python/module/session.h"
+#include "frontend/python/module/source.h"
+#include "frontend/python/module/trace.h"
+#include "frontend/python/module/transfer.h"
+#include "ir/passes/gradient.h"
+#include "ir/program/serialise.h"
+#include "ir/text/text.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace opwire::python {
+namespace {
+
+// Whether a signal's handler raised, which ends what is waited for.
+bool Interrupted() {
+  nb::gil_scoped_acquire held;
+  return PyErr_CheckSignals() != 0;
+}
+
+nb::dict FactsOf(const ExecutorFacts& e) {
+  nb::dict facts, out;
+  for (const auto& [key, value] : e.facts) facts[key.c_str()] = value;
+  out["id"] = e.id;
+  out["device"] = e.device;
+  out["device_name"] = e.device_name;
+  out["arch"] = e.arch;
+  out["endpoint"] = e.control_endpoint;
+  out["memory_bytes"] = e.memory_bytes;
+  out["free_memory"] = e.free_memory;
+  out["compute_units"] = e.compute_units;
+  out["labels"] = nb::cast(e.labels);
+  out["facts"] = facts;
+  out["sessions"] = e.sessions;
+  out["queued"] = e.queued;
+  out["busy_ms"] = e.busy_ms;
+  out["running"] = e.running;
+  out["runs"] = e.runs;
+  out["insecure"] = e.insecure;
+  return out;
+}
+
+void BindClient(nb::module_& m) {
+  nb::class_<Client>(m, "Client")
+      .def_static("connect", [](std::vector<std::string> registries, bool embedded) {
+        ClientOptions options;
+        options.registries = std::move(registries);
+        options.name = "python";
+        options.embedded = embedded;
+        options.interrupted = Interrupted;
+        return Unwrap(Client::Connect(options));
+      }, "registries"_a, "embedded"_a)
+      .def("start_if_none", [](Client& c, const std::string& device) { Check(Waiting([&] { return c.StartIfNone(device); })); })
+      .def("executors", [](Client& c, bool with_ops) {
+        nb::list out;
+        for (const ExecutorFacts& e : Unwrap(Waiting([&] { return c.Executors(with_ops); }))) out.append(FactsOf(e));
+        return out;
+      }, "with_ops"_a = false)
+      .def("open", [](Client& c, const std::string& device, const std::string& name, int64_t memory_bytes, int64_t ttl_s, const std::string& place) {
+        SessionOptions options;
+        options.device = device;
+        options.name = name;
+        options.memory_bytes = memory_bytes;
+        options.ttl_s = ttl_s;
+        return std::make_shared<PySession>(Unwrap(Waiting([&] { return c.Open(options); })), place);
+      }, "device"_a, "name"_a, "memory_bytes"_a, "ttl_s"_a, "place"_a);
+  nb::class_<PySession>(m, "Session")
+      .def_prop_ro("executor", [](PySession& s) { return s.session.executor(); })
+      .def_prop_ro("place", [](PySession& s) { return s.place; })
+      .def_prop_ro("on_ring", [](PySession& s) { return s.session.on_ring(); })
+      .def("flush", [](PySession& s) { const Use use(s); use.Check(Waiting([&] { return use->Flush(); })); })
+      .def("cancel_all", [](PySession& s) { const Use use(s); use.Check(Waiting([&] { return use->CancelAll(); })); })
+      .def("info", [](PySession& s, const std::string& topic, const std::string& argument) {
+        const Use use(s);
+        return use.Unwrap(Waiting([&] { return use->Info(topic, argument); }));
+      }, "topic"_a, "argument"_a = "")
+      .def("tensors", [](PySession& s) {
+        const Use use(s);
+        nb::list out;
+        for (const TensorFacts& t : use.Unwrap(Waiting([&] { return use->List(); }))) {
+          nb::dict d;
+          d["id"] = t.id;
+          d["name"] = t.name;
+          d["dtype"] = DTypeObject(t.dtype);
+          d["shape"] = ShapeTuple(t.shape);
+          d["bytes"] = t.bytes;
+          d["usable"] = t.usable;
+          out.append(d);
+        }
+        return out;
+      })
+      .def("find", [](PySession& s, const std::string& name) {
+        const Use use(s);
+        Tensor t = use.Unwrap(Waiting([&] { return use->Find(name); }));
+        const DType dtype = t.dtype();
+        std::vector<int64_t> shape = t.shape();
+        return Wrap(Array(s.shared_from_this(), std::move(t), dtype, std::move(shape)));
+      })
+      .def("rename", [](PySession& s, nb::handle array, const std::string& name) {
+        Array& a = EagerArray(array);
+        const Use use(s);
+        use.Check(Waiting([&] { return use->Rename(a.tensor, name); }));
+        a.tensor.Leave();
+      })
+      .def("free", [](PySession& s, nb::handle array) {
+        Array& a = EagerArray(array);
+        const Use use(s);
+        use.Check(Waiting([&] { return use->Free(a.tensor); }));
+        a.tensor = Tensor();
+      })
+      .def("load_file", [](PySession& s, const std::string& path) {
+        const Use use(s);
+        Tensor t = use.Unwrap(Waiting([&] { return use->LoadFile(path); }));
+        const DType dtype = t.dtype();
+        std::vector<int64_t> shape = t.shape();
+        return Wrap(Array(s.shared_from_this(), std::move(t), dtype, std::move(shape)));
+      })
+      .def("save_file", [](PySession& s, nb::handle array, const std::string& path) {
+        Array& a = EagerArray(array);
+        const Use use(s);
+        use.Check(Waiting([&] { return use->Save(a.tensor, path); }));
+      })
+      .def("close", [](PySession& s, bool free) { const Use use(s); use.Check(Waiting([&] { return use->Close(free); })); }, "free"_a = false);
+}
+
+// Reversed operators come with the other operand first.
+template <bool kReversed>
+auto Binary(const char* name) {
+  return [op = new PyOp(name)](nb::handle a, nb::handle b) { return kReversed ? op->Two(b, a) : op->Two(a, b); };
+}
+
+void BindArray(nb::module_& m) {
+  nb::class_<Array> array(m, "Array");
+  array.def_prop_ro("dtype", [](const Array& a) { return DTypeObject(a.dtype); })
+      .def_prop_ro("shape", [](const Array& a) { return ShapeTuple(a.shape); })
+      .def_prop_ro("ndim", [](const Array& a) { return a.shape.size(); })
+      .def_prop_ro("size", &Array::elements)
+      .def_prop_ro("traced", [](const Array& a) { return a.trace != nullptr; })
+      .def_prop_ro("valid", [](const Array& a) { return a.trace != nullptr || a.tensor.valid(); })
+      .def_prop_ro("session", [](const Array& a) { return a.session; })
+      .def_prop_ro("id", [](const Array& a) { return a.tensor.valid() ? a.tensor.id() : std::string(); })
+      .def("_replace", [](Array& a, const Array& with) {
+        Array old = std::move(a);
+        a = with;
+      })
+      .def("_leave", [](Array& a) { a.tensor.Leave(); })
+      .def("_drop", [](Array& a) {
+        if (a.session) a.session->Drop(std::move(a.tensor));
+        a.tensor = Tensor();
+      });
+  const auto both = [&](const char* name, const char* op) {
+    array.def(fmt::format("__{}__", name).c_str(), Binary<false>(op), nb::is_operator(), nb::arg("other").none());
+    array.def(fmt::format("__r{}__", name).c_str(), Binary<true>(op), nb::is_operator(), nb::arg("other").none());
+  };
+  both("add", "add");
+  both("sub", "sub");
+  both("mul", "mul");
+  both("and", "bitwise_and");
+  both("or", "bitwise_or");
+  both("xor", "bitwise_xor");
+  for (const char* const name : {"eq", "ne", "lt", "le", "gt", "ge"}) array.def(fmt::format("__{}__", name).c_str(), Binary<false>(name), nb::is_operator(), nb::arg("other").none());
+  m.def("set_array_class", [](nb::handle c) { SetArrayClass(c); });
+  m.def("set_default_session", [](nb::object f) { SetDefaultSession(std::move(f)); });
+  m.def("set_converter", [](nb::object f) { SetConverter(std::move(f)); });
+  m.def("set_package_folder", &SetPackageFolder);
+  m.def("caller", [] {
+    const SourceLine at = Here();
+    std::string text = TextOf(at);
+    Py_XDECREF(at.code);
+    return text;
+  });
+  m.def("promote", [](nb::handle a, nb::handle b) {
+    const DType t = Promote(DTypeOf(a), DTypeOf(b));
+    return t == DType::kInvalid ? nb::none() : DTypeObject(t);
+  });
+  m.def("cast", [](nb::handle a, nb::handle to) { return Cast(a, DTypeOf(to)); });
+  nb::class_<PyOp>(m, "Op")
+      .def(nb::init<std::string>())
+      .def("__call__", &PyOp::Call, nb::arg("operands").none(), nb::arg("attrs"))
+      .def("many", &PyOp::Many, nb::arg("operands").none(), nb::arg("attrs"))
+      .def("one", &PyOp::One, "a"_a)
+      .def("two", &PyOp::Two, "a"_a.none(), "b"_a.none())
+      .def_prop_ro("signature", [](const PyOp& op) { return op.row().Signature(); })
+      .def_prop_ro("doc", [](const PyOp& op) { return op.row().doc; });
+  m.def("put", [](std::shared_ptr<PySession> s, nb::handle dtype, std::vector<int64_t> shape, nb::handle buffer) { return Put(std::move(s), DTypeOf(dtype), std::move(shape), buffer); });
+  m.def("fetch", &Fetch);
+  m.def("copy_to", &CopyTo);
+  BindTransfer(m);
+}
+
+void BindTrace(nb::module_& m) {
+  using Objects = std::vector<nb::object>;
+  nb::class_<Trace>(m, "Trace")
+      .def(nb::new_([](const std::string& name) { return std::make_shared<Trace>(name); }))
+      .def("nested", [](Trace& t, const std::string& name, bool apart) { return std::make_shared<Trace>(t, name, apart); })
+      .def_static("current", &Trace::Current)
+      .def("__enter__", [](Trace& t) { t.Enter(); })
+      .def("__exit__", [](Trace& t, nb::handle, nb::handle, nb::handle) { t.Leave(); }, nb::arg().none(), nb::arg().none(), nb::arg().none())
+      .def("param", [](Trace& t, const std::string& name, nb::handle dtype, const std::vector<int64_t>& shape, bool inout) { return t.Param(name, DTypeOf(dtype), shape, inout); },
+           "name"_a, "dtype"_a, "shape"_a, "inout"_a = false)
+      .def("declare", &Trace::Declare)
+      .def_prop_ro("captured", [](Trace& t) { return t.captured(); })
+      .def_prop_ro("complete", &Trace::complete)
+      .def("constant", [](Trace& t, nb::handle dtype, const std::vector<int64_t>& shape, nb::bytes b) { return t.Constant(DTypeOf(dtype), shape, {b.c_str(), b.size()}); })
+      .def("inline", [](Trace& t, const Module& module, const Objects& args) { return t.Inline(module, args); })
+      .def("if_", [](Trace& t, nb::handle c, const Objects& in, const Trace& a, const Trace& b) { return t.If(c, in, a, b); })
+      .def("while_", [](Trace& t, const Objects& carried, const Objects& in, const Trace& c, const Trace& b, int64_t most) { return t.While(carried, in, c, b, most); })
+      .def("repeat", [](Trace& t, nb::handle n, const Objects& carried, const Objects& in, const Trace& b) { return t.Repeat(n, carried, in, b); })
+      .def("emit", [](Trace& t, const std::string& name, nb::handle a) { t.Emit(name, a); })
+      .def("result", [](Trace& t, const std::string& name, nb::handle a) { t.Return(name, a); })
+      .def("finish", &Trace::Finish);
+  nb::class_<Module>(m, "Module")
+      .def_static("parse", [](const std::string& text, const std::string& name) { return Unwrap(Parse(text, name)); })
+      .def("text", [](const Module& module) { return Print(module); })
+      .def("serialise", [](const Module& module) {
+        const std::string bytes = Serialise(module);
+        return nb::bytes(bytes.data(), bytes.size());
+      })
+      .def("gradient", [](const Module& module, const std::vector<std::string>& wrt, const std::string& loss) {
+        GradientOptions options;
+        options.loss = loss;
+        return Unwrap(Gradient(module, wrt, options));
+      })
+      .def_prop_ro("params", [](const Module& module) {
+        std::vector<std::string> names;
+        for (const Param& p : module.functions[0].params) names.push_back(p.name);
+        return names;
+      })
+      .def_prop_ro("results", [](const Module& module) {
+        std::vector<std::string> names;
+        for (const Result& r : module.functions[0].results) names.push_back(r.name);
+        return names;
+      })
+      .def_prop_ro("nodes", [](const Module& module) { return module.functions[0].nodes.size(); });
+  nb::class_<PyProgram>(m, "Program")
+      .def(nb::new_([](std::shared_ptr<PySession> s, const Module& module, const std::string& accuracy) { return std::make_shared<PyProgram>(std::move(s), module, accuracy); }),
+           "session"_a, "module"_a, "accuracy"_a = "usual")
+      .def("__call__", &PyProgram::Call, "args"_a, "on_emit"_a.none() = nb::none())
+      .def("plan", &PyProgram::Plan)
+      .def("profile", &PyProgram::Profile)
+      .def("text", &PyProgram::Text);
+}
+
+}  // namespace
+}  // namespace opwire::python
+
+NB_MODULE(_core, m) {
+  nb::set_leak_warnings(false);  // element types, ops and the class of arrays live as long as the process
+  opwire::python::BindDTypes(m);
+  opwire::python::BindClient(m);
+  opwire::python::BindArray(m);
+  opwire::python::BindTrace(m);
+}

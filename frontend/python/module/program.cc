@@ -1,0 +1,140 @@
+// Arguments in, arrays out.
+#include "frontend/python/module/program.h"
+
+#include <fmt/format.h>
+
+#include "frontend/python/module/dtypes.h"
+#include "frontend/python/module/errors.h"
+#include "frontend/python/module/transfer.h"
+#include "ir/text/text.h"
+
+namespace opwire::python {
+namespace nb = nanobind;
+
+PyProgram::PyProgram(std::shared_ptr<PySession> session, Module module, const std::string& accuracy) : session_(std::move(session)) {
+  LoadOptions options;
+  if (accuracy == "exact") options.passes = Accuracy::kExact;
+  else if (accuracy == "fast") options.passes = Accuracy::kFast;
+  else if (accuracy.empty()) options.passes = std::nullopt;
+  else if (accuracy != "usual") throw nb::value_error(fmt::format("expected accuracy \"exact\", \"usual\" or \"fast\", got \"{}\"", accuracy).c_str());
+  {
+    const Use use(*session_);
+    program_ = use.Unwrap(Waiting([&] { return use->Load(std::move(module), options); }));
+  }
+  const Module& m = program_.module();
+  const Function& f = m.functions[0];
+  const ValueTypes types(f);
+  const DimValues values(m.dims, std::vector<int64_t>(m.dims.symbols().size(), 0));
+  for (const Result& r : f.results) {
+    const TensorType& t = *types.types[static_cast<size_t>(r.value)];
+    ResultType result{t.dtype, {}};
+    for (const Dim d : t.shape) result.shape.push_back(Unwrap(values.Get(d)));
+    results_.push_back(std::move(result));
+    int replaced = -1;
+    for (size_t i = 0; i < f.params.size(); ++i) {
+      if (f.params[i].mode == ParamMode::kInout && f.params[i].name == r.name) replaced = static_cast<int>(i);
+    }
+    inout_of_.push_back(replaced);
+  }
+}
+
+PyProgram::~PyProgram() {
+  const Use use(*session_);
+  program_ = Program();
+}
+
+std::vector<Arg> PyProgram::ArgsOf(nb::list given) const {
+  const Function& f = program_.module().functions[0];
+  if (given.size() != f.params.size()) throw nb::value_error(fmt::format("@{}: expected {} arguments, got {}", f.name, f.params.size(), given.size()).c_str());
+  std::vector<Arg> args;
+  args.reserve(given.size());
+  for (size_t i = 0; i < f.params.size(); ++i) {
+    const nb::handle h = PyList_GET_ITEM(given.ptr(), static_cast<Py_ssize_t>(i));
+    if (PyFloat_Check(h.ptr())) {
+      args.emplace_back(PyFloat_AS_DOUBLE(h.ptr()));
+      continue;
+    }
+    if (PyLong_Check(h.ptr())) {
+      args.emplace_back(static_cast<int64_t>(PyLong_AsUnsignedLongLongMask(h.ptr())));
+      continue;
+    }
+    Array& a = EagerArray(h);
+    if (a.session != session_) {
+      throw nb::value_error(fmt::format("@{}: %{} lies on {}, the function was compiled for {}: move it by to_device", f.name, f.params[i].name, a.session->place, session_->place).c_str());
+    }
+    args.emplace_back(a.tensor);
+  }
+  return args;
+}
+
+nb::object PyProgram::ResultsOf(nb::list args, std::vector<Tensor> made) const {
+  nb::list out;
+  for (size_t r = 0; r < results_.size(); ++r) {
+    Tensor tensor = std::move(made[r]);
+    if (inout_of_[r] >= 0) {
+      const nb::handle h = PyList_GET_ITEM(args.ptr(), inout_of_[r]);
+      tensor = std::exchange(AsArray(h)->tensor, Tensor());
+    }
+    out.append(Wrap(Array(session_, std::move(tensor), results_[r].dtype, results_[r].shape)));
+  }
+  return out;
+}
+
+nb::object PyProgram::Call(nb::list given, nb::handle on_emit) {
+  const std::vector<Arg> args = ArgsOf(given);
+  const Use use(*session_);
+  if (on_emit.is_none()) {
+    const uint64_t mark = session_->sources.Add();
+    std::vector<Tensor> made = use.Unwrap(use->Enqueue(program_, args, results_, mark));
+    use.Check(use->Flush());
+    return ResultsOf(std::move(given), std::move(made));
+  }
+  RunOptions options;
+  options.on_emit = [&](std::string_view name, const opwire::Array& value) {
+    nb::gil_scoped_acquire held;
+    if (PyErr_Occurred()) return;
+    try {
+      on_emit(nb::str(name.data(), name.size()), DTypeObject(value.dtype()), ShapeTuple(value.shape()),
+              nb::bytes(value.bytes().data(), value.bytes().size()));
+    } catch (nb::python_error& e) {
+      e.restore();  // ends the wait
+    }
+  };
+  RunResult result = use.Unwrap(Waiting([&]() -> StatusOr<RunResult> {
+    OPWIRE_ASSIGN_OR_RETURN(PendingRun run, program_.Start(args, options));
+    for (;;) {
+      StatusOr<RunResult> got = run.Wait(50'000);
+      if (got.ok() || !absl::IsDeadlineExceeded(got.status())) return got;
+      nb::gil_scoped_acquire held;
+      if (PyErr_Occurred() || PyErr_CheckSignals() != 0) {
+        OPWIRE_RETURN_IF_ERROR(run.Cancel());
+        return Cancelled("interrupted");
+      }
+    }
+  }));
+  if (PyErr_Occurred()) throw nb::python_error();
+  std::vector<Tensor> made;
+  for (RunResult::Output& o : result.outputs) made.push_back(std::move(o.tensor));
+  return ResultsOf(std::move(given), std::move(made));
+}
+
+nb::list PyProgram::Profile(nb::list given) {
+  const std::vector<Arg> args = ArgsOf(given);
+  const Use use(*session_);
+  RunOptions options;
+  options.profile = true;
+  const RunResult result = use.Unwrap(Waiting([&] { return program_.Run(args, options); }));
+  nb::list out;
+  for (const StepCost& c : result.profile) out.append(nb::make_tuple(c.function, c.node, c.label, c.ns));
+  return out;
+}
+
+std::string PyProgram::Plan() {
+  const std::vector<int64_t> sizes(program_.module().dims.symbols().size(), 0);
+  const Use use(*session_);
+  return use.Unwrap(Waiting([&] { return program_.Plan(sizes); }));
+}
+
+std::string PyProgram::Text() const { return Print(program_.module()); }
+
+}  // namespace opwire::python

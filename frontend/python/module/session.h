@@ -1,0 +1,72 @@
+// Clients and sessions with what Python needs around them: a session is used by one thread at a time, which does not hold the interpreter while it waits.
+#ifndef OPWIRE_FRONTEND_PYTHON_MODULE_SESSION_H_
+#define OPWIRE_FRONTEND_PYTHON_MODULE_SESSION_H_
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frontend/cpp/client.h"
+#include "frontend/python/module/source.h"
+
+namespace opwire::python {
+
+class OpCache;
+
+struct PySession : std::enable_shared_from_this<PySession> {
+  PySession(Session s, std::string place);
+  ~PySession();
+
+  Session session;
+  const std::string place;  // "here/cpu"
+  std::recursive_mutex mutex;  // of all but what is dropped; recursive, as making an object may drop others
+  std::unique_ptr<OpCache> ops;
+  Sources sources;          // of queued runs
+
+  // Frees a tensor, now or when the session is next used: whoever drops an array may be in the middle of that, or another thread.
+  void Drop(Tensor t);
+
+ private:
+  friend class Use;
+  std::mutex drop_mutex_;
+  std::vector<Tensor> dropped_;
+};
+
+// Holds a session for a scope. Without the interpreter (nb::gil_scoped_release inside) others wait for the session, and run meanwhile.
+class Use {
+ public:
+  explicit Use(PySession& s);
+  ~Use();
+  Use(const Use&) = delete;
+
+  Session& operator*() const { return s_.session; }
+  Session* operator->() const { return &s_.session; }
+  // Raises: a queued run that failed and is the reason of this status is told with the line that it came from.
+  [[noreturn]] void Fail(const Status& status) const;
+  template <typename T>
+  T Unwrap(StatusOr<T> value) const {
+    if (!value.ok()) Fail(value.status());
+    return *std::move(value);
+  }
+  void Check(const Status& status) const {
+    if (!status.ok()) Fail(status);
+  }
+
+ private:
+  PySession& s_;
+};
+
+// What runs with the session and without the interpreter.
+template <typename F>
+auto Waiting(F&& f) {
+  nanobind::gil_scoped_release released;
+  return f();
+}
+
+}  // namespace opwire::python
+
+#endif  // OPWIRE_FRONTEND_PYTHON_MODULE_SESSION_H_

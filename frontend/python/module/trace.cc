@@ -1,0 +1,147 @@
+// Nodes with the user's lines, captures, calls of traced functions.
+#include "frontend/python/module/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "frontend/python/module/dtypes.h"
+#include "frontend/python/module/errors.h"
+#include "frontend/python/module/source.h"
+#include "ir/base/element.h"
+
+namespace opwire::python {
+namespace nb = nanobind;
+
+namespace {
+
+thread_local std::vector<std::shared_ptr<Trace>> active;
+
+std::vector<Extent> Extents(const std::vector<int64_t>& shape) { return {shape.begin(), shape.end()}; }
+
+std::string LineOfCaller() {
+  const SourceLine at = Here();
+  std::string text = TextOf(at);
+  Py_XDECREF(at.code);
+  return text;
+}
+
+}  // namespace
+
+Trace::Trace(const std::string& name) : module_(std::make_shared<ModuleBuilder>()), f_(module_->Function(name)) {}
+Trace::Trace(const Trace& outer, const std::string& name, bool apart)
+    : module_(apart ? std::make_shared<ModuleBuilder>() : outer.module_), f_(module_->Function(name)) {}
+
+nb::object Trace::Param(const std::string& name, DType dtype, const std::vector<int64_t>& shape, bool inout) {
+  const Value v = inout ? f_.Inout(name, dtype, Extents(shape)) : f_.In(name, dtype, Extents(shape));
+  ++params_;
+  return WrapAll({v}).front();
+}
+
+void Trace::Declare(nb::object array) {
+  const Array& a = *AsArray(array);
+  values_[array.ptr()] = f_.In(fmt::format("captured{}", declared_++), a.dtype, Extents(a.shape));
+  ++params_;
+  captured_.push_back(std::move(array));
+}
+
+Value Trace::Of(nb::handle h) {
+  const Array& a = *AsArray(h);
+  if (a.trace.get() == this) return a.value;
+  if (const auto it = values_.find(h.ptr()); it != values_.end()) return it->second;
+  if (a.trace && std::ranges::find(active, a.trace) == active.end()) {
+    throw nb::value_error("this array is a value of a function that was traced and has ended: return what you need of it, instead of keeping it elsewhere");
+  }
+  // Stands for it until it is traced again.
+  const Value v = f_.Op("zeros", {}, {{"shape", AttrValue(Ints(a.shape))}, {"dtype", AttrValue(a.dtype)}});
+  values_[h.ptr()] = v;
+  captured_.push_back(nb::borrow(h));
+  return v;
+}
+
+std::vector<Value> Trace::OfAll(const std::vector<nb::object>& arrays) {
+  std::vector<Value> out;
+  for (const nb::object& a : arrays) out.push_back(Of(a));
+  return out;
+}
+
+Value Trace::Scalar(DType dtype, nb::handle number) {
+  if (!PyFloat_Check(number.ptr()) && IsInteger(dtype)) {
+    // Beyond 2^53 a float does not hold it.
+    const auto bits = static_cast<uint64_t>(PyLong_AsUnsignedLongLongMask(number.ptr()));
+    std::string bytes(reinterpret_cast<const char*>(&bits), static_cast<size_t>(DTypeBytes(dtype)));
+    return f_.Op("constant", {}, {{"type", AttrValue(TensorType{.dtype = dtype})}, {"value", AttrValue(f_.Blob(std::move(bytes)))}});
+  }
+  return f_.Scalar(dtype, PyFloat_AsDouble(number.ptr()));
+}
+
+std::vector<nb::object> Trace::WrapAll(const std::vector<Value>& values) {
+  std::vector<nb::object> out;
+  const std::string line = values.empty() ? "" : LineOfCaller();
+  for (const Value v : values) {
+    const TensorType& type = f_.TypeOf(v);
+    if (type.dtype == DType::kInvalid) Raise(module_->Finish().status(), line);
+    std::vector<int64_t> shape;
+    for (const Dim d : type.shape) shape.push_back(f_.dims().ConstantValue(d));
+    out.push_back(Wrap(Array(shared_from_this(), v, type.dtype, std::move(shape))));
+  }
+  f_.Location(line);
+  return out;
+}
+
+std::vector<nb::object> Trace::Ops(const std::string& op, const std::vector<std::vector<Value>>& operands, bool lists, const std::vector<AttrArg>& attrs) {
+  if (lists) return WrapAll(f_.OpsWithLists(op, operands, attrs));
+  std::vector<Value> flat;
+  for (const auto& one : operands) flat.push_back(one.empty() ? Value{} : one[0]);
+  return WrapAll(f_.Ops(op, flat, attrs));
+}
+
+nb::object Trace::Constant(DType dtype, const std::vector<int64_t>& shape, std::string bytes) {
+  TensorType type{.dtype = dtype};
+  for (const int64_t n : shape) type.shape.push_back(f_.dims().Constant(n));
+  return WrapAll({f_.Op("constant", {}, {{"type", AttrValue(std::move(type))}, {"value", AttrValue(f_.Blob(std::move(bytes)))}})}).front();
+}
+
+std::vector<nb::object> Trace::Inline(const Module& module, const std::vector<nb::object>& arguments) {
+  const std::vector<Value> values = f_.Inline(module, OfAll(arguments));
+  std::vector<nb::object> out;
+  for (const Value v : values) {
+    const TensorType& type = f_.TypeOf(v);
+    if (type.dtype == DType::kInvalid) Raise(module_->Finish().status());
+    std::vector<int64_t> shape;
+    for (const Dim d : type.shape) shape.push_back(f_.dims().ConstantValue(d));
+    out.push_back(Wrap(Array(shared_from_this(), v, type.dtype, std::move(shape))));
+  }
+  return out;
+}
+
+std::vector<nb::object> Trace::If(nb::handle condition, const std::vector<nb::object>& inputs, const Trace& then, const Trace& otherwise) {
+  return WrapAll(f_.If(Of(condition), OfAll(inputs), then.f_, otherwise.f_));
+}
+
+std::vector<nb::object> Trace::While(const std::vector<nb::object>& carried, const std::vector<nb::object>& inputs, const Trace& condition, const Trace& body, int64_t max_trips) {
+  return WrapAll(f_.While(OfAll(carried), OfAll(inputs), condition.f_, body.f_, max_trips));
+}
+
+std::vector<nb::object> Trace::Repeat(nb::handle times, const std::vector<nb::object>& carried, const std::vector<nb::object>& inputs, const Trace& body) {
+  return WrapAll(f_.Repeat(Of(times), OfAll(carried), OfAll(inputs), body.f_));
+}
+
+void Trace::Emit(const std::string& name, nb::handle array) {
+  f_.Emit(name, Of(array));
+  f_.Location(LineOfCaller());
+}
+
+void Trace::Return(const std::string& name, nb::handle array) {
+  Value v = Of(array);
+  if (v.id < params_) v = f_.Op("copy", {v});
+  f_.Return(name, v);
+}
+
+Module Trace::Finish() { return Unwrap(module_->Finish()); }
+
+std::shared_ptr<Trace> Trace::Current() { return active.empty() ? nullptr : active.back(); }
+void Trace::Enter() { active.push_back(shared_from_this()); }
+void Trace::Leave() { active.pop_back(); }
+
+}  // namespace opwire::python

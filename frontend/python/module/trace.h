@@ -1,0 +1,68 @@
+// A function that is being traced: ops on its arrays become nodes.
+#ifndef OPWIRE_FRONTEND_PYTHON_MODULE_TRACE_H_
+#define OPWIRE_FRONTEND_PYTHON_MODULE_TRACE_H_
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "frontend/python/module/array.h"
+#include "ir/program/builder.h"
+
+namespace opwire::python {
+
+// Functions capture nothing: what the traced code uses of outside becomes a parameter behind its own. What that is shows when it is used, when parameters can no longer be
+// added: then `captured` is more than was declared, what was traced is of no use, and it is traced again with all of them declared.
+class Trace : public std::enable_shared_from_this<Trace> {
+ public:
+  // The entry of a module of its own.
+  explicit Trace(const std::string& name);
+  // A function that nodes of `outer` call, in its module; or, to find out what it captures, in one of its own.
+  Trace(const Trace& outer, const std::string& name, bool apart);
+
+  nanobind::object Param(const std::string& name, DType dtype, const std::vector<int64_t>& shape, bool inout);
+  // A parameter for an array of outside.
+  void Declare(nanobind::object array);
+  // Those that were used, the declared ones first.
+  const std::vector<nanobind::object>& captured() const { return captured_; }
+  bool complete() const { return captured_.size() == declared_; }
+
+  // The array as a value here. Raises where it belongs to a trace that has ended.
+  Value Of(nanobind::handle array);
+  // A scalar as a value, converted to dtype.
+  Value Scalar(DType dtype, nanobind::handle number);
+  std::vector<nanobind::object> Ops(const std::string& op, const std::vector<std::vector<Value>>& operands, bool lists, const std::vector<AttrArg>& attrs);
+  nanobind::object Constant(DType dtype, const std::vector<int64_t>& shape, std::string bytes);
+  std::vector<nanobind::object> Inline(const Module& module, const std::vector<nanobind::object>& arguments);
+  std::vector<nanobind::object> If(nanobind::handle condition, const std::vector<nanobind::object>& inputs, const Trace& then, const Trace& otherwise);
+  std::vector<nanobind::object> While(const std::vector<nanobind::object>& carried, const std::vector<nanobind::object>& inputs, const Trace& condition, const Trace& body,
+                                      int64_t max_trips);
+  std::vector<nanobind::object> Repeat(nanobind::handle times, const std::vector<nanobind::object>& carried, const std::vector<nanobind::object>& inputs, const Trace& body);
+  void Emit(const std::string& name, nanobind::handle array);
+  void Return(const std::string& name, nanobind::handle array);
+  Module Finish();
+
+  // The innermost function that this thread traces; nullptr: none.
+  static std::shared_ptr<Trace> Current();
+  void Enter();
+  void Leave();
+
+ private:
+  std::vector<nanobind::object> WrapAll(const std::vector<Value>& values);
+  std::vector<Value> OfAll(const std::vector<nanobind::object>& arrays);
+
+  std::shared_ptr<ModuleBuilder> module_;
+  FunctionBuilder f_;
+  int params_ = 0;
+  size_t declared_ = 0;
+  std::vector<nanobind::object> captured_;
+  absl::flat_hash_map<PyObject*, Value> values_;  // of captured_
+};
+
+}  // namespace opwire::python
+
+#endif  // OPWIRE_FRONTEND_PYTHON_MODULE_TRACE_H_

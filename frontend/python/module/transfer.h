@@ -1,0 +1,28 @@
+// Bytes of arrays in and out of Python's memory.
+#ifndef OPWIRE_FRONTEND_PYTHON_MODULE_TRANSFER_H_
+#define OPWIRE_FRONTEND_PYTHON_MODULE_TRANSFER_H_
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <vector>
+
+#include "frontend/python/module/array.h"
+
+namespace opwire::python {
+
+// The array of a call that needs one on a device. Raises TypeError for other objects, ValueError for a traced array and for one that was given away.
+Array& EagerArray(nanobind::handle h);
+
+// An array of the contiguous bytes of `buffer`, which are copied.
+nanobind::object Put(std::shared_ptr<PySession> session, DType dtype, std::vector<int64_t> shape, nanobind::handle buffer);
+// Its bytes, waiting for what makes them: small ones as a bytearray, others as a read-only buffer in the memory that the session shares, without a copy. What is done with the array
+// afterwards changes neither.
+nanobind::object Fetch(nanobind::handle array);
+// Into a contiguous writable buffer of exactly as many bytes.
+void CopyTo(nanobind::handle array, nanobind::handle buffer);
+void BindTransfer(nanobind::module_& m);
+
+}  // namespace opwire::python
+
+#endif  // OPWIRE_FRONTEND_PYTHON_MODULE_TRANSFER_H_

@@ -1,0 +1,374 @@
+"""The array: a tensor on a device, or while a function is traced a value of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _core
+from ._dtypes import as_dtype, astype, host_bytes, isdtype, numpy_dtype
+
+if TYPE_CHECKING:
+    from ._client import Device
+
+Op = _core.Op
+_copy, _not, _pow, _shl, _shr = Op("copy"), Op("bitwise_not"), Op("pow"), Op("bitwise_left_shift"), Op("bitwise_right_shift")
+
+
+class Array(_core.Array):
+    """A dense array on a device, or a value of a function that is being traced.
+
+    Ops on it are queued and sent together; they run while Python goes on. A value is waited for where it is needed: by np.asarray, float, int, bool, print. Arrays are values: x[i] = v and
+    x += v make x another one, of which no other array sees anything.
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000
+    __array_ufunc__ = None  # NumPy's arrays leave operators with ours to us
+    __hash__ = None  # type: ignore[assignment]
+
+    # ---- What it is
+
+    @property
+    def device(self) -> Device:
+        """Where it lies; of a traced value where the function would run by default."""
+        from ._client import device, device_of
+
+        return device() if self.traced else device_of(self.session)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return self.size * int(self.dtype.itemsize)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def T(self) -> Array:
+        """The transpose of a matrix."""
+        if self.ndim != 2:
+            raise ValueError(f"T: expected two axes, got shape {self.shape}: see permute_dims and mT")
+        return Op("permute")(self, dims=[1, 0])
+
+    @property
+    def mT(self) -> Array:
+        """Its last two axes swapped."""
+        from ._products import matrix_transpose
+
+        return matrix_transpose(self)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"this namespace is the Array API's of 2024.12, not of {api_version}")
+        import opwire
+
+        return opwire
+
+    # ---- Its value
+
+    def _bytes(self) -> Any:
+        return _core.fetch(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        made = np.frombuffer(self._bytes(), numpy_dtype(self.dtype)).reshape(self.shape)
+        if dtype is not None and np.dtype(dtype) != made.dtype:
+            return made.astype(dtype)
+        return made.copy() if copy and not made.flags.writeable else made
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Its value as NumPy's array. A large one is read-only, in memory that is shared with the executor."""
+        return self.__array__()
+
+    async def fetch(self) -> np.ndarray[Any, Any]:
+        """Its value, while the event loop goes on."""
+        return await asyncio.get_running_loop().run_in_executor(None, self.numpy)
+
+    def item(self) -> bool | int | float:
+        """The only element as Python's number."""
+        if self.size != 1:
+            raise TypeError(f"expected an array of one element, got shape {self.shape}")
+        value = self if self.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else self.astype(_core.float32)
+        number: bool | int | float = np.frombuffer(value._bytes(), numpy_dtype(value.dtype))[0].item()
+        return number
+
+    def tolist(self) -> Any:
+        """Its elements as nested lists."""
+        return self.numpy().tolist()
+
+    def _scalar(self, what: str) -> bool | int | float:
+        if self.traced:
+            raise TypeError(
+                f"{what} of a traced array: its value is not known while its function is traced. For branches use where or cond, for loops for_loop or while_loop; "
+                "an argument that decides what is traced is named in static_argnames"
+            )
+        if self.ndim != 0 and self.size != 1:
+            raise TypeError(f"{what}: expected an array of one element, got shape {self.shape}")
+        return self.item()
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __index__(self) -> int:
+        if self.ndim != 0 or not isdtype(self.dtype, "integral"):
+            raise TypeError(f"expected a 0-d array of integers, got {self.dtype}{list(self.shape)}")
+        return int(self._scalar("index"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a 0-d array has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        if not self.shape:
+            raise TypeError("a 0-d array cannot be iterated")
+        return iter([self[i] for i in range(self.shape[0])])
+
+    def __repr__(self) -> str:
+        if self.traced:
+            return f"<traced {self.dtype.name}{list(self.shape)}>"
+        if not self.valid:
+            return f"<given away: {self.dtype.name}{list(self.shape)}>"
+        value = self if self.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else self.astype(_core.float32)
+        shown = np.array2string(np.asarray(value), separator=", ", prefix="Array(")
+        return f"Array({shown}, dtype={self.dtype.name}, device={self.device})"
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+        if dl_device not in (None, (1, 0)):
+            raise BufferError(f"an array is handed over in the host's memory, (1, 0), not in {dl_device}")
+        return np.array(self).__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
+        """The array on another device, through this process; itself where it lies there."""
+        from ._client import device as find
+
+        to = find(device)
+        if self.traced or to.session is self.session:
+            return self
+        return _core.put(to.session, self.dtype, list(self.shape), self._bytes())
+
+    # ---- Operators that are not the module's own
+
+    def __neg__(self) -> Array:
+        from ._elementwise import negative
+
+        return negative(self)
+
+    def __pos__(self) -> Array:
+        return _copy(self)
+
+    def __invert__(self) -> Array:
+        return _not(self)
+
+    def __abs__(self) -> Array:
+        from ._elementwise import abs as magnitude
+
+        return magnitude(self)
+
+    def __truediv__(self, other: Any) -> Array:
+        from ._elementwise import divide
+
+        return divide(self, other)
+
+    def __rtruediv__(self, other: Any) -> Array:
+        from ._elementwise import divide
+
+        return divide(other, self)
+
+    def __floordiv__(self, other: Any) -> Array:
+        from ._elementwise import floor_divide
+
+        return floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Array:
+        from ._elementwise import floor_divide
+
+        return floor_divide(other, self)
+
+    def __mod__(self, other: Any) -> Array:
+        from ._elementwise import remainder
+
+        return remainder(self, other)
+
+    def __rmod__(self, other: Any) -> Array:
+        from ._elementwise import remainder
+
+        return remainder(other, self)
+
+    def __pow__(self, other: Any) -> Array:
+        if isinstance(other, int) and other == 2 and not isinstance(other, bool):
+            return self * self
+        return _pow.two(self, other)
+
+    def __rpow__(self, other: Any) -> Array:
+        return _pow.two(other, self)
+
+    def __lshift__(self, other: Any) -> Array:
+        return _shl.two(self, other)
+
+    def __rlshift__(self, other: Any) -> Array:
+        return _shl.two(other, self)
+
+    def __rshift__(self, other: Any) -> Array:
+        return _shr.two(self, other)
+
+    def __rrshift__(self, other: Any) -> Array:
+        return _shr.two(other, self)
+
+    def __matmul__(self, other: Any) -> Array:
+        from ._products import matmul
+
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Array:
+        from ._products import matmul
+
+        return matmul(other, self)
+
+    # ---- Elements
+
+    def __getitem__(self, key: Any) -> Array:
+        from ._indexing import get
+
+        return get(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        from ._indexing import put
+
+        self._replace(put(self, key, value))
+
+    # ---- Functions as methods
+
+    def astype(self, dtype: Any, /, *, copy: bool = True) -> Array:
+        """As another element type; see opwire.astype."""
+        return astype(self, dtype, copy=copy)
+
+    def reshape(self, *shape: Any) -> Array:
+        """As another shape of as many elements, of which one extent may be -1."""
+        from ._manipulation import reshape
+
+        return reshape(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+
+    def sum(self, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Array:
+        """See opwire.sum."""
+        from ._reductions import sum
+
+        return sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Array:
+        """See opwire.mean."""
+        from ._reductions import mean
+
+        return mean(self, axis=axis, keepdims=keepdims)
+
+    def max(self, axis: Any = None, *, keepdims: bool = False) -> Array:
+        """See opwire.max."""
+        from ._reductions import max
+
+        return max(self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Any = None, *, keepdims: bool = False) -> Array:
+        """See opwire.min."""
+        from ._reductions import min
+
+        return min(self, axis=axis, keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Array:
+        """See opwire.argmax."""
+        from ._searching import argmax
+
+        return argmax(self, axis=axis, keepdims=keepdims)
+
+
+_core.set_array_class(Array)
+
+
+def _of_host(value: np.ndarray[Any, Any], dtype: _core.dtype, device: Any) -> Array:
+    from ._client import device as find
+
+    if value.dtype != numpy_dtype(dtype):
+        if dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+            value = value.astype(numpy_dtype(dtype))
+        elif value.dtype.name != dtype.name:  # rounded where it lies, so that NumPy need not know the type
+            wide = np.asarray(value, np.float32)
+            return _of_host(wide, _core.float32, device).astype(dtype)
+    plain = host_bytes(value)
+    trace = _core.Trace.current()
+    if trace is not None:
+        return trace.constant(dtype, list(value.shape), plain.tobytes())
+    return _core.put(find(device).session, dtype, list(value.shape), plain)
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
+    """An array of what NumPy makes one of, of a number, or of an array.
+
+    Python's numbers become float32, int64 or bool; NumPy's arrays keep their type. copy: True, always another array; False, never (ValueError where one would have to be made); None, where
+    needed.
+    """
+    d = None if dtype is None else as_dtype(dtype)
+    if isinstance(obj, Array):
+        made = obj if device is None else obj.to_device(device)
+        if d is not None and d != obj.dtype:
+            if copy is False:
+                raise ValueError(f"asarray: {obj.dtype} cannot become {d} without a copy")
+            return made.astype(d)
+        return _copy(made) if copy and made is obj else made
+    if copy is False:
+        raise ValueError("asarray: memory of this process cannot be a device's without a copy")
+    if isinstance(obj, (list, tuple)) and _has_arrays(obj):
+        from ._manipulation import stack
+
+        made = stack([asarray(e, device=device) for e in obj])
+        return made if d is None else made.astype(d, copy=False)
+    value = np.asarray(obj)
+    if d is None:
+        if value.dtype.kind == "f" and not hasattr(obj, "dtype"):
+            d = _core.float32
+        elif value.dtype.kind in "iu" and not hasattr(obj, "dtype"):
+            d = _core.int64 if value.dtype != np.uint64 else _core.uint64
+        else:
+            if value.dtype.kind in "OSUMmVc" and value.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+                raise TypeError(f"asarray: there are no arrays of {value.dtype} elements" + (", complex numbers are left out" if value.dtype.kind == "c" else ""))
+            d = as_dtype(value.dtype)
+    return _of_host(value, d, device)
+
+
+def _has_arrays(nested: Any) -> bool:
+    return any(isinstance(e, Array) or (isinstance(e, (list, tuple)) and _has_arrays(e)) for e in nested)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """An array of any that speaks DLPack; its elements are copied to the device."""
+    if isinstance(x, Array):
+        return asarray(x, device=device, copy=copy)
+    if copy is False:
+        raise ValueError("from_dlpack: memory of this process cannot be a device's without a copy")
+    return asarray(np.from_dlpack(x), device=device)
+
+
+def _converter(foreign: Any, like: Array) -> Any:
+    """What stands beside an array in an operator, where it is something that NumPy knows."""
+    if isinstance(foreign, (np.ndarray, np.generic)):
+        if foreign.ndim == 0 and foreign.dtype.kind in "bifu":
+            return asarray(foreign, dtype=None, device=None if like.traced else like.device)
+        return asarray(foreign, device=None if like.traced else like.device)
+    return NotImplemented
+
+
+_core.set_converter(_converter)

@@ -1,0 +1,241 @@
+"""Clients, devices, and which of them arrays are made on."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+
+if TYPE_CHECKING:
+    from ._array import Array
+
+_current: Client | None = None
+_chosen: contextvars.ContextVar[Device | None] = contextvars.ContextVar("opwire_device", default=None)
+_devices: dict[_core.Session, Device] = {}
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _check_process() -> None:
+    if _forked:
+        raise RuntimeError("this process was forked from one that imported opwire, whose connections it cannot share: start it by the method \"spawn\"")
+
+
+class Device:
+    """An executor's accelerator, as this client uses it. Devices of one client are equal where their executors are."""
+
+    def __init__(self, client: Client, facts: dict[str, Any]):
+        self._client = client
+        self._session: _core.Session | None = None
+        self.facts = facts
+
+    @property
+    def name(self) -> str:
+        """The device's name there: "cpu", "cuda:0"."""
+        return str(self.facts["device"])
+
+    @property
+    def executor(self) -> str:
+        """The executor's id."""
+        return str(self.facts["id"])
+
+    @property
+    def host(self) -> str:
+        """"here", or the address of the host."""
+        endpoint = str(self.facts["endpoint"])
+        return "here" if endpoint.startswith("ipc://") else endpoint.removeprefix("tcp://").rsplit(":", 1)[0]
+
+    @property
+    def session(self) -> _core.Session:
+        """The client's session there, opened when first asked for."""
+        _check_process()
+        if self._session is None:
+            c = self._client
+            self._session = c._core.open(self.executor, c.session_name, c.memory_bytes, c.ttl_s, str(self))
+            _devices[self._session] = self
+        return self._session
+
+    def report(self) -> str:
+        """What the executor says of itself, as JSON."""
+        return self.session.info("report")
+
+    def synchronize(self) -> None:
+        """Sends what is queued. What was sent runs in its order; fetching a value waits for it."""
+        self.session.flush()
+
+    def __repr__(self) -> str:
+        return f"{self.host}/{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and other._client is self._client and other.executor == self.executor
+
+    def __hash__(self) -> int:
+        return hash((id(self._client), self.executor))
+
+    def __enter__(self) -> Device:
+        self._tokens = [*getattr(self, "_tokens", []), _chosen.set(self)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _chosen.reset(self._tokens.pop())
+
+
+class Store(MutableMapping[str, "Array"]):
+    """The named tensors of a client's session: what another client that attaches to the session finds.
+
+    Storing an array names its tensor, which then stays when the array, or this process, is gone.
+    """
+
+    def __init__(self, client: Client):
+        self._client = client
+
+    def _all(self) -> list[dict[str, Any]]:
+        return [t for t in self._client.device.session.tensors() if t["name"]]
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self:
+            raise KeyError(name)
+        found: Array = self._client.device.session.find(name)
+        return found
+
+    def __setitem__(self, name: str, array: Array) -> None:
+        if name in self:
+            del self[name]
+        array.device.session.rename(array, name)
+
+    def __delitem__(self, name: str) -> None:
+        session = self._client.device.session
+        session.free(self[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([t["name"] for t in self._all()])
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __contains__(self, name: object) -> bool:
+        return any(t["name"] == name for t in self._all())
+
+
+class Client:
+    """Executors that a registry knows, and this process's sessions on them."""
+
+    def __init__(self, registries: list[str], session_name: str, memory_bytes: int, ttl_s: int, embedded: bool):
+        _check_process()
+        self._core = _core.Client.connect(registries, embedded)
+        self.session_name = session_name
+        self.memory_bytes = memory_bytes
+        self.ttl_s = ttl_s
+        self._known: dict[str, Device] = {}
+        self.store = Store(self)
+
+    @property
+    def devices(self) -> list[Device]:
+        """The executors that are there; where none is, and no registry was named, one of this user's own is started first."""
+        _check_process()
+        self._core.start_if_none("")
+        seen = []
+        for facts in self._core.executors():
+            known = self._known.setdefault(facts["id"], Device(self, facts))
+            known.facts = facts
+            seen.append(known)
+        # Accelerators first, then by how much waits there.
+        seen.sort(key=lambda d: (d.name.startswith("cpu"), d.facts["queued"], d.executor))
+        return seen
+
+    @property
+    def device(self) -> Device:
+        """Where arrays go that name no device: the first of `devices` when it was first asked for."""
+        if not hasattr(self, "_device"):
+            there = self.devices
+            if not there:
+                raise ConnectionError("no executor is registered: start one by `opwire up`")
+            self._device = there[0]
+        return self._device
+
+    def close(self, *, free: bool = False) -> None:
+        """Ends this client's sessions; an unnamed session, or any with `free`, loses its tensors."""
+        global _current
+        for d in self._known.values():
+            if d._session is not None:
+                _devices.pop(d._session, None)
+                d._session.close(free)
+                d._session = None
+        if _current is self:
+            _current = None
+
+    def __repr__(self) -> str:
+        return f"<opwire.Client: {', '.join(map(str, self.devices)) or 'no devices'}>"
+
+
+def _find_program() -> None:
+    """Executors of the user's own are started by the program that was installed with this package."""
+    beside = os.path.join(sysconfig.get_path("scripts"), "opwire")
+    if os.path.isfile(beside):
+        os.environ.setdefault("OPWIRE_PROGRAM", beside)
+
+
+def connect(registry: str | list[str] | None = None, *, session: str = "", memory_bytes: int = 0, ttl_s: int = 0, embedded: bool = True) -> Client:
+    """A client of a registry, which is from now on the one that arrays are made with.
+
+    registry: addresses as "ipc:///run/user/1000/opwire/registry" or "tcp://host:4780"; None: OPWIRE_REGISTRY, else the user's own, which is started where it does not run, unless
+        `embedded` is False.
+    session: a name, under which tensors outlive this process and are found again; empty: they end with it. Only the same user can attach.
+    memory_bytes: the most that a session may hold; 0: the executor's default.
+    ttl_s: how long a named session stays when nobody is attached; 0: the executor's default.
+
+    ConnectionError where nothing answers.
+    """
+    global _current
+    _find_program()
+    registries = [registry] if isinstance(registry, str) else list(registry or [])
+    _current = Client(registries, session, memory_bytes, ttl_s, embedded)
+    return _current
+
+
+def current_client() -> Client:
+    return _current if _current is not None else connect()
+
+
+def devices() -> list[Device]:
+    """The devices of the current client."""
+    return current_client().devices
+
+
+def device(name: str | Device | None = None) -> Device:
+    """A device of the current client by its name ("cuda:0"), executor, or printed form; None: the one that arrays are made on."""
+    if isinstance(name, Device):
+        return name
+    if name is None:
+        return _chosen.get() or current_client().device
+    there = devices()
+    for d in there:
+        if name in (str(d), d.name, d.executor):
+            return d
+    raise ValueError(f"no device {name!r}: there are {', '.join(map(str, there)) or 'none'}")
+
+
+def device_of(session: _core.Session) -> Device:
+    return _devices[session]
+
+
+def _default_session() -> _core.Session:
+    return device().session
+
+
+_core.set_default_session(_default_session)
+_core.set_package_folder(os.path.dirname(os.path.abspath(__file__)) + os.sep)
+if sys.platform != "linux":
+    raise ImportError("opwire runs on Linux")

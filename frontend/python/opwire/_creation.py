@@ -1,0 +1,174 @@
+"""Arrays from nothing."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+from ._dtypes import as_dtype, isdtype
+from ._elementwise import Number, asarray_like
+
+if TYPE_CHECKING:
+    from ._array import Array
+
+Op = _core.Op
+_zeros, _full, _arange = Op("zeros"), Op("full"), Op("arange")
+
+
+def _at(device: Any) -> Any:
+    from ._client import device as find
+
+    return nullcontext() if device is None else find(device)
+
+
+def _shape(shape: Any) -> list[int]:
+    return [shape] if isinstance(shape, int) else [int(n) for n in shape]
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
+    """Zeros, float32 where no type is named."""
+    with _at(device):
+        return _zeros(shape=_shape(shape), dtype=_core.float32 if dtype is None else as_dtype(dtype))
+
+
+def full(shape: Any, fill_value: Number | Array, *, dtype: Any = None, device: Any = None) -> Array:
+    """One value everywhere; of its own type where none is named."""
+    from ._array import Array, asarray
+    from ._manipulation import broadcast_to
+
+    if isinstance(fill_value, Array):
+        d = fill_value.dtype if dtype is None else as_dtype(dtype)
+        return broadcast_to(fill_value.astype(d, copy=False), _shape(shape))
+    if dtype is None:
+        d = _core.bool if isinstance(fill_value, bool) else _core.int64 if isinstance(fill_value, int) else _core.float32
+    else:
+        d = as_dtype(dtype)
+    if isdtype(d, "integral") and abs(int(fill_value)) > 2**53:
+        return broadcast_to(asarray(fill_value, dtype=d, device=device), _shape(shape))
+    with _at(device):
+        return _full(shape=_shape(shape), value=float(fill_value), dtype=d)
+
+
+def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
+    """Ones, float32 where no type is named."""
+    return full(shape, 1.0, dtype=_core.float32 if dtype is None else dtype, device=device)
+
+
+def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
+    """Zeros: memory never comes with what others left in it."""
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def _place(x: Array, device: Any) -> Any:
+    return device if device is not None or x.traced else x.device
+
+
+def zeros_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
+    """Zeros of x's shape, and of its type where none is named."""
+    return zeros(x.shape, dtype=dtype or x.dtype, device=_place(x, device))
+
+
+def ones_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
+    """Ones of x's shape, and of its type where none is named."""
+    return ones(x.shape, dtype=dtype or x.dtype, device=_place(x, device))
+
+
+def empty_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
+    """As zeros_like."""
+    return zeros_like(x, dtype=dtype, device=device)
+
+
+def full_like(x: Array, /, fill_value: Number, *, dtype: Any = None, device: Any = None) -> Array:
+    """One value everywhere in x's shape, and of its type where none is named."""
+    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=_place(x, device))
+
+
+def arange(start: Number, /, stop: Number | None = None, step: Number = 1, *, dtype: Any = None, device: Any = None) -> Array:
+    """start, start + step, ... as long as it is below stop (above, where step is negative); from 0 where one bound is named. Integers are int64, floats float32, where no type is named."""
+    if stop is None:
+        start, stop = 0, start
+    if step == 0:
+        raise ValueError("arange: expected a step that is not 0")
+    length = max(math.ceil((stop - start) / step), 0)
+    if dtype is None:
+        d = _core.float32 if any(isinstance(v, float) for v in (start, stop, step)) else _core.int64
+    else:
+        d = as_dtype(dtype)
+    if isdtype(d, "integral"):
+        wide = d if d.itemsize == 8 else _core.int64
+        with _at(device):
+            made = _arange(_number(start, wide), _number(step, wide), length=length)
+        return made if wide == d else made.astype(d)
+    with _at(device):
+        return _arange(_number(start, d), _number(step, d), length=length)
+
+
+def _number(value: Any, dtype: _core.dtype) -> Array:
+    """A 0-d array here, or a constant of what is traced."""
+    return _full(shape=[], value=float(value), dtype=dtype)
+
+
+def linspace(start: Number, stop: Number, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Array:
+    """num numbers at equal distances from start to stop, which is the last, or would be the next one where not endpoint."""
+    if num < 0:
+        raise ValueError(f"linspace: expected a count that is not negative, got {num}")
+    d = _core.float32 if dtype is None else as_dtype(dtype)
+    steps = num - 1 if endpoint else num
+    wide = d if d == _core.float64 else _core.float64
+    place = arange(num, dtype=wide, device=device)
+    step = (float(stop) - float(start)) / steps if steps > 0 else 0.0
+    made = place * step + float(start)
+    if endpoint and num > 1:  # the last is stop itself, whatever was rounded
+        from ._elementwise import where
+
+        made = where(place == float(num - 1), float(stop), made)
+    return made.astype(d, copy=False)
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Array:
+    """Ones on the diagonal that lies k above the main one, else zeros."""
+    cols = n_rows if n_cols is None else n_cols
+    rows = arange(n_rows, device=device).reshape((n_rows, 1))
+    made = (rows + k) == arange(cols, device=device).reshape((1, cols))
+    return made.astype(_core.float32 if dtype is None else as_dtype(dtype), copy=False)
+
+
+def _triangle(x: Array, k: int, lower: bool) -> Array:
+    from ._elementwise import where
+
+    x = asarray_like(x)
+    if x.ndim < 2:
+        raise ValueError(f"expected two axes at least, got shape {x.shape}")
+    rows, cols = x.shape[-2:]
+    place = _place(x, None)
+    distance = arange(cols, device=place).reshape((1, cols)) - arange(rows, device=place).reshape((rows, 1))
+    keep = distance <= k if lower else distance >= k
+    return where(keep, x, zeros((), dtype=x.dtype, device=place))
+
+
+def tril(x: Array, /, *, k: int = 0) -> Array:
+    """The lower triangle of matrices, with k diagonals above the main one; zeros elsewhere."""
+    return _triangle(x, k, True)
+
+
+def triu(x: Array, /, *, k: int = 0) -> Array:
+    """The upper triangle of matrices, from the diagonal k above the main one on; zeros elsewhere."""
+    return _triangle(x, k, False)
+
+
+def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
+    """The coordinates of a grid's points. indexing: "ij", axis i is array i's; "xy", the first two are swapped."""
+    from ._manipulation import broadcast_to, reshape
+
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: expected indexing \"xy\" or \"ij\", got {indexing!r}")
+    n = len(arrays)
+    axes = list(range(n))
+    if indexing == "xy" and n >= 2:
+        axes[0], axes[1] = 1, 0
+    shape = [1] * n
+    for a, axis in zip(arrays, axes):
+        shape[axis] = a.size
+    return [broadcast_to(reshape(a, [a.size if i == axis else 1 for i in range(n)]), shape) for a, axis in zip(arrays, axes)]

@@ -1,0 +1,349 @@
+"""Functions of one element, or of two at the same place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Union
+
+from . import _core
+from ._dtypes import INTEGERS, isdtype, result_type
+
+if TYPE_CHECKING:
+    from ._array import Array
+
+Number = Union[bool, int, float]
+Op = _core.Op
+_abs, _neg, _not = Op("abs"), Op("neg"), Op("bitwise_not")
+_div, _fmod, _pow = Op("div"), Op("fmod"), Op("pow")
+_where, _clamp = Op("where"), Op("clamp")
+
+
+def asarray_like(x: Any, like: Array | None = None) -> Array:
+    from ._array import Array, asarray
+
+    if isinstance(x, Array):
+        return x
+    return asarray(x, device=None if like is None or like.traced else like.device)
+
+
+def _float(x: Any, name: str) -> Array:
+    a = asarray_like(x)
+    if not isdtype(a.dtype, "real floating"):
+        raise TypeError(f"{name}: expected floating elements, got {a.dtype}: convert by astype")
+    return a
+
+
+def _unary(op: str, name: str, doc: str, *, same_for_integers: bool = False) -> Callable[[Array], Array]:
+    row = Op(op)
+
+    def function(x: Array, /) -> Array:
+        x = asarray_like(x)
+        if same_for_integers and x.dtype in INTEGERS:
+            return Op("copy")(x)
+        return row(x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def _binary(op: str, name: str, doc: str) -> Callable[[Array | Number, Array | Number], Array]:
+    two = Op(op).two
+
+    def function(x1: Array | Number, x2: Array | Number, /) -> Array:
+        return two(x1, x2)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+ceil = _unary("ceil", "ceil", "The least whole number that is not below each element.", same_for_integers=True)
+floor = _unary("floor", "floor", "The largest whole number that is not above each element.", same_for_integers=True)
+round = _unary("round", "round", "The nearest whole number, halves to even.", same_for_integers=True)
+trunc = _unary("trunc", "trunc", "Each element without its fraction.", same_for_integers=True)
+cos = _unary("cos", "cos", "The cosine of radians.")
+sin = _unary("sin", "sin", "The sine of radians.")
+tan = _unary("tan", "tan", "The tangent of radians.")
+tanh = _unary("tanh", "tanh", "The hyperbolic tangent.")
+exp = _unary("exp", "exp", "e to the power of each element.")
+expm1 = _unary("expm1", "expm1", "exp(x) - 1, accurate near 0.")
+log = _unary("log", "log", "The natural logarithm; NaN below 0.")
+log1p = _unary("log1p", "log1p", "log(1 + x), accurate near 0.")
+sqrt = _unary("sqrt", "sqrt", "The square root; NaN below 0.")
+rsqrt = _unary("rsqrt", "rsqrt", "1 / sqrt(x).")
+reciprocal = _unary("reciprocal", "reciprocal", "1 / x.")
+erf = _unary("erf", "erf", "The error function.")
+bitwise_invert = _unary("bitwise_not", "bitwise_invert", "Each bit inverted; of bools their negation.")
+
+add = _binary("add", "add", "x1 + x2.")
+subtract = _binary("sub", "subtract", "x1 - x2.")
+multiply = _binary("mul", "multiply", "x1 * x2.")
+maximum = _binary("maximum", "maximum", "The larger one; NaN if either is NaN.")
+minimum = _binary("minimum", "minimum", "The smaller one; NaN if either is NaN.")
+equal = _binary("eq", "equal", "Whether x1 == x2.")
+not_equal = _binary("ne", "not_equal", "Whether x1 != x2.")
+less = _binary("lt", "less", "Whether x1 < x2.")
+less_equal = _binary("le", "less_equal", "Whether x1 <= x2.")
+greater = _binary("gt", "greater", "Whether x1 > x2.")
+greater_equal = _binary("ge", "greater_equal", "Whether x1 >= x2.")
+bitwise_and = _binary("bitwise_and", "bitwise_and", "The bits that both have.")
+bitwise_or = _binary("bitwise_or", "bitwise_or", "The bits that either has.")
+bitwise_xor = _binary("bitwise_xor", "bitwise_xor", "The bits that one of them has.")
+bitwise_left_shift = _binary("bitwise_left_shift", "bitwise_left_shift", "x1 shifted left by x2 bits, counted modulo the width.")
+bitwise_right_shift = _binary("bitwise_right_shift", "bitwise_right_shift", "x1 shifted right by x2 bits, counted modulo the width.")
+
+
+def abs(x: Array, /) -> Array:
+    """The magnitude."""
+    x = asarray_like(x)
+    return Op("copy")(x) if isdtype(x.dtype, "unsigned integer") else _abs(x)
+
+
+def negative(x: Array, /) -> Array:
+    """-x; integers wrap."""
+    x = asarray_like(x)
+    return 0 - x if isdtype(x.dtype, "unsigned integer") else _neg(x)
+
+
+def conj(x: Array, /) -> Array:
+    """x itself, as another array: there are no complex numbers."""
+    return Op("copy")(asarray_like(x))
+
+
+def positive(x: Array, /) -> Array:
+    """x itself, as another array."""
+    return Op("copy")(asarray_like(x))
+
+
+def square(x: Array, /) -> Array:
+    """x * x."""
+    x = asarray_like(x)
+    return x * x
+
+
+def sign(x: Array, /) -> Array:
+    """-1, 0 or 1; NaN stays NaN."""
+    x = asarray_like(x)
+    return (x != 0).astype(x.dtype) if isdtype(x.dtype, "unsigned integer") else Op("sign")(x)
+
+
+def isnan(x: Array, /) -> Array:
+    """Whether each element is NaN."""
+    x = asarray_like(x)
+    return Op("isnan")(x) if isdtype(x.dtype, "real floating") else x != x
+
+
+def isinf(x: Array, /) -> Array:
+    """Whether each element is infinite."""
+    x = asarray_like(x)
+    return Op("isinf")(x) if isdtype(x.dtype, "real floating") else x != x
+
+
+def isfinite(x: Array, /) -> Array:
+    """Whether each element is neither infinite nor NaN."""
+    x = asarray_like(x)
+    return abs(x) < math.inf if isdtype(x.dtype, "real floating") else x == x
+
+
+def signbit(x: Array, /) -> Array:
+    """Whether the sign is negative, of -0 too; a NaN counts as positive."""
+    x = _float(x, "signbit")
+    return (x < 0) | ((x == 0) & (reciprocal(x) < 0))
+
+
+def copysign(x1: Array | Number, x2: Array | Number, /) -> Array:
+    """The magnitude of x1 with the sign of x2; a NaN's counts as positive."""
+    a, b = _both(x1, x2, "copysign")
+    return where(signbit(b), -abs(a), abs(a))
+
+
+def _both(x1: Any, x2: Any, name: str) -> tuple[Array, Array]:
+    """Floats of one type."""
+    d = result_type(x1, x2)
+    if not isdtype(d, "real floating"):
+        raise TypeError(f"{name}: expected floating elements, got {d}")
+    a = asarray_like(x1, x2 if not isinstance(x2, (bool, int, float)) else None)
+    b = asarray_like(x2, a)
+    return a.astype(d, copy=False), b.astype(d, copy=False)
+
+
+def divide(x1: Array | Number, x2: Array | Number, /) -> Array:
+    """x1 / x2; integers become float32 first."""
+    if not isinstance(x1, (bool, int, float)) and not isdtype(asarray_like(x1).dtype, "real floating"):
+        x1 = asarray_like(x1).astype(_core.float32) if not hasattr(x2, "dtype") or x2.dtype in (_core.bool, *INTEGERS) else x1
+    elif not isinstance(x2, (bool, int, float)) and not isdtype(asarray_like(x2).dtype, "real floating"):
+        x2 = asarray_like(x2).astype(_core.float32)
+    return _div.two(x1, x2)
+
+
+def floor_divide(x1: Array | Number, x2: Array | Number, /) -> Array:
+    """The largest whole number that is not above x1 / x2. Integers divided by 0 give 0."""
+    d = result_type(x1, x2)
+    if isdtype(d, "real floating"):
+        a, b = _both(x1, x2, "floor_divide")
+        # As Python: from the remainder, so that the two fit together.
+        quotient = (a - remainder(a, b)) / b
+        rounded = round(quotient)
+        whole = where(abs(quotient) < math.inf, where(rounded == 0, copysign(rounded, a / b), rounded), quotient)
+        return where(isinf(a / b) | (b == 0), a / b, where(isinf(b) & isfinite(a), a / b, whole))
+    quotient = _div.two(x1, x2)
+    if isdtype(d, "unsigned integer") or d == _core.bool:
+        return quotient
+    left = _fmod.two(x1, x2)
+    return quotient - ((left != 0) & ((left < 0) != (asarray_like(x2, quotient) < 0))).astype(quotient.dtype)
+
+
+def remainder(x1: Array | Number, x2: Array | Number, /) -> Array:
+    """x1 - x2 * floor(x1 / x2), with the sign of x2. Integers modulo 0 give 0."""
+    left = _fmod.two(x1, x2)
+    if isdtype(left.dtype, "unsigned integer"):
+        return left
+    divisor = asarray_like(x2, left).astype(left.dtype, copy=False)
+    adjusted = where((left != 0) & ((left < 0) != (divisor < 0)), left + divisor, left)
+    return where(left == 0, copysign(left, divisor), adjusted) if isdtype(left.dtype, "real floating") else adjusted
+
+
+def pow(x1: Array | Number, x2: Array | Number, /) -> Array:
+    """x1 to the power x2; integers wrap, and a negative exponent gives 0 but for bases 1 and -1."""
+    return _pow.two(x1, x2)
+
+
+def hypot(x1: Array | Number, x2: Array | Number, /) -> Array:
+    """sqrt(x1^2 + x2^2), without overflow on the way."""
+    a, b = _both(x1, x2, "hypot")
+    a, b = abs(a), abs(b)
+    large, small = maximum(a, b), minimum(a, b)
+    ratio = where(large == 0, 0.0, small / where(large == 0, 1.0, large))
+    made = large * sqrt(1 + ratio * ratio)
+    return where(isinf(a) | isinf(b), math.inf, made)
+
+
+def logaddexp(x1: Array | Number, x2: Array | Number, /) -> Array:
+    """log(exp(x1) + exp(x2)), without overflow on the way."""
+    a, b = _both(x1, x2, "logaddexp")
+    large = maximum(a, b)
+    made = large + log1p(exp(-abs(a - b)))
+    return where(isinf(large) | (a == b) & isinf(a), large, made)
+
+
+def log2(x: Array, /) -> Array:
+    """The logarithm to base 2."""
+    return log(_float(x, "log2")) * (1 / math.log(2))
+
+
+def log10(x: Array, /) -> Array:
+    """The logarithm to base 10."""
+    return log(_float(x, "log10")) * (1 / math.log(10))
+
+
+def atan2(x1: Array | Number, x2: Array | Number, /) -> Array:
+    """The angle of the point (x2, x1), in [-pi, pi]."""
+    return Op("atan2").two(x1, x2)
+
+
+def atan(x: Array, /) -> Array:
+    """The angle in [-pi/2, pi/2] whose tangent is x."""
+    return Op("atan2").two(_float(x, "atan"), 1.0)
+
+
+def asin(x: Array, /) -> Array:
+    """The angle in [-pi/2, pi/2] whose sine is x; NaN beyond [-1, 1]."""
+    x = _float(x, "asin")
+    return atan2(x, sqrt((1 - x) * (1 + x)))
+
+
+def acos(x: Array, /) -> Array:
+    """The angle in [0, pi] whose cosine is x; NaN beyond [-1, 1]."""
+    x = _float(x, "acos")
+    return atan2(sqrt((1 - x) * (1 + x)), x)
+
+
+def sinh(x: Array, /) -> Array:
+    """The hyperbolic sine."""
+    x = _float(x, "sinh")
+    magnitude = abs(x)
+    small = expm1(magnitude)
+    half = exp(magnitude * 0.5)
+    return copysign(where(magnitude < 1, (small + small / (small + 1)) * 0.5, half * 0.5 * half - 0.5 * exp(-magnitude)), x)
+
+
+def cosh(x: Array, /) -> Array:
+    """The hyperbolic cosine."""
+    x = _float(x, "cosh")
+    half = exp(abs(x) * 0.5)
+    return half * 0.5 * half + 0.5 * exp(-abs(x))
+
+
+def asinh(x: Array, /) -> Array:
+    """The number whose hyperbolic sine is x."""
+    x = _float(x, "asinh")
+    m = abs(x)
+    small = minimum(m, 1e4)
+    made = where(m < 1e4, log1p(small + small * small / (1 + sqrt(small * small + 1))), log(m) + math.log(2))
+    return copysign(made, x)
+
+
+def acosh(x: Array, /) -> Array:
+    """The number not below 0 whose hyperbolic cosine is x; NaN below 1."""
+    x = _float(x, "acosh")
+    small = minimum(x, 1e4) - 1
+    return where(x < 1e4, log1p(small + sqrt(small * (small + 2))), log(x) + math.log(2))
+
+
+def atanh(x: Array, /) -> Array:
+    """The number whose hyperbolic tangent is x; NaN beyond [-1, 1]."""
+    x = _float(x, "atanh")
+    return 0.5 * (log1p(x) - log1p(-x))
+
+
+def _bool(x: Any, name: str) -> Array:
+    a = asarray_like(x)
+    if a.dtype != _core.bool:
+        raise TypeError(f"{name}: expected bools, got {a.dtype}")
+    return a
+
+
+def logical_and(x1: Array | bool, x2: Array | bool, /) -> Array:
+    """Whether both hold."""
+    return _bool(x1, "logical_and") & x2 if not isinstance(x1, bool) else _bool(x2, "logical_and") & x1
+
+
+def logical_or(x1: Array | bool, x2: Array | bool, /) -> Array:
+    """Whether either holds."""
+    return _bool(x1, "logical_or") | x2 if not isinstance(x1, bool) else _bool(x2, "logical_or") | x1
+
+
+def logical_xor(x1: Array | bool, x2: Array | bool, /) -> Array:
+    """Whether one of them holds."""
+    return _bool(x1, "logical_xor") ^ x2 if not isinstance(x1, bool) else _bool(x2, "logical_xor") ^ x1
+
+
+def logical_not(x: Array, /) -> Array:
+    """Whether it does not hold."""
+    return _not(_bool(x, "logical_not"))
+
+
+def where(condition: Array, x1: Array | Number, x2: Array | Number, /) -> Array:
+    """x1 where the condition holds, else x2."""
+    condition = asarray_like(condition)
+    if condition.dtype != _core.bool:
+        raise TypeError(f"where: expected a condition of bools, got {condition.dtype}")
+    numbers = (bool, int, float)
+    d = result_type(x1, x2)
+    if isinstance(x1, numbers) and isinstance(x2, numbers):
+        x1 = asarray_like(x1, condition)
+    a = x1 if isinstance(x1, numbers) else asarray_like(x1, condition).astype(d, copy=False)
+    b = x2 if isinstance(x2, numbers) else asarray_like(x2, condition).astype(d, copy=False)
+    return _where(condition, a, b)
+
+
+def clip(x: Array, /, min: Array | Number | None = None, max: Array | Number | None = None) -> Array:
+    """x with what is below min raised to it, and what is above max lowered to it; max wins. The result has x's type. NaN stays."""
+    x = asarray_like(x)
+    if min is not None:
+        x = maximum(x, min).astype(x.dtype, copy=False)
+    if max is not None:
+        x = minimum(x, max).astype(x.dtype, copy=False)
+    return x if min is not None or max is not None else Op("copy")(x)

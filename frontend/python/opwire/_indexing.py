@@ -1,0 +1,167 @@
+"""x[key] and x[key] = value. Slices are copies, so nothing else sees what is put."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _core
+from ._dtypes import isdtype
+from ._elementwise import asarray_like, where
+from ._manipulation import broadcast_shape, broadcast_to, permute_dims, reshape, take_range
+from ._reductions import flat
+from ._searching import places_of
+
+if TYPE_CHECKING:
+    from ._array import Array
+
+Op = _core.Op
+_select, _scatter_add = Op("index_select"), Op("scatter_add")
+
+
+def _whole(key: tuple[Any, ...], x: Array) -> list[Any]:
+    """The key with its parts as slices, ints, None and arrays, one for each axis of x but for None."""
+    parts: list[Any] = []
+    taken = 0
+    for k in key:
+        if isinstance(k, (bool, np.bool_)):
+            raise IndexError("a bool is no index: use an array of bools")
+        if isinstance(k, (list, np.ndarray)):
+            k = asarray_like(np.asarray(k, dtype=np.int64) if np.size(k) == 0 else k, x)
+        elif k is not None and k is not Ellipsis and not isinstance(k, slice) and not hasattr(k, "dtype"):
+            try:
+                k = k.__index__()
+            except AttributeError:
+                raise IndexError(f"expected an integer, slice, ..., None or array as index, got {type(k).__name__}") from None
+        elif isinstance(k, np.integer):
+            k = int(k)
+        if hasattr(k, "dtype") and k.dtype != _core.bool and not isdtype(k.dtype, "integral"):
+            raise IndexError(f"expected an index of integers or bools, got {k.dtype}")
+        if hasattr(k, "dtype") and k.ndim == 0 and k.dtype != _core.bool and not k.traced:
+            k = int(k)
+        parts.append(k)
+        taken += 0 if k is None or k is Ellipsis else k.ndim if hasattr(k, "dtype") and k.dtype == _core.bool else 1
+    dots = [i for i, k in enumerate(parts) if k is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError("an index has one ... at the most")
+    if taken > x.ndim:
+        raise IndexError(f"too many indices: {taken} for shape {x.shape}")
+    at = dots[0] if dots else len(parts)
+    return parts[:at] + [slice(None)] * (x.ndim - taken) + parts[at + len(dots) :]
+
+
+def get(x: Array, key: Any) -> Array:
+    """The elements that the key names, by NumPy's rules."""
+    parts = _whole(key if isinstance(key, tuple) else (key,), x)
+    # First what needs no index: slices and ints, axis by axis, and None.
+    shape: list[int] = []           # of the result so far, once reshaped
+    arrays: list[tuple[int, Any]] = []  # those among the parts that are arrays, by their place in `shape`
+    axis = 0
+    made = x
+    for k in parts:
+        if k is None:
+            shape.append(1)
+        elif isinstance(k, slice):
+            n = made.shape[axis]
+            start, stop, step = k.indices(n)
+            length = len(range(start, stop, step))
+            if (start, length, step) != (0, n, 1):
+                made = take_range(made, axis, start, length, step)
+            shape.append(length)
+            axis += 1
+        elif isinstance(k, int):
+            n = made.shape[axis]
+            if not -n <= k < n:
+                raise IndexError(f"index {k} is out of range for axis {axis} of extent {n}")
+            made = take_range(made, axis, k % n, 1, 1)
+            axis += 1
+        else:
+            arrays.append((len(shape), k))
+            covered = k.ndim if k.dtype == _core.bool else 1
+            shape.extend(made.shape[axis : axis + covered])
+            axis += covered
+    made = reshape(made, shape)
+    return _by_arrays(made, arrays) if arrays else (Op("copy")(made) if made is x else made)
+
+
+def _by_arrays(x: Array, arrays: list[tuple[int, Any]]) -> Array:
+    places: list[tuple[int, Array]] = []
+    for at, k in arrays:
+        if k.dtype != _core.bool:
+            places.append((at, k if k.dtype in (_core.int64, _core.int32) else k.astype(_core.int64)))
+            continue
+        if x.shape[at : at + k.ndim] != k.shape:
+            raise IndexError(f"a mask of shape {k.shape} for axes of shape {x.shape[at : at + k.ndim]}")
+        found = places_of(flat(k), "indexing by a mask")
+        for axis in reversed(range(k.ndim)):
+            n = k.shape[axis]
+            places.append((at + axis, found % n if n else found))
+            found = found // n if n else found
+        if k.ndim == 0:
+            x = reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
+            arrays = [(a + 1 if a >= at and o is not k else a, o) for a, o in arrays]
+            places.append((at, found))
+    places.sort(key=lambda p: p[0])
+    axes = [a for a, _ in places]
+    if len(places) == 1:
+        return _select(x, places[0][1], dim=axes[0])
+    # Several: one place among all axes that they are of.
+    shape = broadcast_shape(*(p.shape for _, p in places))
+    linear: Any = None
+    for a, p in places:
+        n = x.shape[a]
+        inside = where(p < 0, p + n, p)
+        # Beyond an axis's end it must not become another's place.
+        inside = where((inside < 0) | (inside >= n), math.prod(x.shape[b] for b in axes) + 1, inside).astype(_core.int64, copy=False)
+        linear = inside if linear is None else linear * n + inside
+    rest = [i for i in range(x.ndim) if i not in axes]
+    together = axes == list(range(axes[0], axes[0] + len(axes)))
+    size = math.prod(x.shape[a] for a in axes)
+    turned = reshape(permute_dims(x, axes + rest), [size, *(x.shape[i] for i in rest)])
+    made = _select(turned, broadcast_to(linear, shape), dim=0)
+    if together and axes[0] > 0:
+        lead = axes[0]
+        order = [*range(len(shape), len(shape) + lead), *range(len(shape)), *range(len(shape) + lead, made.ndim)]
+        made = permute_dims(made, order)
+    return made
+
+
+def put(x: Array, key: Any, value: Any) -> Array:
+    """x with the elements that the key names replaced by the value, which broadcasts to their shape and is converted to x's type. Of several for one element the last is taken."""
+    from ._array import asarray
+    from ._creation import _place, arange, zeros
+    from ._manipulation import concat
+
+    mask = key if hasattr(key, "dtype") and key.dtype == _core.bool else None
+    v = value if hasattr(value, "traced") else asarray(value, dtype=None if hasattr(value, "dtype") else x.dtype, device=_place(x, None))
+    v = v.astype(x.dtype, copy=False)
+    if mask is not None and mask.shape == x.shape and v.ndim == 0:
+        return where(mask, v, x)
+    if key is Ellipsis or key == slice(None) if not hasattr(key, "dtype") else False:
+        return broadcast_to(v, x.shape)
+    n = x.size
+    places = get(reshape(arange(n, device=_place(x, None)), x.shape), key)
+    shape = places.shape
+    v = flat(broadcast_to(v, shape))
+    places = flat(places)
+    m = places.size
+    if m == 0:
+        return Op("copy")(x)
+    order = arange(1, m + 1, device=_place(x, None))
+    if _may_repeat(key):
+        # Only the last of equal places counts: in a stable order it is the one whose next differs.
+        by_place = Op("argsort")(places, dim=0)
+        sorted_places = _select(places, by_place, dim=0)
+        last = concat([take_range(sorted_places, 0, 1, m - 1, 1) != take_range(sorted_places, 0, 0, m - 1, 1), asarray([True], device=_place(x, None))]) if m > 1 else asarray([True])
+        places = sorted_places
+        order = where(last, by_place + 1, 0)
+    which = _scatter_add(zeros((n,), dtype=_core.int64, device=_place(x, None)), places, order, dim=0)
+    taken = _select(v, where(which > 0, which - 1, 0), dim=0)
+    return reshape(where(which > 0, taken, flat(x)), x.shape)
+
+
+def _may_repeat(key: Any) -> bool:
+    parts = key if isinstance(key, tuple) else (key,)
+    return any(isinstance(k, (list, np.ndarray)) or (hasattr(k, "dtype") and k.dtype != _core.bool) for k in parts)

@@ -1,0 +1,367 @@
+"""Functions compiled by the executor, and their gradients."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from . import _core, _tree
+from ._array import Array, asarray
+from ._client import _check_process, device, device_of
+from ._trace import Traced, leaf_type, trace
+
+_MANY = 8  # traces of one function, of which the caller hears
+_live: weakref.WeakSet[Function] = weakref.WeakSet()
+
+
+class _Compiled:
+    def __init__(self, traced: Traced, program: _core.Program, donated: list[int], emits: bool):
+        self.traced = traced
+        self.program = program
+        self.donated = donated
+        self.emits = emits
+        self.form = traced.form
+        self.captured = traced.captured
+
+
+class Function:
+    """A function that is traced once for the types of its arguments, compiled by the executor, and then runs in one round trip a call.
+
+    What it does besides computing with arrays (print, appending to a list) happens while it is traced, and not when it runs. Arrays of outside that it uses are read as they are when it
+    is traced.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        static_argnames: str | Iterable[str] = (),
+        donate_argnames: str | Iterable[str] = (),
+        accuracy: str = "usual",
+        differentiate: tuple[tuple[int, ...], bool, bool] | None = None,
+    ):
+        functools.update_wrapper(self, function)
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self._function = function
+        self._static = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
+        self._donate = {donate_argnames} if isinstance(donate_argnames, str) else set(donate_argnames)
+        self._accuracy = accuracy
+        self._differentiate = differentiate  # argnums, whether values are given too, whether the function gives more than the loss
+        self._cache: dict[Any, _Compiled] = {}
+        self._warned = False
+        self._lock = threading.RLock()
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(function)
+        except (TypeError, ValueError):
+            self._signature = None
+        named = self._static | self._donate
+        if named and self._signature is not None:
+            unknown = named - set(self._signature.parameters)
+            if unknown:
+                raise ValueError(f"{self.__name__}: there is no argument {', '.join(sorted(unknown))}")
+        _live.add(self)
+
+    # ---- Calls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        outer = _core.Trace.current()
+        if outer is not None:
+            return self._inline(outer, args, kwargs)
+        compiled, leaves = self._prepare(args, kwargs)
+        return self._finish(compiled, compiled.program(leaves))
+
+    def run(self, *args: Any, on_emit: Callable[[str, np.ndarray[Any, Any]], None] | None = None, **kwargs: Any) -> Any:
+        """A call that waits, and meanwhile hears what the function emits: on_emit(name, value). Ctrl-C, and what on_emit raises, stop it."""
+        compiled, leaves = self._prepare(args, kwargs)
+
+        def hear(name: str, dtype: _core.dtype, shape: tuple[int, ...], data: bytes) -> None:
+            from ._dtypes import numpy_dtype
+
+            if on_emit is not None:
+                on_emit(name, np.frombuffer(data, numpy_dtype(dtype)).reshape(shape))
+
+        return self._finish(compiled, compiled.program(leaves, hear))
+
+    def _finish(self, compiled: _Compiled, results: list[Any]) -> Any:
+        return _tree.unflatten(compiled.form, results)
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Callable[..., Any]]:
+        """Arguments by name, the static ones apart, and what calls the function with both."""
+        if self._signature is None:
+            dynamic = {f"arg{i}": a for i, a in enumerate(args)} | kwargs
+            return dynamic, {}, lambda d, s: self._function(*[d[f"arg{i}"] for i in range(len(args))], **{k: d[k] for k in kwargs})
+        bound = self._signature.bind(*args, **kwargs)
+        dynamic = {k: v for k, v in bound.arguments.items() if k not in self._static}
+        static = {k: v for k, v in bound.arguments.items() if k in self._static}
+
+        def call(d: dict[str, Any], s: dict[str, Any]) -> Any:
+            again = inspect.BoundArguments(self._signature, {k: (d if k in d else s)[k] for k in bound.arguments})  # type: ignore[arg-type]
+            return self._function(*again.args, **again.kwargs)
+
+        return dynamic, static, call
+
+    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Compiled, list[Any]]:
+        _check_process()
+        static: Any = ()
+        if not kwargs and not self._static:
+            tree: Any = args
+        else:
+            dynamic, fixed, _ = self._split(args, kwargs)
+            tree = tuple(dynamic.items()) if False else dynamic
+            static = tuple(sorted((k, _hashable(k, v)) for k, v in fixed.items()))
+        leaves, form = _tree.flatten(tree)
+        session = None
+        key: list[Any] = [form, static]
+        for i, leaf in enumerate(leaves):
+            if type(leaf) is Array:
+                if session is None:
+                    session = leaf.session
+                key.append((leaf.dtype, leaf.shape))
+            elif isinstance(leaf, (bool, int, float)):
+                key.append(type(leaf))
+            else:
+                leaves[i] = leaf = asarray(leaf, device=None if session is None else device_of(session)) if hasattr(leaf, "__array__") else leaf
+                key.append(leaf_type(leaf, str(i)))
+        if session is None:
+            session = device().session
+        key.append(session)
+        hashed = tuple(key)
+        compiled = self._cache.get(hashed)
+        if compiled is None:
+            with self._lock:
+                compiled = self._cache.get(hashed) or self._compile(hashed, args, kwargs, leaves, session)
+        if compiled.captured:
+            leaves = leaves + compiled.captured
+        return compiled, leaves
+
+    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced, list[int]]:
+        dynamic, static, call = self._split(args, kwargs)
+        if not kwargs and not self._static:
+            names_of, form = list(dynamic), None
+            leaves, form = _tree.flatten(args)
+            parts = [_tree.flatten(a) for a in args]
+            names = [n for i, (_, f) in enumerate(parts) for n in _tree.names(f, self._argument_name(i))]
+
+            def run(values: list[Array]) -> Any:
+                return self._function(*_tree.unflatten(form, values))
+
+            donated_args = [self._argument_name(i) in self._donate for i, (part, _) in enumerate(parts) for _ in part]
+        else:
+            leaves, form = _tree.flatten(dynamic)
+            names = _tree.names(form)
+
+            def run(values: list[Array]) -> Any:
+                return call(_tree.unflatten(form, values), static)
+
+            donated_args = [name in self._donate for name in sorted(dynamic) for _ in _tree.flatten(dynamic[name])[0]]
+        types = [leaf_type(leaf, n) for leaf, n in zip(leaves, names)]
+        donated = [i for i, d in enumerate(donated_args) if d]
+        if self._differentiate is None:
+            return trace(self.__name__, run, names, types, donated), donated
+        return self._trace_gradient(args, names, types, run), []
+
+    def _argument_name(self, i: int) -> str:
+        if self._signature is None:
+            return f"arg{i}"
+        parameters = list(self._signature.parameters.values())
+        if i < len(parameters) and parameters[i].kind is not inspect.Parameter.VAR_POSITIONAL:
+            return parameters[i].name
+        return f"arg{i}"
+
+    def _trace_gradient(self, args: tuple[Any, ...], names: list[str], types: list[Any], run: Callable[..., Any]) -> Traced:
+        assert self._differentiate is not None
+        argnums, with_value, has_aux = self._differentiate
+        counts = [len(_tree.flatten(a)[0]) for a in args]
+        starts = np.cumsum([0, *counts])
+        for n in argnums:
+            if not -len(args) <= n < len(args):
+                raise ValueError(f"grad: argument {n} of a function that was given {len(args)}")
+        wrt = [i for n in argnums for i in range(int(starts[n % len(args)]), int(starts[n % len(args) + 1]))]
+        for i in wrt:
+            if types[i][0].name not in ("float64", "float32", "float16", "bfloat16"):
+                raise TypeError(f"grad: argument {names[i]} is {types[i][0].name}{list(types[i][1])}: expected floating elements")
+
+        def both(values: list[Array]) -> Any:
+            out = run(values)
+            loss, aux = out if has_aux else (out, None)
+            if not isinstance(loss, Array) or loss.shape != ():
+                got = f"{loss.dtype.name}{list(loss.shape)}" if isinstance(loss, Array) else type(loss).__name__
+                raise TypeError(f"grad of {self.__name__}: expected a function that gives a 0-d loss, got {got}")
+            return loss, aux
+
+        first = trace(self.__name__, both, names, types)
+        unique_names = first.module.params
+        module = first.module.gradient([unique_names[i] for i in wrt], "r0")
+        forms = [_tree.flatten(args[n % len(args)])[1] for n in argnums]
+        gradients: Any = (tuple, tuple(forms)) if len(forms) > 1 or not self._single else forms[0]
+        value = first.form if has_aux else first.form[1][0]
+        return _GradientTraced(module, (tuple, (value, gradients)) if with_value else (tuple, (gradients, first.form[1][1])) if has_aux else gradients, first, len(wrt), with_value, has_aux)
+
+    _single = True
+
+    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], session: _core.Session) -> _Compiled:
+        traced, donated = self._trace(args, kwargs)
+        self._warn(key)
+        program = _core.Program(session, traced.module, self._accuracy)
+        compiled = _Compiled(traced, program, donated, False)
+        if isinstance(traced, _GradientTraced):
+            compiled.program = traced.reorder(program)
+        self._cache[key] = compiled
+        return compiled
+
+    def _warn(self, key: Any) -> None:
+        if len(self._cache) + 1 < _MANY or self._warned:
+            return
+        self._warned = True
+        last = next(reversed(self._cache))
+        for i, (new, old) in enumerate(zip(key[2:], last[2:])):
+            if new != old:
+                what = f"argument {i}, which was {_show(old)} and is {_show(new)}"
+                break
+        else:
+            what = "static arguments" if key[1] != last[1] else "the nesting of arguments"
+        warnings.warn(
+            f"{self.__name__} was traced {_MANY} times; the last differ by {what}. Each trace is compiled by itself: pad to a few sizes, or leave out of the function what varies",
+            stacklevel=5,
+        )
+
+    # ---- In another function that is traced
+
+    def _inline(self, outer: _core.Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._differentiate is None:
+            return self._function(*args, **kwargs)
+        leaves, _ = _tree.flatten(args)
+        values = [asarray(leaf) if not isinstance(leaf, Array) else leaf for leaf in leaves]
+        traced = self._trace(args, kwargs)[0]
+        assert isinstance(traced, _GradientTraced)
+        results = outer.inline(traced.module, values + traced.captured)
+        return _tree.unflatten(traced.form, traced.pick(results))
+
+    # ---- What it is
+
+    def trace(self, *args: Any, **kwargs: Any) -> _core.Module:
+        """The program for arguments of these types, as it was written; str of its text()."""
+        return self._trace(args, kwargs)[0].module
+
+    def text(self, *args: Any, **kwargs: Any) -> str:
+        """The program in the text form (docs/text-form.md), as it was written."""
+        return str(self.trace(*args, **kwargs).text())
+
+    def save(self, path: str, *args: Any, **kwargs: Any) -> None:
+        """Writes the program as an .opw file, which `opwire run` and `opwire explain` take."""
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(self.text(*args, **kwargs))
+
+    def optimised(self, *args: Any, **kwargs: Any) -> str:
+        """The program behind the passes, as the executor has it."""
+        return str(self._prepare(args, kwargs)[0].program.text())
+
+    def plan(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """How the executor runs it: steps, fused groups, memory."""
+        return dict(json.loads(self._prepare(args, kwargs)[0].program.plan()))
+
+    def profile(self, *args: Any, **kwargs: Any) -> list[tuple[int, int, str, int]]:
+        """Runs it once and tells what each step took: (function, node, "op@variant", nanoseconds)."""
+        compiled, leaves = self._prepare(args, kwargs)
+        return list(compiled.program.profile(leaves))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+
+class _Reordered:
+    """A program whose results are picked from those of another."""
+
+    def __init__(self, program: _core.Program, traced: _GradientTraced):
+        self._program = program
+        self._traced = traced
+
+    def __call__(self, args: list[Any], on_emit: Any = None) -> list[Any]:
+        return self._traced.pick(self._program(args, on_emit))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+
+class _GradientTraced(Traced):
+    """A module with gradients behind its results: loss, what else the function gave, gradients."""
+
+    def __init__(self, module: _core.Module, form: Any, first: Traced, gradients: int, with_value: bool, has_aux: bool):
+        super().__init__(module, form, first.captured, 0)
+        count = first.results
+        of_gradients = list(range(count, count + gradients))
+        aux = list(range(1, count)) if has_aux else []
+        self._order = [0, *aux, *of_gradients] if with_value else [*of_gradients, *aux]
+
+    def pick(self, results: list[Any]) -> list[Any]:
+        return [results[i] for i in self._order]
+
+    def reorder(self, program: _core.Program) -> Any:
+        return _Reordered(program, self)
+
+
+def _hashable(name: str, value: Any) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(f"static argument {name}: expected a hashable value, got {type(value).__name__}") from None
+    return value
+
+
+def _show(part: Any) -> str:
+    return f"{part[0].name}{list(part[1])}" if isinstance(part, tuple) else getattr(part, "__name__", str(part))
+
+
+def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """A function that the executor compiles: traced once for the types of its arguments, then one round trip a call.
+
+    static_argnames: arguments that are no arrays and decide what is traced; each value is a trace of its own.
+    donate_argnames: arguments whose memory results take; the arrays given are of no use afterwards.
+    accuracy: "exact", no pass changes a bit of the results; "usual", sums may be added in another order; "fast", more than that (docs/passes.md).
+
+    >>> import opwire as ow
+    >>> @ow.jit
+    ... def norm(x):
+    ...     return ow.sqrt((x * x).sum())
+    >>> float(norm(ow.asarray([3.0, 4.0])))
+    5.0
+    """
+    if function is None:
+        return functools.partial(jit, **options)
+    return Function(function, **options)
+
+
+def _gradient(function: Callable[..., Any], argnums: int | tuple[int, ...], with_value: bool, has_aux: bool) -> Function:
+    inner = function._function if isinstance(function, Function) and function._differentiate is None else function
+    made = Function(inner, differentiate=((argnums,) if isinstance(argnums, int) else tuple(argnums), with_value, has_aux))
+    made._single = isinstance(argnums, int)
+    return made
+
+
+def grad(function: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:
+    """The function that gives the gradient of function's loss, a 0-d float, by the arguments `argnums`; with has_aux function gives (loss, more), and this (gradient, more).
+
+    >>> import opwire as ow
+    >>> float(ow.grad(lambda x: x * x * x)(ow.asarray(2.0)))
+    12.0
+    """
+    return _gradient(function, argnums, False, has_aux)
+
+
+def value_and_grad(function: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:
+    """As grad, but gives (loss, gradient); with has_aux ((loss, more), gradient).
+
+    >>> import opwire as ow
+    >>> loss, g = ow.value_and_grad(lambda x: x * x)(ow.asarray(3.0))
+    >>> float(loss), float(g)
+    (9.0, 6.0)
+    """
+    return _gradient(function, argnums, True, has_aux)

@@ -1,0 +1,105 @@
+"""Functions of neural networks, by PyTorch's names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+from ._elementwise import asarray_like
+from ._manipulation import axis_of
+
+if TYPE_CHECKING:
+    from ._array import Array
+
+Op = _core.Op
+_relu, _gelu, _gelu_tanh, _silu, _sigmoid = Op("relu"), Op("gelu"), Op("gelu_tanh"), Op("silu"), Op("sigmoid")
+_softmax, _log_softmax, _layer_norm, _rms_norm, _linear = Op("softmax"), Op("log_softmax"), Op("layer_norm"), Op("rms_norm"), Op("linear")
+_embedding, _one_hot, _attention, _rotary, _cross_entropy, _dropout = (
+    Op("embedding"),
+    Op("one_hot"),
+    Op("scaled_dot_product_attention"),
+    Op("rotary_embedding"),
+    Op("cross_entropy"),
+    Op("dropout"),
+)
+
+
+def relu(x: Array, /) -> Array:
+    """x where it is above 0, else 0; NaN stays."""
+    return _relu(asarray_like(x))
+
+
+def gelu(x: Array, /, *, approximate: str = "none") -> Array:
+    """x times the normal distribution's function at x; approximate "tanh": by tanh."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"gelu: expected approximate \"none\" or \"tanh\", got {approximate!r}")
+    return (_gelu if approximate == "none" else _gelu_tanh)(asarray_like(x))
+
+
+def silu(x: Array, /) -> Array:
+    """x * sigmoid(x)."""
+    return _silu(asarray_like(x))
+
+
+def sigmoid(x: Array, /) -> Array:
+    """1 / (1 + exp(-x))."""
+    return _sigmoid(asarray_like(x))
+
+
+def softmax(x: Array, /, *, axis: int = -1) -> Array:
+    """exp(x) over its sum along an axis."""
+    x = asarray_like(x)
+    return _softmax(x, dim=axis_of(axis, x.ndim))
+
+
+def log_softmax(x: Array, /, *, axis: int = -1) -> Array:
+    """The logarithm of softmax."""
+    x = asarray_like(x)
+    return _log_softmax(x, dim=axis_of(axis, x.ndim))
+
+
+def layer_norm(x: Array, weight: Array | None = None, bias: Array | None = None, /, *, eps: float = 1e-5) -> Array:
+    """Rows [..., D] less their mean, over the root of their variance plus eps, times weight [D] plus bias [D]."""
+    return _layer_norm(x, weight, bias, eps=eps)
+
+
+def rms_norm(x: Array, weight: Array | None = None, /, *, eps: float = 1e-5) -> Array:
+    """Rows [..., D] over the root of their mean square plus eps, times weight [D]."""
+    return _rms_norm(x, weight, eps=eps)
+
+
+def linear(x: Array, weight: Array, bias: Array | None = None, /, *, activation: str = "none") -> Array:
+    """activation(x weight^T + bias) of x [..., K], weight [N, K], bias [N]; activation "none", "relu", "gelu", "gelu_tanh" or "silu"."""
+    return _linear(x, weight, bias, activation=activation)
+
+
+def embedding(weight: Array, index: Array, /) -> Array:
+    """The rows of weight [V, D] that index, in [-V, V), names."""
+    return _embedding(weight, index)
+
+
+def one_hot(index: Array, classes: int, /, *, dtype: Any = None) -> Array:
+    """A last axis of `classes` with 1 at index and 0 elsewhere."""
+    from ._dtypes import as_dtype
+
+    return _one_hot(index, classes=classes, dtype=_core.float32 if dtype is None else as_dtype(dtype))
+
+
+def scaled_dot_product_attention(query: Array, key: Array, value: Array, mask: Array | None = None, /, *, causal: bool = False, scale: float | None = None) -> Array:
+    """softmax(query key^T * scale + mask) value of [B, H, S, D]; scale is 1 / sqrt(D) where none is given. Fewer heads of key and value are shared by neighbouring ones of query."""
+    return _attention.many(query, key, value, mask, causal=causal, scale=0.0 if scale is None else scale)[0]
+
+
+def rotary_embedding(x: Array, positions: Array, /, *, dim: int = 0, theta: float = 10000.0, interleaved: bool = False) -> Array:
+    """Pairs of the last axis rotated by position times theta^(-2i/dim)."""
+    return _rotary(x, positions, dim=dim, theta=theta, interleaved=interleaved)
+
+
+def cross_entropy(logits: Array, targets: Array, /, *, reduction: str = "mean", ignore_index: int = -100) -> Array:
+    """-log softmax(logits)[target] of logits [..., V] and int targets [...]; "mean" over those not ignored, "sum" or "none"."""
+    return _cross_entropy(logits, targets, reduction=reduction, ignore_index=ignore_index)
+
+
+def dropout(x: Array, p: float | Array, key: Array, /, *, site: int = 0) -> Array:
+    """x / (1 - p), or 0 with probability p, by a key of opwire.random.key and a site, which tells apart the uses of one key."""
+    return _dropout(x, p, key, site=site)

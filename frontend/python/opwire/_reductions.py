@@ -1,0 +1,161 @@
+"""Functions that fold axes, and sums up to each element."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+from ._dtypes import as_dtype, isdtype
+from ._elementwise import asarray_like, sqrt
+from ._manipulation import axes_of, axis_of, concat, reshape, take_range
+
+if TYPE_CHECKING:
+    from ._array import Array
+
+Op = _core.Op
+_sum, _prod, _mean, _amax, _amin, _all, _any, _cumsum = Op("sum"), Op("prod"), Op("mean"), Op("amax"), Op("amin"), Op("all"), Op("any"), Op("cumsum")
+
+
+def _fold(op: _core.Op, x: Array, axis: Any, keepdims: bool) -> Array:
+    if axis is not None and not isinstance(axis, int) and len(axis) == 0:
+        return Op("copy")(x)  # no axis: nothing is folded
+    axes = axes_of(axis, x.ndim)
+    if not axes:
+        return Op("copy")(x)
+    return op(x, dims=axes, keepdim=keepdims)
+
+
+def _wide(x: Array, dtype: Any) -> Array:
+    """As what sums are made in: integers narrower than 64 bits become int64 or uint64, where no type is named."""
+    if dtype is not None:
+        return x.astype(as_dtype(dtype), copy=False)
+    if isdtype(x.dtype, "unsigned integer"):
+        return x.astype(_core.uint64, copy=False)
+    if isdtype(x.dtype, ("signed integer", "bool")):
+        return x.astype(_core.int64, copy=False)
+    return x
+
+
+def sum(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    """The sum along axes, None: all; 0 of nothing. Integers narrower than 64 bits are summed as such of 64, where no type is named."""
+    return _fold(_sum, _wide(asarray_like(x), dtype), axis, keepdims)
+
+
+def prod(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    """The product along axes, None: all; 1 of nothing. Types as in sum."""
+    return _fold(_prod, _wide(asarray_like(x), dtype), axis, keepdims)
+
+
+def mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
+    """The mean along axes, None: all; NaN of nothing. Integers become float32."""
+    x = asarray_like(x)
+    return _fold(_mean, x if isdtype(x.dtype, "real floating") else x.astype(_core.float32), axis, keepdims)
+
+
+def max(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
+    """The largest along axes, None: all; NaN if any is NaN."""
+    x = asarray_like(x)
+    _not_empty(x, axis, "max")
+    return _fold(_amax, x, axis, keepdims)
+
+
+def min(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
+    """The least along axes, None: all; NaN if any is NaN."""
+    x = asarray_like(x)
+    _not_empty(x, axis, "min")
+    return _fold(_amin, x, axis, keepdims)
+
+
+def _not_empty(x: Array, axis: Any, name: str) -> None:
+    if 0 in [x.shape[a] for a in axes_of(axis, x.ndim)]:
+        raise ValueError(f"{name} of no elements: shape {x.shape}, axis {axis}")
+
+
+def all(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
+    """Whether none along axes is zero, None: all of them; true of nothing."""
+    return _fold(_all, asarray_like(x).astype(_core.bool, copy=False), axis, keepdims)
+
+
+def any(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
+    """Whether any along axes is not zero, None: all of them; false of nothing."""
+    return _fold(_any, asarray_like(x).astype(_core.bool, copy=False), axis, keepdims)
+
+
+def count_nonzero(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
+    """How many along axes are not zero, as int64."""
+    return _fold(_sum, (asarray_like(x) != 0).astype(_core.int64), axis, keepdims)
+
+
+def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+    """The mean square distance from the mean along axes, of n - correction elements."""
+    x = asarray_like(x)
+    if not isdtype(x.dtype, "real floating"):
+        raise TypeError(f"var: expected floating elements, got {x.dtype}")
+    axes = axes_of(axis, x.ndim)
+    n = math.prod(x.shape[a] for a in axes)
+    distance = x - mean(x, axis=axes, keepdims=True)
+    total = sum(distance * distance, axis=axes, keepdims=keepdims)
+    left = n - correction
+    return total / left if left > 0 else total * math.nan
+
+
+def std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+    """The square root of var."""
+    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
+
+
+def _scan_axis(x: Array, axis: int | None, name: str) -> int:
+    if axis is None:
+        if x.ndim != 1:
+            raise ValueError(f"{name}: expected an axis for shape {x.shape}")
+        return 0
+    return axis_of(axis, x.ndim)
+
+
+def _with_initial(x: Array, axis: int, initial: float, include: bool) -> Array:
+    from ._creation import _place, full
+
+    if not include:
+        return x
+    shape = [1 if i == axis else n for i, n in enumerate(x.shape)]
+    return concat([full(shape, initial, dtype=x.dtype, device=_place(x, None)), x], axis=axis)
+
+
+def cumulative_sum(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """Sums of the elements up to each one along an axis, with a 0 before them where include_initial."""
+    x = _wide(asarray_like(x), dtype)
+    axis = _scan_axis(x, axis, "cumulative_sum")
+    return _with_initial(_cumsum(x, dim=axis), axis, 0, include_initial)
+
+
+def cumulative_prod(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """Products of the elements up to each one along an axis, with a 1 before them where include_initial. Takes log2 of the extent as many passes."""
+    x = _wide(asarray_like(x), dtype)
+    axis = _scan_axis(x, axis, "cumulative_prod")
+    n, by = x.shape[axis], 1
+    while by < n:  # each holds the product of `by` elements that end with it
+        x = concat([take_range(x, axis, 0, by, 1), take_range(x, axis, by, n - by, 1) * take_range(x, axis, 0, n - by, 1)], axis=axis)
+        by *= 2
+    return _with_initial(x, axis, 1, include_initial)
+
+
+def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None) -> Array:
+    """The differences of neighbours along an axis, n times."""
+    x = asarray_like(x)
+    axis = axis_of(axis, x.ndim)
+    parts = [p for p in (prepend, x, append) if p is not None]
+    if len(parts) > 1:
+        x = concat(parts, axis=axis)
+    for _ in range(n):
+        length = x.shape[axis]
+        if length == 0:
+            break
+        after, before = take_range(x, axis, 1, length - 1, 1) if length > 1 else take_range(x, axis, 0, 0, 1), take_range(x, axis, 0, length - 1, 1)
+        x = after ^ before if x.dtype == _core.bool else after - before
+    return x
+
+
+def flat(x: Array) -> Array:
+    """One axis of all elements."""
+    return reshape(x, (x.size,))

@@ -1,0 +1,123 @@
+"""Functions traced to programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import _core, _tree
+from ._array import Array, asarray
+from ._dtypes import as_dtype
+
+
+class Traced:
+    """What tracing gave: the module, the form of its results, and what it uses of outside."""
+
+    def __init__(self, module: _core.Module, form: Any, captured: list[Array], results: int):
+        self.module = module
+        self.form = form
+        self.captured = captured
+        self.results = results
+
+
+def leaf_type(leaf: Any, name: str) -> tuple[_core.dtype, tuple[int, ...]]:
+    """The type of what a traced function is given in one place."""
+    if isinstance(leaf, Array):
+        return leaf.dtype, leaf.shape
+    if isinstance(leaf, bool):
+        return _core.bool, ()
+    if isinstance(leaf, int):
+        return _core.int64, ()
+    if isinstance(leaf, float):
+        return _core.float32, ()
+    if hasattr(leaf, "__array__") or hasattr(leaf, "dtype"):
+        return as_dtype(leaf.dtype), tuple(leaf.shape)
+    raise TypeError(f"argument {name}: expected arrays and numbers, nested in tuples, lists and dicts; got {type(leaf).__name__}. What is none of these is named in static_argnames")
+
+
+def unique(names: Sequence[str]) -> list[str]:
+    """The names, each once."""
+    seen: dict[str, int] = {}
+    out = []
+    for n in names:
+        count = seen.get(n, 0)
+        seen[n] = count + 1
+        out.append(n if count == 0 else f"{n}_{count}")
+    return out if len(set(out)) == len(out) else [f"p{i}" for i in range(len(out))]
+
+
+def clean(name: str) -> str:
+    """The name such that a program can have it: letters, digits and _."""
+    text = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name).strip("_")
+    return text if text and not text[0].isdigit() else f"f_{text}" if text else "f"
+
+
+def as_value(leaf: Any, what: str) -> Array:
+    """A result as a value of the function that is traced."""
+    if isinstance(leaf, Array):
+        return leaf
+    if isinstance(leaf, (bool, int, float)) or hasattr(leaf, "__array__"):
+        return asarray(leaf)
+    raise TypeError(f"{what}: expected arrays and numbers, nested in tuples, lists and dicts; got {type(leaf).__name__}")
+
+
+def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequence[tuple[_core.dtype, tuple[int, ...]]], inout: Sequence[int] = ()) -> Traced:
+    """call(values) traced with values of these types. `inout`: parameters whose memory the first result of their type that is free for it takes."""
+    captured: list[Array] = []
+    names = unique([clean(n) for n in names])
+    while True:
+        t = _core.Trace(clean(name))
+        params = [t.param(n, d, list(s), i in inout) for i, (n, (d, s)) in enumerate(zip(names, types))]
+        for c in captured:
+            t.declare(c)
+        with t:
+            out = call(params)
+            leaves, form = _tree.flatten(out)
+            values = [as_value(leaf, f"result of {name}") for leaf in leaves]
+            results = _result_names(names, types, values, inout)
+            for n, v in zip(results, values):
+                t.result(n, v)
+        if t.complete:
+            return Traced(t.finish(), form, captured, len(values))
+        captured = list(t.captured)
+
+
+def _result_names(names: Sequence[str], types: Sequence[Any], values: Sequence[Array], inout: Sequence[int]) -> list[str]:
+    free = list(inout)
+    out = []
+    for i, v in enumerate(values):
+        for p in free:
+            if types[p] == (v.dtype, v.shape):
+                free.remove(p)
+                out.append(names[p])
+                break
+        else:
+            out.append(f"r{i}")
+    if free:
+        p = free[0]
+        raise ValueError(f"donated argument {names[p]}: no result has its type, {types[p][0].name}{list(types[p][1])}")
+    return out
+
+
+def trace_body(outer: _core.Trace, name: str, call: Callable[..., Any], types: Sequence[tuple[_core.dtype, tuple[int, ...]]], captured: list[Array]) -> tuple[_core.Trace, Any, list[Array]]:
+    """A function that a node of `outer` calls, in its module, with parameters for `captured`, of which there may be more than it uses; the form of its results, and these."""
+    t = outer.nested(name, False)
+    params = [t.param(f"p{i}", d, list(s)) for i, (d, s) in enumerate(types)]
+    for c in captured:
+        t.declare(c)
+    with t:
+        leaves, form = _tree.flatten(call(params))
+        values = [as_value(leaf, f"result of {name}") for leaf in leaves]
+        for i, v in enumerate(values):
+            t.result(f"r{i}", v)
+    return t, form, values
+
+
+def find_captured(outer: _core.Trace, name: str, call: Callable[..., Any], types: Sequence[tuple[_core.dtype, tuple[int, ...]]]) -> tuple[list[Array], Any, list[Array]]:
+    """What the function uses of outside, the form of its results, and these, of a trace of no further use."""
+    t = outer.nested(name, True)
+    params = [t.param(f"p{i}", d, list(s)) for i, (d, s) in enumerate(types)]
+    with t:
+        leaves, form = _tree.flatten(call(params))
+        values = [as_value(leaf, f"result of {name}") for leaf in leaves]
+    return list(t.captured), form, values
