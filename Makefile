@@ -2,15 +2,22 @@
 BUILD ?= build
 JOBS ?= 2
 
-.PHONY: all setup build demo test bench bench-gpu clean
+.PHONY: all setup python build demo test bench bench-gpu clean
 
 all: build
 
 setup:
 	@cmake/setup.sh
 
-build: setup
-	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+# What the Python package is built and tested with; PYTHON=off leaves it out.
+PYTHON ?= $(BUILD)/venv/bin/python
+python: setup
+ifneq ($(PYTHON),off)
+	@cmake/setup-python.sh $(PYTHON)
+endif
+
+build: python
+	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(PYTHON)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 	@rm -f $(BUILD).log
 	@cmake --build $(BUILD) -j $(JOBS)
 

@@ -246,8 +246,8 @@ class Session {
   // Sends what is queued, and takes the replies that have come.
   Status Flush();
   int64_t queued() const;
-  // The first queued run that is known to have failed since this was last called.
-  std::optional<QueueFailure> TakeFailure();
+  // The first queued run that failed with this status, which those that use its results fail with, too. Of the last 64 that failed.
+  std::optional<QueueFailure> FailureOf(const Status& status);
   // Asks the executor to stop all that was sent and has not ended.
   Status CancelAll();
 

@@ -5,6 +5,7 @@ namespace opwire {
 namespace {
 
 constexpr size_t kMostRuns = 256;                // of a batch: the limit's default
+constexpr size_t kMostFailures = 64;
 constexpr size_t kMostBytes = kMaxFrameBytes / 2;  // then a batch goes, so that the next run fits
 
 }  // namespace
@@ -71,17 +72,18 @@ void SessionState::TakeBatches() {
   for (; !batches.empty() && flight.Ended(batches.front().ticket); batches.pop_front()) {
     const std::vector<uint64_t>& marks = batches.front().marks;
     const auto answer = flight.Take(batches.front().ticket);
-    // What is lost with its session says so by itself.
-    if (failure || !answer.ok()) continue;
+    if (!answer.ok()) continue;  // what is lost with its session says so by itself
     const fb::BatchReply* const body = answer->reply->body_as_BatchReply();
     const size_t count = body && body->runs() ? std::min<size_t>(body->runs()->size(), marks.size()) : 0;
-    for (size_t i = 0; i < count && !failure; ++i) {
-      Status status = StatusOf(*body->runs()->Get(static_cast<flatbuffers::uoffset_t>(i)));
-      if (!status.ok()) failure = {marks[i], std::move(status)};
-    }
-    Status status = StatusOf(*answer->reply);
-    if (!failure && !status.ok()) failure = {marks[std::min(count, marks.size() - 1)], std::move(status)};
+    for (size_t i = 0; i < count; ++i) NoteFailure(marks[i], StatusOf(*body->runs()->Get(static_cast<flatbuffers::uoffset_t>(i))));
+    NoteFailure(marks[std::min(count, marks.size() - 1)], StatusOf(*answer->reply));
   }
+}
+
+void SessionState::NoteFailure(uint64_t mark, Status status) {
+  if (status.ok()) return;
+  if (failures.size() >= kMostFailures) failures.pop_front();
+  failures.push_back({mark, std::move(status)});
 }
 
 Status Session::Flush() {
@@ -98,9 +100,12 @@ Status Session::Flush() {
 
 int64_t Session::queued() const { return static_cast<int64_t>(state_->queue.runs.size()); }
 
-std::optional<QueueFailure> Session::TakeFailure() {
+std::optional<QueueFailure> Session::FailureOf(const Status& status) {
   state_->TakeBatches();
-  return std::exchange(state_->failure, std::nullopt);
+  for (const QueueFailure& f : state_->failures) {
+    if (f.status.code() == status.code() && f.status.message() == status.message()) return f;
+  }
+  return std::nullopt;
 }
 
 Status Session::CancelAll() {

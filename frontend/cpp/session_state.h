@@ -96,7 +96,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
     std::vector<uint64_t> marks;
   };
   std::deque<SentBatch> batches;       // whose replies were not looked at
-  std::optional<QueueFailure> failure;
+  std::deque<QueueFailure> failures;   // the oldest first
   Nanos retry_at = 0;                 // no new session before
   Nanos backoff = 0;
   Status lost;                        // why there is no connection
@@ -178,6 +178,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Status SendQueue();
   // Replies to batches that have come.
   void TakeBatches();
+  void NoteFailure(uint64_t mark, Status status);
   void DropQueue();
 };
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "ir/base/dtype.h"
 #include "ir/wire/message.h"
 
 namespace opwire::python {
@@ -10,10 +11,18 @@ namespace nb = nanobind;
 
 namespace {
 
+// "sqrt: operand x: expected f64, f32, f16, bf16, got i64[3]": what was expected is an element type.
+bool IsOfTypes(const std::string& message) {
+  constexpr std::string_view kExpected = ": expected ";
+  const size_t at = message.find(kExpected);
+  if (at == std::string::npos) return false;
+  const size_t begin = at + kExpected.size();
+  return ParseDType(std::string_view(message).substr(begin, message.find_first_of(" ,[", begin) - begin)).has_value();
+}
+
 PyObject* TypeOf(const Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-      return MessageOf(status).find("element type") != std::string::npos ? PyExc_TypeError : PyExc_ValueError;
+    case absl::StatusCode::kInvalidArgument: return IsOfTypes(MessageOf(status)) ? PyExc_TypeError : PyExc_ValueError;
     case absl::StatusCode::kOutOfRange: return PyExc_IndexError;
     case absl::StatusCode::kNotFound: return PyExc_LookupError;
     case absl::StatusCode::kUnavailable: return PyExc_ConnectionError;

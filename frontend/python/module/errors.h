@@ -10,7 +10,7 @@
 
 namespace opwire::python {
 
-// INVALID_ARGUMENT is ValueError (TypeError where it says so of element types), OUT_OF_RANGE IndexError, NOT_FOUND LookupError, UNAVAILABLE ConnectionError, RESOURCE_EXHAUSTED
+// INVALID_ARGUMENT is ValueError (TypeError where an element type was expected), OUT_OF_RANGE IndexError, NOT_FOUND LookupError, UNAVAILABLE ConnectionError, RESOURCE_EXHAUSTED
 // MemoryError, DEADLINE_EXCEEDED TimeoutError, PERMISSION_DENIED PermissionError, UNIMPLEMENTED NotImplementedError; all others RuntimeError. What a signal handler raised
 // while something was waited for comes first. `where`: the user's line, "file.py:12"; may be empty.
 [[noreturn]] void Raise(const Status& status, const std::string& where = "");

@@ -2,6 +2,7 @@
 #include "frontend/python/module/program.h"
 
 #include <fmt/format.h>
+#include <nanobind/stl/string.h>
 
 #include "frontend/python/module/dtypes.h"
 #include "frontend/python/module/errors.h"

@@ -32,8 +32,12 @@ Use::Use(PySession& s) : s_(s) {
 Use::~Use() { s_.mutex.unlock(); }
 
 void Use::Fail(const Status& status) const {
-  const auto failure = s_.session.TakeFailure();
-  if (failure && failure->status.code() == status.code()) Raise(failure->status, s_.sources.Find(failure->mark));
+  // Who interrupts means what was being computed.
+  if (PyErr_Occurred()) {
+    (void)s_.session.CancelAll();
+    throw nb::python_error();
+  }
+  if (const auto failure = s_.session.FailureOf(status)) Raise(failure->status, s_.sources.Find(failure->mark));
   Raise(status);
 }
 

@@ -45,7 +45,7 @@ class Use {
 
   Session& operator*() const { return s_.session; }
   Session* operator->() const { return &s_.session; }
-  // Raises: a queued run that failed and is the reason of this status is told with the line that it came from.
+  // Raises. Where a signal's handler did while something was waited for, all that was sent is cancelled. A queued run that failed and is the reason of this status is told with the line that it came from.
   [[noreturn]] void Fail(const Status& status) const;
   template <typename T>
   T Unwrap(StatusOr<T> value) const {

@@ -20,6 +20,7 @@ _where, _clamp = Op("where"), Op("clamp")
 
 
 def asarray_like(x: Any, like: Array | None = None) -> Array:
+    """x as an array, beside `like` where it is none yet."""
     from ._array import Array, asarray
 
     if isinstance(x, Array):

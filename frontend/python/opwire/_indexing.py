@@ -60,6 +60,9 @@ def get(x: Array, key: Any) -> Array:
     arrays: list[tuple[int, Any]] = []  # those among the parts that are arrays, by their place in `shape`
     axis = 0
     made = x
+    # Beside arrays an int counts as one: where they do not stand together their axes come first.
+    advanced = [i for i, k in enumerate(parts) if isinstance(k, int) or hasattr(k, "dtype")]
+    together = advanced == list(range(advanced[0], advanced[0] + len(advanced))) if advanced else True
     for k in parts:
         if k is None:
             shape.append(1)
@@ -83,10 +86,10 @@ def get(x: Array, key: Any) -> Array:
             shape.extend(made.shape[axis : axis + covered])
             axis += covered
     made = reshape(made, shape)
-    return _by_arrays(made, arrays) if arrays else (Op("copy")(made) if made is x else made)
+    return _by_arrays(made, arrays, together) if arrays else (Op("copy")(made) if made is x else made)
 
 
-def _by_arrays(x: Array, arrays: list[tuple[int, Any]]) -> Array:
+def _by_arrays(x: Array, arrays: list[tuple[int, Any]], together: bool) -> Array:
     places: list[tuple[int, Array]] = []
     for at, k in arrays:
         if k.dtype != _core.bool:
@@ -106,7 +109,9 @@ def _by_arrays(x: Array, arrays: list[tuple[int, Any]]) -> Array:
     places.sort(key=lambda p: p[0])
     axes = [a for a, _ in places]
     if len(places) == 1:
-        return _select(x, places[0][1], dim=axes[0])
+        at, k = places[0]
+        made = _select(x, k, dim=at)
+        return made if together or at == 0 else permute_dims(made, [*range(at, at + k.ndim), *range(at), *range(at + k.ndim, made.ndim)])
     # Several: one place among all axes that they are of.
     shape = broadcast_shape(*(p.shape for _, p in places))
     linear: Any = None
@@ -117,7 +122,6 @@ def _by_arrays(x: Array, arrays: list[tuple[int, Any]]) -> Array:
         inside = where((inside < 0) | (inside >= n), math.prod(x.shape[b] for b in axes) + 1, inside).astype(_core.int64, copy=False)
         linear = inside if linear is None else linear * n + inside
     rest = [i for i in range(x.ndim) if i not in axes]
-    together = axes == list(range(axes[0], axes[0] + len(axes)))
     size = math.prod(x.shape[a] for a in axes)
     turned = reshape(permute_dims(x, axes + rest), [size, *(x.shape[i] for i in rest)])
     made = _select(turned, broadcast_to(linear, shape), dim=0)

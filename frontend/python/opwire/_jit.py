@@ -7,7 +7,6 @@ import inspect
 import json
 import threading
 import warnings
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,18 +15,14 @@ import numpy as np
 from . import _core, _tree
 from ._array import Array, asarray
 from ._client import _check_process, device, device_of
-from ._trace import Traced, leaf_type, trace
+from ._trace import Traced, leaf_error, leaf_type, trace
 
 _MANY = 8  # traces of one function, of which the caller hears
-_live: weakref.WeakSet[Function] = weakref.WeakSet()
 
 
 class _Compiled:
-    def __init__(self, traced: Traced, program: _core.Program, donated: list[int], emits: bool):
-        self.traced = traced
+    def __init__(self, traced: Traced, program: Any):
         self.program = program
-        self.donated = donated
-        self.emits = emits
         self.form = traced.form
         self.captured = traced.captured
 
@@ -67,7 +62,6 @@ class Function:
             unknown = named - set(self._signature.parameters)
             if unknown:
                 raise ValueError(f"{self.__name__}: there is no argument {', '.join(sorted(unknown))}")
-        _live.add(self)
 
     # ---- Calls
 
@@ -76,7 +70,7 @@ class Function:
         if outer is not None:
             return self._inline(outer, args, kwargs)
         compiled, leaves = self._prepare(args, kwargs)
-        return self._finish(compiled, compiled.program(leaves))
+        return _tree.unflatten(compiled.form, compiled.program(leaves))
 
     def run(self, *args: Any, on_emit: Callable[[str, np.ndarray[Any, Any]], None] | None = None, **kwargs: Any) -> Any:
         """A call that waits, and meanwhile hears what the function emits: on_emit(name, value). Ctrl-C, and what on_emit raises, stop it."""
@@ -88,38 +82,23 @@ class Function:
             if on_emit is not None:
                 on_emit(name, np.frombuffer(data, numpy_dtype(dtype)).reshape(shape))
 
-        return self._finish(compiled, compiled.program(leaves, hear))
+        return _tree.unflatten(compiled.form, compiled.program(leaves, hear))
 
-    def _finish(self, compiled: _Compiled, results: list[Any]) -> Any:
-        return _tree.unflatten(compiled.form, results)
-
-    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Callable[..., Any]]:
-        """Arguments by name, the static ones apart, and what calls the function with both."""
-        if self._signature is None:
-            dynamic = {f"arg{i}": a for i, a in enumerate(args)} | kwargs
-            return dynamic, {}, lambda d, s: self._function(*[d[f"arg{i}"] for i in range(len(args))], **{k: d[k] for k in kwargs})
-        bound = self._signature.bind(*args, **kwargs)
-        dynamic = {k: v for k, v in bound.arguments.items() if k not in self._static}
-        static = {k: v for k, v in bound.arguments.items() if k in self._static}
-
-        def call(d: dict[str, Any], s: dict[str, Any]) -> Any:
-            again = inspect.BoundArguments(self._signature, {k: (d if k in d else s)[k] for k in bound.arguments})  # type: ignore[arg-type]
-            return self._function(*again.args, **again.kwargs)
-
-        return dynamic, static, call
+    def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[tuple[Any, Any]]]:
+        """The arguments with None in place of the static ones, and these by place or name."""
+        if not self._static:
+            return (args, kwargs), []
+        fixed: list[tuple[Any, Any]] = [(i, a) for i, a in enumerate(args) if self._argument_name(i) in self._static]
+        fixed += [(n, a) for n, a in sorted(kwargs.items()) if n in self._static]
+        names = {n for n, _ in fixed}
+        return (tuple([None if i in names else a for i, a in enumerate(args)]), {n: None if n in names else a for n, a in kwargs.items()}), fixed
 
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Compiled, list[Any]]:
         _check_process()
-        static: Any = ()
-        if not kwargs and not self._static:
-            tree: Any = args
-        else:
-            dynamic, fixed, _ = self._split(args, kwargs)
-            tree = tuple(dynamic.items()) if False else dynamic
-            static = tuple(sorted((k, _hashable(k, v)) for k, v in fixed.items()))
+        tree, fixed = self._arrange(args, kwargs)
         leaves, form = _tree.flatten(tree)
         session = None
-        key: list[Any] = [form, static]
+        key: list[Any] = [form, tuple([(n, _hashable(n, v)) for n, v in fixed])]
         for i, leaf in enumerate(leaves):
             if type(leaf) is Array:
                 if session is None:
@@ -127,9 +106,11 @@ class Function:
                 key.append((leaf.dtype, leaf.shape))
             elif isinstance(leaf, (bool, int, float)):
                 key.append(type(leaf))
+            elif hasattr(leaf, "__array__"):
+                leaves[i] = made = asarray(leaf, device=None if session is None else device_of(session))
+                key.append((made.dtype, made.shape))
             else:
-                leaves[i] = leaf = asarray(leaf, device=None if session is None else device_of(session)) if hasattr(leaf, "__array__") else leaf
-                key.append(leaf_type(leaf, str(i)))
+                raise TypeError(leaf_error(leaf, self._names(form)[i]))
         if session is None:
             session = device().session
         key.append(session)
@@ -137,36 +118,35 @@ class Function:
         compiled = self._cache.get(hashed)
         if compiled is None:
             with self._lock:
-                compiled = self._cache.get(hashed) or self._compile(hashed, args, kwargs, leaves, session)
+                compiled = self._cache.get(hashed) or self._compile(hashed, args, kwargs, session)
         if compiled.captured:
             leaves = leaves + compiled.captured
         return compiled, leaves
 
+    def _names(self, form: Any) -> list[str]:
+        """A name for each leaf."""
+        of_args, of_kwargs = form[1]
+        return [n for i, f in enumerate(of_args[1]) for n in _tree.names(f, self._argument_name(i))] + _tree.names(of_kwargs)
+
     def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced, list[int]]:
-        dynamic, static, call = self._split(args, kwargs)
-        if not kwargs and not self._static:
-            names_of, form = list(dynamic), None
-            leaves, form = _tree.flatten(args)
-            parts = [_tree.flatten(a) for a in args]
-            names = [n for i, (_, f) in enumerate(parts) for n in _tree.names(f, self._argument_name(i))]
-
-            def run(values: list[Array]) -> Any:
-                return self._function(*_tree.unflatten(form, values))
-
-            donated_args = [self._argument_name(i) in self._donate for i, (part, _) in enumerate(parts) for _ in part]
-        else:
-            leaves, form = _tree.flatten(dynamic)
-            names = _tree.names(form)
-
-            def run(values: list[Array]) -> Any:
-                return call(_tree.unflatten(form, values), static)
-
-            donated_args = [name in self._donate for name in sorted(dynamic) for _ in _tree.flatten(dynamic[name])[0]]
+        tree, fixed = self._arrange(args, kwargs)
+        leaves, form = _tree.flatten(tree)
+        names = self._names(form)
         types = [leaf_type(leaf, n) for leaf, n in zip(leaves, names)]
-        donated = [i for i, d in enumerate(donated_args) if d]
-        if self._differentiate is None:
-            return trace(self.__name__, run, names, types, donated), donated
-        return self._trace_gradient(args, names, types, run), []
+
+        def run(values: list[Array]) -> Any:
+            positional, named = _tree.unflatten(form, values)
+            positional = list(positional)
+            for n, v in fixed:
+                (positional if isinstance(n, int) else named)[n] = v
+            return self._function(*positional, **named)
+
+        if self._differentiate is not None:
+            return self._trace_gradient(args, names, types, run), []
+        donated = [self._argument_name(i) in self._donate for i, f in enumerate(form[1][0][1]) for _ in _tree.names(f)]
+        donated += [n in self._donate for n, f in zip(form[1][1][1], form[1][1][2]) for _ in _tree.names(f)]
+        which = [i for i, d in enumerate(donated) if d]
+        return trace(self.__name__, run, names, types, which), which
 
     def _argument_name(self, i: int) -> str:
         if self._signature is None:
@@ -207,13 +187,11 @@ class Function:
 
     _single = True
 
-    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], session: _core.Session) -> _Compiled:
-        traced, donated = self._trace(args, kwargs)
+    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], session: _core.Session) -> _Compiled:
+        traced, _ = self._trace(args, kwargs)
         self._warn(key)
         program = _core.Program(session, traced.module, self._accuracy)
-        compiled = _Compiled(traced, program, donated, False)
-        if isinstance(traced, _GradientTraced):
-            compiled.program = traced.reorder(program)
+        compiled = _Compiled(traced, _Reordered(program, traced) if isinstance(traced, _GradientTraced) else program)
         self._cache[key] = compiled
         return compiled
 
@@ -238,7 +216,7 @@ class Function:
     def _inline(self, outer: _core.Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._differentiate is None:
             return self._function(*args, **kwargs)
-        leaves, _ = _tree.flatten(args)
+        leaves, _ = _tree.flatten(self._arrange(args, kwargs)[0])
         values = [asarray(leaf) if not isinstance(leaf, Array) else leaf for leaf in leaves]
         traced = self._trace(args, kwargs)[0]
         assert isinstance(traced, _GradientTraced)
@@ -304,11 +282,8 @@ class _GradientTraced(Traced):
     def pick(self, results: list[Any]) -> list[Any]:
         return [results[i] for i in self._order]
 
-    def reorder(self, program: _core.Program) -> Any:
-        return _Reordered(program, self)
 
-
-def _hashable(name: str, value: Any) -> Any:
+def _hashable(name: Any, value: Any) -> Any:
     try:
         hash(value)
     except TypeError:

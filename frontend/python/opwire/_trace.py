@@ -32,7 +32,12 @@ def leaf_type(leaf: Any, name: str) -> tuple[_core.dtype, tuple[int, ...]]:
         return _core.float32, ()
     if hasattr(leaf, "__array__") or hasattr(leaf, "dtype"):
         return as_dtype(leaf.dtype), tuple(leaf.shape)
-    raise TypeError(f"argument {name}: expected arrays and numbers, nested in tuples, lists and dicts; got {type(leaf).__name__}. What is none of these is named in static_argnames")
+    raise TypeError(leaf_error(leaf, name))
+
+
+def leaf_error(leaf: Any, name: str) -> str:
+    """What is wrong with a leaf that is neither array nor number."""
+    return f"argument {name}: expected arrays and numbers, nested in tuples, lists and dicts; got {type(leaf).__name__}. What is none of these is named in static_argnames"
 
 
 def unique(names: Sequence[str]) -> list[str]:

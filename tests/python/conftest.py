@@ -1,0 +1,41 @@
+"""A runtime directory of the tests' own, in which executors start when they are first asked for and leave by themselves."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+
+import numpy as np
+import pytest
+
+_directory = tempfile.mkdtemp(prefix="opwire-python-")
+os.environ["XDG_RUNTIME_DIR"] = _directory
+os.environ.pop("OPWIRE_REGISTRY", None)
+
+
+def pytest_sessionfinish() -> None:
+    # What was started there knows the directory by its command line.
+    found = subprocess.run(["pgrep", "-f", _directory], capture_output=True, text=True, check=False).stdout.split()
+    for pid in map(int, found):
+        if pid != os.getpid():
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+    shutil.rmtree(_directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def client():
+    import opwire as ow
+
+    return ow.connect()
+
+
+@pytest.fixture
+def rng(request):
+    """Another seed each run, which a failure shows; OPWIRE_SEED repeats one."""
+    seed = int(os.environ.get("OPWIRE_SEED", "0")) or int.from_bytes(os.urandom(4), "little")
+    print(f"OPWIRE_SEED={seed}")
+    return np.random.default_rng(seed)

@@ -1,0 +1,241 @@
+"""Arrays against NumPy: creation, operators, promotion, indexing, what leaves and comes in."""
+
+import asyncio
+import gc
+import math
+import pickle
+
+import numpy as np
+import opwire as ow
+import pytest
+
+pytestmark = pytest.mark.usefixtures("client")
+
+
+def test_the_devices_print_and_compare(client):
+    first = client.devices[0]
+    assert str(first) == f"here/{first.name}" and first == client.devices[0] and hash(first) == hash(client.devices[0])
+    assert ow.device(str(first)) is first and ow.device(first.name) is first
+    with pytest.raises(ValueError, match="no device 'moon'"):
+        ow.device("moon")
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"])
+def test_numpy_arrays_go_in_and_come_out(name, rng):
+    for shape in [(), (0,), (1,), (3, 0, 2), (5, 7), (2, 3, 4, 5), (300, 400)]:
+        a = rng.integers(0, 2, shape).astype(name) if name == "bool" else (rng.random(shape) * 100).astype(name)
+        x = ow.asarray(a)
+        assert x.shape == shape and x.dtype.name == name and x.size == a.size and x.nbytes == a.nbytes
+        back = np.asarray(x)
+        assert back.dtype == a.dtype
+        np.testing.assert_array_equal(back, a)
+    np.testing.assert_array_equal(np.asarray(ow.asarray(a[:, ::-2])), a[:, ::-2])
+    np.testing.assert_array_equal(np.asarray(ow.asarray(np.asfortranarray(a))), a)
+
+
+def test_types_that_numpy_lacks():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    a = np.array([1.0, 2.5, -3.0, 448.0], np.float32)
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        x = ow.asarray(a).astype(name)
+        np.testing.assert_array_equal(np.asarray(x).astype(np.float32), a.astype(getattr(ml_dtypes, name)).astype(np.float32))
+        y = ow.asarray(a.astype(getattr(ml_dtypes, name)))
+        assert y.dtype.name == name
+        np.testing.assert_array_equal(np.asarray(y.astype("float32")), np.asarray(x.astype("float32")))
+    assert "2.5" in repr(ow.asarray(a).astype(ow.bfloat16))
+    assert float(ow.asarray(2.5, dtype=ow.bfloat16)) == 2.5
+
+
+def test_numbers_make_the_default_types():
+    assert ow.asarray(1.5).dtype == ow.float32 and ow.asarray(3).dtype == ow.int64 and ow.asarray(True).dtype == ow.bool
+    assert ow.asarray([[1, 2], [3, 4.5]]).dtype == ow.float32
+    assert ow.asarray([ow.asarray(1.0), ow.asarray(2.0)]).shape == (2,)
+    assert int(ow.asarray(2**63 + 5, dtype=ow.uint64)) == 2**63 + 5
+    assert int(ow.full((), 2**62 + 1)) == 2**62 + 1
+    with pytest.raises(TypeError, match="complex"):
+        ow.asarray(1j)
+    with pytest.raises(TypeError, match="no arrays of"):
+        ow.asarray(["a"])
+
+
+def test_what_two_types_make():
+    assert (ow.ones(2, dtype=ow.int8) + ow.ones(2, dtype=ow.uint8)).dtype == ow.int16
+    assert (ow.ones(2, dtype=ow.int32) + ow.ones(2)).dtype == ow.float32
+    assert (ow.ones(2, dtype=ow.float16) + ow.ones(2, dtype=ow.bfloat16)).dtype == ow.float32
+    assert (ow.ones(2, dtype=ow.float64) * 2).dtype == ow.float64
+    assert (ow.ones(2, dtype=ow.uint8) + 2).dtype == ow.uint8
+    assert (ow.ones(2, dtype=ow.int32) / 2).dtype == ow.float32
+    assert (ow.ones(2, dtype=ow.int32) + 0.5).dtype == ow.float32
+    assert (ow.ones(2, dtype=ow.bool) + 1).dtype == ow.int64
+    with pytest.raises(TypeError, match="no common type"):
+        ow.ones(2, dtype=ow.uint64) + ow.ones(2, dtype=ow.int64)
+    with pytest.raises(OverflowError, match="300 is out of bounds for uint8"):
+        ow.ones(2, dtype=ow.uint8) + 300
+    assert ow.result_type(ow.float32, ow.int8, 1.0) == ow.float32
+
+
+def test_operators_with_numpy_arrays_stay_here():
+    x, a = ow.asarray([1.0, 2.0]), np.array([3.0, 4.0], np.float32)
+    for made in (x + a, a + x, x * np.float32(2), np.float32(2) * x):
+        assert isinstance(made, ow.Array)
+    np.testing.assert_array_equal(np.asarray(a - x), [2, 2])
+
+
+OPERATORS = ["+", "-", "*", "/", "//", "%", "<", "<=", ">", ">=", "==", "!="]
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_operators_broadcast_as_numpy_does(op, rng):
+    shapes = [((), (3,)), ((3,), ()), ((4, 1), (3,)), ((2, 3), (2, 3)), ((5, 1, 2), (4, 1)), ((0, 3), (3,))]
+    for dtype in (np.float32, np.int32):
+        for sa, sb in shapes:
+            a, b = (rng.integers(-9, 9, s).astype(dtype) for s in (sa, sb))
+            b = np.where(b == 0, 3, b).astype(dtype)
+            expected = eval(f"a {op} b")
+            made = np.asarray(eval("x op y".replace("op", op), {"x": ow.asarray(a), "y": ow.asarray(b)}))
+            np.testing.assert_allclose(made, expected.astype(made.dtype), rtol=1e-6)
+            made = np.asarray(eval(f"x {op} 3", {"x": ow.asarray(a)}))
+            np.testing.assert_allclose(made, eval(f"a {op} 3").astype(made.dtype), rtol=1e-6)
+            made = np.asarray(eval(f"3 {op} x", {"x": ow.asarray(b)}))
+            np.testing.assert_allclose(made, eval(f"3 {op} b").astype(made.dtype), rtol=1e-6)
+
+
+def random_key(rng, shape):
+    """A key that NumPy takes for this shape."""
+    parts = []
+    arrays = 0
+    for n in shape:
+        kind = rng.integers(0, 7)
+        if kind == 0:
+            parts.append(int(rng.integers(-n, n)))
+        elif kind <= 3:
+            step = int(rng.choice([1, 1, 2, 3, -1, -2]))
+            bounds = [None if rng.random() < 0.3 else int(rng.integers(-n - 2, n + 3)) for _ in range(2)]
+            parts.append(slice(*bounds, step))
+        elif kind == 4 and arrays < 2:
+            arrays += 1
+            parts.append(rng.integers(-n, n, (2, 3) if arrays == 1 else (3,)))
+        elif kind == 5 and arrays == 0:
+            arrays += 1
+            parts.append(rng.random(n) < 0.5)
+        else:
+            parts.append(slice(None))
+        if rng.random() < 0.15:
+            parts.append(None)
+    if rng.random() < 0.3:
+        cut = int(rng.integers(0, len(parts) + 1))
+        while cut < len(parts) and (parts[cut] is None):
+            cut += 1
+        parts = parts[:cut] + [Ellipsis] + [p for p in parts[cut:][1:]]
+    return tuple(parts)
+
+
+def test_random_keys_get_and_set_what_numpy_does(rng):
+    done = 0
+    while done < 150:
+        shape = tuple(int(n) for n in rng.integers(1, 6, rng.integers(1, 4)))
+        a = rng.random(shape).astype(np.float32)
+        key = random_key(rng, shape)
+        try:
+            expected = a[key]
+        except IndexError:
+            continue
+        ours = tuple(ow.asarray(k) if isinstance(k, np.ndarray) and rng.random() < 0.5 else k for k in key)
+        x = ow.asarray(a)
+        got = np.asarray(x[ours])
+        assert got.shape == expected.shape, (shape, key)
+        np.testing.assert_array_equal(got, expected, err_msg=f"{shape} {key}")
+        if not any(isinstance(k, np.ndarray) and k.dtype != bool for k in key):
+            value = rng.random(expected.shape).astype(np.float32)
+            b = a.copy()
+            b[key] = value
+            x[ours] = ow.asarray(value)
+            np.testing.assert_array_equal(np.asarray(x), b, err_msg=f"{shape} {key}")
+        done += 1
+
+
+def test_set_items():
+    x = ow.zeros((3, 4))
+    y = x
+    x[1] = 5
+    assert float(y.sum()) == 20, "the same object"
+    z = ow.asarray(x, copy=True)
+    x[0, 0] = math.nan
+    assert not bool(ow.any(ow.isnan(z)))
+    x[ow.isnan(x)] = -1
+    assert float(x[0, 0]) == -1
+    w = ow.zeros(4, dtype=ow.int64)
+    w[ow.asarray([1, 1, 2])] = ow.asarray([7, 8, 9])
+    assert w.tolist() == [0, 8, 9, 0], "of several for one element the last is taken"
+    n = ow.asarray([-0.0, 1.0])
+    n[:1] = ow.asarray([-0.0])
+    assert math.copysign(1, float(n[0])) == -1
+    w += 1
+    assert w.tolist() == [1, 9, 10, 1]
+
+
+def test_wrong_keys():
+    x = ow.zeros((3, 4))
+    for key, text in [((0, 0, 0), "too many indices"), (3, "out of range"), ((..., ...), "one ..."), ("a", "expected an integer"), (1.5, "expected an integer"), (True, "a bool")]:
+        with pytest.raises(IndexError, match=text):
+            x[key]
+    with pytest.raises(IndexError, match="mask of shape"):
+        x[ow.ones((2,), dtype=ow.bool)]
+
+
+def test_values():
+    assert float(ow.asarray(2.5)) == 2.5 and int(ow.asarray([7])) == 7 and bool(ow.asarray(0)) is False
+    assert [int(v) for v in ow.arange(3)] == [0, 1, 2] and len(ow.zeros((4, 2))) == 4
+    assert [1, 2, 3][ow.asarray(1)] == 2
+    with pytest.raises(TypeError):
+        float(ow.zeros(2))
+    with pytest.raises(TypeError):
+        hash(ow.zeros(2))
+    assert "float32" in repr(ow.zeros(2)) and "here/" in repr(ow.zeros(2))
+    assert pickle.loads(pickle.dumps(ow.float32)) == ow.float32
+
+
+def test_a_large_value_is_not_copied_and_stays_as_it_was(rng):
+    a = rng.random((1000, 100)).astype(np.float32)
+    x = ow.asarray(a)
+    seen = np.asarray(x)
+    assert not seen.flags.writeable
+    x[...] = 0
+    del x
+    gc.collect()
+    np.testing.assert_array_equal(seen, a)
+    assert np.array(ow.asarray(a), copy=True).flags.writeable
+
+
+def test_dlpack(rng):
+    a = rng.random((3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(np.from_dlpack(ow.asarray(a)), a)
+    np.testing.assert_array_equal(np.asarray(ow.from_dlpack(a)), a)
+
+
+def test_await():
+    async def main():
+        return await (ow.ones(3) * 2).fetch()
+
+    assert asyncio.run(main()).tolist() == [2, 2, 2]
+
+
+def test_dropped_arrays_are_freed(client):
+    session = client.device.session
+    gc.collect()
+    before = len(session.tensors())
+    x = ow.ones(1000)
+    for _ in range(3000):
+        x = x + 1
+    assert float(x[0]) == 3001
+    gc.collect()
+    float(ow.ones(()))
+    assert len(session.tensors()) <= before + 2
+
+
+def test_more_programs_than_a_session_holds():
+    for n in range(1, 300):
+        assert ow.zeros((2,) * (n % 10) + (1,)).ndim == n % 10 + 1
+        assert float(ow.full((1,), n / 7).astype(ow.float64).sum()) == pytest.approx(n / 7)
+    total = sum(float(ow.roll(ow.arange(6), n)[0]) for n in range(300))
+    assert total > 0

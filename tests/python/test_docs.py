@@ -1,0 +1,69 @@
+"""What the documentation shows: snippets run as they are printed, docstrings' examples, types."""
+
+import doctest
+import importlib
+import inspect
+import pathlib
+import pkgutil
+import re
+import subprocess
+import sys
+
+import opwire as ow
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+MODULES = ["opwire"] + [f"opwire.{m.name}" for m in pkgutil.iter_modules(ow.__path__) if m.name != "_core"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings(name, client):
+    failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert failed == 0
+
+
+def test_every_public_name_is_documented():
+    for name in dir(ow):
+        value = getattr(ow, name)
+        if name.startswith("_") or inspect.ismodule(value) or not callable(value):
+            continue
+        assert value.__doc__, name
+    for module in (ow.linalg, ow.random):
+        for name, value in vars(module).items():
+            if not name.startswith("_") and inspect.isfunction(value) and value.__module__ == module.__name__:
+                assert value.__doc__, name
+
+
+def test_snippets(tmp_path, monkeypatch, client):
+    """Each ```python block of the page, in one namespace; a comment behind `#>` is what the line before prints."""
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "python.md").read_text()
+    space: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.S):
+        printed: list[str] = []
+        space["print"] = lambda *a: printed.extend(" ".join(map(str, a)).splitlines())
+        exec(compile(block, "docs/python.md", "exec"), space)
+        expected = re.findall(r"#> (.*)", block)
+        assert printed == expected, block
+
+
+def test_types():
+    pytest.importorskip("mypy")
+    # The sources, not the build's links to them.
+    done = subprocess.run([sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(ROOT / "frontend/python/opwire")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_stubs_name_what_the_module_has():
+    import ast
+
+    from opwire import _core
+
+    tree = ast.parse((ROOT / "frontend/python/opwire/_core.pyi").read_text())
+    named = {n.name for n in tree.body if isinstance(n, (ast.ClassDef, ast.FunctionDef))} | {n.target.id for n in tree.body if isinstance(n, ast.AnnAssign)}
+    assert named == {n for n in dir(_core) if not n.startswith("_")}
+    for c in (n for n in tree.body if isinstance(n, ast.ClassDef)):
+        theirs = {n.name for n in c.body if isinstance(n, ast.FunctionDef)} - {"__init__", "__buffer__"}
+        assert theirs <= set(dir(getattr(_core, c.name))), c.name
+        ours = {n for n in vars(getattr(_core, c.name)) if not n.startswith("_")}
+        assert ours <= theirs, c.name

@@ -1,0 +1,240 @@
+"""Traced functions: values, gradients, loops, what they refuse."""
+
+import gc
+import math
+import warnings
+
+import numpy as np
+import opwire as ow
+import pytest
+
+pytestmark = pytest.mark.usefixtures("client")
+
+
+def mlp(params, x):
+    h = ow.tanh(x @ params["w"][0] + params["b"])
+    return (h @ params["w"][1]).sum()
+
+
+def make(rng):
+    return {"w": [rng.normal(size=(5, 7)).astype("f4"), rng.normal(size=(7, 2)).astype("f4")], "b": rng.normal(size=(7,)).astype("f4")}
+
+
+def test_a_function_is_traced_once_for_equal_types(rng):
+    traces = []
+
+    @ow.jit
+    def f(x, scale):
+        traces.append(x.shape)
+        return {"y": x * scale, "more": (x.sum(), None)}
+
+    for _ in range(3):
+        a = rng.random((3, 4)).astype("f4")
+        out = f(ow.asarray(a), 2.0)
+        np.testing.assert_allclose(np.asarray(out["y"]), a * 2, rtol=1e-6)
+        assert float(out["more"][0]) == pytest.approx(a.sum(), rel=1e-5) and out["more"][1] is None
+    assert traces == [(3, 4)]
+    f(ow.ones((2, 2)), scale=3.0)
+    assert len(traces) == 2
+
+
+def test_gradients_of_trees_against_differences(rng):
+    p, x = make(rng), rng.normal(size=(4, 5)).astype("f4")
+    as_arrays = {"w": [ow.asarray(w.astype("f8")) for w in p["w"]], "b": ow.asarray(p["b"].astype("f8"))}
+    loss, g = ow.value_and_grad(mlp)(as_arrays, ow.asarray(x.astype("f8")))
+
+    def plain(q):
+        return (np.tanh(x.astype("f8") @ q["w"][0] + q["b"]) @ q["w"][1]).sum()
+
+    q = {"w": [w.astype("f8") for w in p["w"]], "b": p["b"].astype("f8")}
+    assert float(loss) == pytest.approx(plain(q))
+    for leaf, of in [(q["w"][0], g["w"][0]), (q["w"][1], g["w"][1]), (q["b"], g["b"])]:
+        at = tuple(int(rng.integers(0, n)) for n in leaf.shape)
+        kept, h = leaf[at], 1e-6
+        leaf[at] = kept + h
+        up = plain(q)
+        leaf[at] = kept - h
+        down = plain(q)
+        leaf[at] = kept
+        assert float(of[at]) == pytest.approx((up - down) / (2 * h), rel=1e-5, abs=1e-7)
+
+
+def test_gradients_inside_of_traced_functions(rng):
+    @ow.jit
+    def step(w, x):
+        loss, g = ow.value_and_grad(lambda w: ((x @ w) ** 2).mean())(w)
+        return loss, w - 0.1 * g
+
+    x, w = rng.normal(size=(8, 3)), rng.normal(size=(3, 2))
+    first = None
+    aw, ax = ow.asarray(w), ow.asarray(x)
+    for _ in range(20):
+        loss, aw = step(aw, ax)
+        first = float(loss) if first is None else first
+    assert float(loss) < first * 0.5
+    expected = w - 0.1 * (2 * x.T @ (x @ w) / (8 * 2))
+    np.testing.assert_allclose(np.asarray(step(ow.asarray(w), ax)[1]), expected, rtol=1e-6)
+
+
+def test_gradient_of_a_gradient_and_aux():
+    g2 = ow.grad(lambda x: ow.grad(lambda y: y**3)(x) * 1.0)
+    assert float(g2(ow.asarray(2.0))) == pytest.approx(12.0)
+    (loss, aux), g = ow.value_and_grad(lambda x: ((x * x).sum(), {"twice": x * 2}), has_aux=True)(ow.asarray([1.0, 2.0]))
+    assert float(loss) == 5 and aux["twice"].tolist() == [2, 4] and g.tolist() == [2, 4]
+    ga, gb = ow.grad(lambda a, b: (a * b).sum(), argnums=(0, 1))(ow.asarray([1.0, 2.0]), ow.asarray([3.0, 4.0]))
+    assert ga.tolist() == [3, 4] and gb.tolist() == [1, 2]
+
+
+def test_arrays_of_outside_are_captured(rng):
+    w = ow.asarray(rng.random((3,)).astype("f4"))
+    f = ow.jit(lambda x: x * w + w)
+    np.testing.assert_allclose(np.asarray(f(ow.ones(3))), 2 * np.asarray(w), rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(f(ow.zeros(3))), np.asarray(w), rtol=1e-6)
+    g = ow.jit(lambda x: ow.for_loop(3, lambda i, c: c * w + x, x))
+    a = np.asarray(w)
+    expected = np.ones(3)
+    for _ in range(3):
+        expected = expected * a + 1
+    np.testing.assert_allclose(np.asarray(g(ow.ones(3))), expected, rtol=1e-5)
+
+
+def test_loops_and_branches():
+    assert float(ow.for_loop(5, lambda i, c: c * 2.0, 1.0)) == 32
+    assert float(ow.for_loop(0, lambda i, c: c * 2.0, 1.0)) == 1
+    a, b = ow.for_loop(10, lambda i, c: (c[1], c[0] + c[1]), (ow.asarray(0), ow.asarray(1)))
+    assert (int(a), int(b)) == (55, 89)
+    n, total = ow.while_loop(lambda c: c[0] < 10, lambda c: (c[0] + 1, c[1] + c[0]), (ow.asarray(0), ow.asarray(0)))
+    assert (int(n), int(total)) == (10, 45)
+    f = ow.jit(lambda x: ow.cond(x.sum() > 0, lambda v: v * 2, lambda v: -v, x))
+    assert f(ow.asarray([1.0, 2.0])).tolist() == [2, 4] and f(ow.asarray([-1.0, -2.0])).tolist() == [1, 2]
+    with pytest.raises(IndexError, match="trips"):
+        int(ow.while_loop(lambda c: c >= 0, lambda c: c + 1, ow.asarray(0), max_trips=10))
+    with pytest.raises(TypeError, match="expected what it was given"):
+        ow.for_loop(3, lambda i, c: c.sum(), ow.ones(3))
+
+
+def test_gradient_through_a_loop():
+    g = ow.grad(lambda x: ow.for_loop(4, lambda i, c: c * x, x))
+    assert float(g(ow.asarray(1.5))) == pytest.approx(5 * 1.5**4, rel=1e-5)
+
+
+def test_emit_tells_while_it_runs():
+    @ow.jit
+    def count(x):
+        def body(i, c):
+            ow.emit("loss", c)
+            return c * 0.5
+
+        return ow.for_loop(4, body, x)
+
+    heard = []
+    assert float(count.run(ow.asarray(8.0), on_emit=lambda name, v: heard.append((name, float(v))))) == 0.5
+    assert heard == [("loss", 8.0), ("loss", 4.0), ("loss", 2.0), ("loss", 1.0)]
+
+    class Stop(Exception):
+        pass
+
+    def stop(name, v):
+        raise Stop
+
+    with pytest.raises(Stop):
+        count.run(ow.asarray(8.0), on_emit=stop)
+
+
+def test_static_and_donated_arguments():
+    @ow.jit
+    def named(x, times):
+        for _ in range(times):
+            x = x + 1
+        return x
+
+    named = ow.jit(named._function, static_argnames="times")
+    assert float(named(ow.asarray(0.0), times=3)) == 3 and float(named(ow.asarray(0.0), times=5)) == 5
+    with pytest.raises(ValueError, match="there is no argument turns"):
+        ow.jit(lambda x: x, static_argnames="turns")
+    with pytest.raises(TypeError, match="hashable"):
+        named(ow.asarray(0.0), times=[1])
+
+    step = ow.jit(lambda w, g: w - g, donate_argnames="w")
+    w = ow.ones(4)
+    place = w.id
+    new = step(w, ow.ones(4))
+    assert new.id == place and new.tolist() == [0] * 4
+    with pytest.raises(ValueError, match="given away"):
+        w + 1
+    assert "given away" in repr(w)
+    with pytest.raises(ValueError, match="no result has its type"):
+        ow.jit(lambda w: w.sum(), donate_argnames="w")(ow.ones(4))
+
+
+def test_many_traces_are_told():
+    f = ow.jit(lambda x: x + 1)
+    with pytest.warns(UserWarning, match=r"traced 8 times.*float32\[7\] and is float32\[8\]"):
+        for n in range(1, 10):
+            f(ow.ones(n))
+
+
+def test_what_a_traced_function_refuses():
+    with pytest.raises(TypeError, match="cond"):
+        ow.jit(lambda x: x if x.sum() > 0 else -x)(ow.ones(2))
+    with pytest.raises(TypeError, match="float of a traced array"):
+        ow.jit(lambda x: float(x))(ow.asarray(1.0))
+    with pytest.raises(ValueError, match="not known while"):
+        ow.jit(lambda x: np.asarray(x))(ow.asarray(1.0))
+    with pytest.raises(TypeError, match="depends on values"):
+        ow.jit(lambda x: ow.nonzero(x))(ow.ones(3))
+    kept = []
+    ow.jit(lambda x: (kept.append(x), x)[1])(ow.asarray(1.0))
+    with pytest.raises(ValueError, match="traced and has ended"):
+        kept[0] + 1
+    with pytest.raises(ValueError, match="traced and has ended"):
+        ow.jit(lambda x: x + kept[0])(ow.asarray(1.0))
+    with pytest.raises(TypeError, match="0-d loss"):
+        ow.grad(lambda x: x)(ow.ones(3))
+    with pytest.raises(TypeError, match="floating"):
+        ow.grad(lambda x: x.sum())(ow.arange(3))
+    with pytest.raises(TypeError, match="argument x: expected arrays"):
+        ow.jit(lambda x: x)("text")
+    with pytest.raises(ValueError, match=r"matmul.*test_jit.py"):
+        ow.jit(lambda x: x @ x)(ow.ones((2, 3)))
+
+
+def test_what_a_function_is():
+    f = ow.jit(lambda x: ow.softmax(x * 2.0))
+    x = ow.ones((4, 8))
+    assert "softmax" in f.text(x) and "test_jit.py" in f.text(x)
+    assert "program" in f.optimised(x)
+    assert f.plan(x)["steps"]
+    assert any("@" in label for _, _, label, _ in f.profile(x))
+
+
+def test_save_is_what_the_command_line_takes(tmp_path):
+    path = tmp_path / "f.opw"
+    ow.jit(lambda x: x + 1).save(str(path), ow.ones(3))
+    from opwire import _core
+
+    assert _core.Module.parse(path.read_text(), "f.opw").nodes >= 1
+
+
+def test_functions_that_end_give_their_programs_back():
+    for n in range(300):  # more than a session's slots
+        f = ow.jit(lambda x: x * (n + 0.5))
+        assert float(f(ow.asarray(2.0))) == 2 * (n + 0.5)
+        del f
+        gc.collect()
+
+
+def test_methods():
+    class Model:
+        def __init__(self):
+            self.w = ow.asarray([2.0])
+
+        @ow.jit
+        def forward(x):  # a function in a class's namespace
+            return x * 2
+
+    assert float(Model.forward(ow.asarray(3.0))) == 6
+    assert math.isnan(float(ow.jit(lambda x: x * ow.nan)(1.0)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ow.jit(lambda x: x)(1)

@@ -1,0 +1,177 @@
+"""Processes: named sessions that outlive one, executors that die, forks, signals, threads."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import opwire as ow
+import pytest
+
+
+def run(code, timeout=60):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def test_a_session_outlives_its_process(client):
+    name = f"lab{os.getpid()}"
+    made = run(f"import opwire as ow\nc = ow.connect(session={name!r})\nc.store['w'] = ow.arange(6) * 2\nimport os; os._exit(1)")
+    assert made.returncode == 1, made.stderr
+    again = ow.connect(session=name)
+    try:
+        assert list(again.store) == ["w"] and "w" in again.store and "v" not in again.store
+        assert again.store["w"].tolist() == [0, 2, 4, 6, 8, 10]
+        with pytest.raises(KeyError):
+            again.store["v"]
+        again.store["w"] = ow.ones(2)
+        assert again.store["w"].tolist() == [1, 1]
+        del again.store["w"]
+        assert len(again.store) == 0
+    finally:
+        again.close(free=True)
+        ow.connect()
+
+
+def test_an_executor_that_dies_is_told_and_another_found():
+    out = run(
+        """
+import os, signal, subprocess, time, tempfile
+os.environ["XDG_RUNTIME_DIR"] = d = tempfile.mkdtemp()
+import opwire as ow
+c = ow.connect()
+x = ow.ones(3)
+assert float(x.sum()) == 3
+pids = subprocess.run(["pgrep", "-f", "opwire-executor.*" + d], capture_output=True, text=True).stdout.split()
+assert pids
+for p in pids: os.kill(int(p), signal.SIGKILL)
+try:
+    float((x + 1).sum()); print("no error")
+except ConnectionError as e:
+    print("ConnectionError", e)
+for _ in range(200):
+    try:
+        print("again", float(ow.ones(4).sum())); break
+    except ConnectionError:
+        time.sleep(0.1)
+try:
+    float(x.sum())
+except ConnectionError as e:
+    print("lost", e)
+subprocess.run(["pkill", "-f", d])
+"""
+    )
+    assert out.returncode == 0, out.stderr
+    assert "ConnectionError" in out.stdout and "again 4.0" in out.stdout and "lost" in out.stdout, out.stdout
+
+
+def test_a_forked_process_is_refused(client):
+    float(ow.ones(()))
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ow.ones(3)
+            os.write(write, b"no error")
+        except RuntimeError as e:
+            os.write(write, str(e).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert b"spawn" in os.read(read, 1000)
+
+
+def test_ctrl_c_ends_a_long_run(client):
+    f = ow.jit(lambda x: ow.while_loop(lambda c: c[0] >= 0.0, lambda c: (c[0], ow.tanh(c[1] @ c[1])), (ow.asarray(1.0), x))[1])
+    y = f(ow.ones((200, 200)))
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    begun = time.time()
+    with pytest.raises(KeyboardInterrupt):
+        np.asarray(y)
+    assert time.time() - begun < 5
+    assert float(ow.ones(4).sum()) == 4
+
+
+def test_other_threads_run_while_one_waits(client):
+    f = ow.jit(lambda x: ow.for_loop(300, lambda i, c: ow.tanh(c @ c), x))
+    x = ow.ones((300, 300)) / 300
+    np.asarray(f(x))
+    counted = [0]
+    stop = threading.Event()
+
+    def count():
+        while not stop.is_set():
+            counted[0] += 1
+            time.sleep(0.001)
+
+    t = threading.Thread(target=count)
+    t.start()
+    for _ in range(3):
+        np.asarray(f(x))
+    stop.set()
+    t.join()
+    assert counted[0] > 20
+
+    # Several threads share a session.
+    results = []
+
+    def work(n):
+        y = ow.zeros(8)
+        for _ in range(200):
+            y = y + n
+        results.append((n, float(y[0])))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(results) == [(n, 200.0 * n) for n in range(4)]
+
+
+def test_errors_name_the_users_line(client):
+    x = ow.asarray([1.0, 2.0, 3.0])
+    bad = ow.take(x, ow.asarray([7]), axis=0)  # the line of the error
+    line = test_errors_name_the_users_line.__code__.co_firstlineno + 2
+    good = x + 1
+    assert good.tolist() == [2, 3, 4], "what does not use it goes on"
+    with pytest.raises(IndexError, match=rf"index_select.*test_sessions.py:{line}"):
+        np.asarray(bad)
+    with pytest.raises(ValueError, match="broadcast"):
+        x + ow.ones(2)
+    with pytest.raises(TypeError, match="sqrt"):
+        ow.sqrt(ow.arange(3))
+
+
+def test_other_devices(client):
+    out = run(
+        """
+import os, subprocess, tempfile, time
+os.environ["XDG_RUNTIME_DIR"] = d = tempfile.mkdtemp()
+import opwire as ow
+program = os.environ["OPWIRE_PROGRAM"]
+up = subprocess.Popen([program, "up", "--device", "cpu", "--device", "emu:0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+try:
+    c = ow.connect(embedded=False)
+    for _ in range(300):
+        try:
+            if len(c.devices) == 2: break
+        except ConnectionError: pass
+        time.sleep(0.05)
+    by = {x.name: x for x in c.devices}
+    a = ow.ones(3, device=by["cpu"])
+    b = a.to_device(by["emu:0"])
+    assert b.device == by["emu:0"] and (b + 1).tolist() == [2, 2, 2]
+    with by["emu:0"]:
+        assert ow.zeros(2).device == by["emu:0"]
+    f = ow.jit(lambda x: x * 3)
+    assert f(b).device == by["emu:0"] and f(a).device == by["cpu"] and f(b).tolist() == [3, 3, 3]
+    try: a + b
+    except ValueError as e: print(e)
+finally:
+    up.terminate(); up.wait()
+"""
+    )
+    assert out.returncode == 0, out.stderr
+    assert "arrays of two devices" in out.stdout
