@@ -242,7 +242,7 @@ class Session {
   // Queues a run that nobody waits for, of a program of an op or two. Runs go in their order, as one batch: when 256 are queued or their arguments fill a message, before anything
   // else that the session sends, or with Flush. Results are tensors of the types given, one a result of the program, and may be used at once. A run that fails costs only those that use
   // what it should have made: any use gives its error. Arrays are copied. `mark` names the run in QueueFailure.
-  StatusOr<std::vector<Tensor>> Enqueue(const Program& program, const std::vector<Arg>& args, std::vector<ResultType> results, uint64_t mark = 0);
+  StatusOr<std::vector<Tensor>> Enqueue(const Program& program, const std::vector<Arg>& args, const std::vector<ResultType>& results, uint64_t mark = 0);
   // Sends what is queued, and takes the replies that have come.
   Status Flush();
   int64_t queued() const;

@@ -93,11 +93,12 @@ Program::State::~State() {
 // ---- Runs --------------------------------------------------------------------------------------------------------------------
 
 Status SessionState::Move(const std::vector<Arg>& args, std::vector<Tensor>& moved) {
-  moved.assign(args.size(), Tensor());
+  moved.clear();
   int64_t payload_bytes = 0;
   for (size_t i = 0; i < args.size(); ++i) {
     const ArrayView* v = std::get_if<ArrayView>(&args[i].value());
     if (!v) continue;
+    if (moved.empty()) moved.resize(args.size());
     if (v->bytes <= static_cast<int64_t>(kInlineBytes) - payload_bytes) {
       payload_bytes += (v->bytes + 15) / 16 * 16;
       continue;
@@ -146,7 +147,7 @@ StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(flatbuffers::FlatB
   int64_t at = 0;
   for (size_t i = 0; i < args.size(); ++i) {
     const Param& param = f.params[i];
-    const Tensor* tensor = moved[i].valid() ? &moved[i] : std::get_if<Tensor>(&args[i].value());
+    const Tensor* tensor = !moved.empty() && moved[i].valid() ? &moved[i] : std::get_if<Tensor>(&args[i].value());
     if (tensor) {
       if (!tensor->valid()) return InvalidArgument("run of @{}: %{}: the tensor is empty", f.name, param.name);
       OPWIRE_RETURN_IF_ERROR(Check(*tensor->state_));

@@ -10,7 +10,7 @@ constexpr size_t kMostBytes = kMaxFrameBytes / 2;  // then a batch goes, so that
 
 }  // namespace
 
-StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std::vector<Arg>& args, std::vector<ResultType> results, uint64_t mark) {
+StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std::vector<Arg>& args, const std::vector<ResultType>& results, uint64_t mark) {
   SessionState& s = *state_;
   OPWIRE_RETURN_IF_ERROR(s.EnsureUploaded(*program.state_));
   std::vector<Tensor> moved, kept;
@@ -26,7 +26,7 @@ StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std
     if (!kept[r].valid()) continue;  // an inout parameter's
     Tensor::State& t = *kept[r].state_;
     t.dtype = results[r].dtype;
-    t.shape = std::move(results[r].shape);
+    t.shape = results[r].shape;
     t.bytes = TensorBytes(t.dtype, Encoding::kDense, t.shape).value_or(0);
   }
   return kept;

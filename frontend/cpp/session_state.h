@@ -165,7 +165,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   // ---- programs (session_programs.cc)
   StatusOr<std::shared_ptr<const OpCatalogue>> Ops();
   Status EnsureUploaded(Program::State& p);
-  // Large arrays among the arguments are put first, into `moved`, which must be held until the run is sent: a free rides on the next message and is done before it.
+  // Large arrays among the arguments are put first, into `moved` (empty where there is no array), which must be held until the run is sent: a free rides on the next message and is done before it.
   Status Move(const std::vector<Arg>& args, std::vector<Tensor>& moved);
   StatusOr<flatbuffers::Offset<fb::Run>> BuildRun(flatbuffers::FlatBufferBuilder& into, Program::State& p, const std::vector<Arg>& args, const RunOptions& options,
                                                   std::vector<Tensor>& kept, const std::vector<Tensor>& moved);

@@ -19,8 +19,6 @@ namespace nb = nanobind;
 
 namespace {
 
-using Operands = std::vector<std::vector<nb::handle>>;
-
 PyObject* default_session = nullptr;
 PyObject* converter = nullptr;
 
@@ -57,19 +55,6 @@ void CheckFits(DType t, nb::handle number) {
 
 [[noreturn]] void RaiseNoOperand(const OpRow& row, size_t i, nb::handle h) {
   throw nb::type_error(fmt::format("{}: operand {}: expected an array or a number, got {}", row.name, row.operands[i].name, nb::type_name(h.type()).c_str()).c_str());
-}
-
-// The type of a number that is operand i: what the signature says, by its letter as an array beside it, else the number's own.
-DType TypeOfScalar(const OpRow& row, const Operands& operands, size_t i) {
-  const std::string& letter = row.operands[i].type;
-  if (const auto fixed = ParseDType(letter)) return *fixed;
-  for (size_t k = 0; k < operands.size(); ++k) {
-    if (row.operands[k].type != letter) continue;
-    for (const nb::handle h : operands[k]) {
-      if (const Array* a = h.is_none() ? nullptr : AsArray(h)) return a->dtype;
-    }
-  }
-  return TypeOfNumber(operands[i][0]);
 }
 
 template <typename T, typename F>
@@ -113,7 +98,6 @@ AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable
 
 std::vector<NamedAttr> AttrsOf(const OpRow& row, nb::handle given, DimTable& dims) {
   std::vector<NamedAttr> out;
-  if (!given.is_valid() || PyDict_GET_SIZE(given.ptr()) == 0) return out;
   for (const AttrSpec& spec : row.attrs) {
     PyObject* const value = PyDict_GetItemString(given.ptr(), spec.name.c_str());
     if (value != nullptr) out.push_back({spec.name, ValueOf(row, spec, value, dims)});
@@ -126,7 +110,31 @@ std::vector<NamedAttr> AttrsOf(const OpRow& row, nb::handle given, DimTable& dim
   return out;
 }
 
-std::vector<nb::object> Traced(Trace& trace, const OpRow& row, const Operands& operands, nb::handle attrs) {
+std::shared_ptr<PySession> DefaultSession() {
+  nb::object s = nb::steal(PyObject_CallNoArgs(default_session));
+  if (!s.is_valid()) throw nb::python_error();
+  return nb::cast<std::shared_ptr<PySession>>(s);
+}
+
+}  // namespace
+
+void SetDefaultSession(nb::object chooser) { default_session = chooser.release().ptr(); }
+void SetConverter(nb::object c) { converter = c.release().ptr(); }
+
+DType PyOp::TypeOfScalar(const Operands& operands, size_t i) const {
+  const std::string& letter = row_->operands[i].type;
+  if (const auto fixed = ParseDType(letter)) return *fixed;
+  for (size_t k = 0; k < operands.size(); ++k) {
+    if (row_->operands[k].type != letter) continue;
+    for (const nb::handle h : operands[k]) {
+      if (const Array* a = h.is_none() ? nullptr : AsArray(h)) return a->dtype;
+    }
+  }
+  return TypeOfNumber(operands[i][0]);
+}
+
+PyOp::Objects PyOp::Traced(Trace& trace, const Operands& operands, nb::handle attrs) const {
+  const OpRow& row = *row_;
   std::vector<std::vector<Value>> values;
   for (size_t i = 0; i < operands.size(); ++i) {
     std::vector<Value>& list = values.emplace_back();
@@ -136,7 +144,7 @@ std::vector<nb::object> Traced(Trace& trace, const OpRow& row, const Operands& o
       } else if (AsArray(h) != nullptr) {
         list.push_back(trace.Of(h));
       } else if (IsNumber(h)) {
-        const DType t = TypeOfScalar(row, operands, i);
+        const DType t = TypeOfScalar(operands, i);
         CheckFits(t, h);
         list.push_back(trace.Scalar(t, h));
       } else {
@@ -146,7 +154,8 @@ std::vector<nb::object> Traced(Trace& trace, const OpRow& row, const Operands& o
   }
   DimTable dims;
   std::vector<AttrArg> given;
-  for (NamedAttr& a : AttrsOf(row, attrs, dims)) {
+  const bool has_attrs = attrs.is_valid() && PyDict_GET_SIZE(attrs.ptr()) > 0;
+  for (NamedAttr& a : has_attrs ? AttrsOf(row, attrs, dims) : std::vector<NamedAttr>()) {
     // Handles of the scratch table mean nothing in the module's: extents go as numbers.
     if (const Dim* d = std::get_if<Dim>(&a.value)) given.emplace_back(a.name, AttrValue(dims.ConstantValue(*d)));
     else if (const Dims* all = std::get_if<Dims>(&a.value)) {
@@ -157,19 +166,16 @@ std::vector<nb::object> Traced(Trace& trace, const OpRow& row, const Operands& o
       given.emplace_back(a.name, std::move(a.value));
     }
   }
-  return trace.Ops(row.name, values, row.HasLists(), given);
+  std::vector<nb::object> made = trace.Ops(row.name, values, row.HasLists(), given);
+  return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
 }
 
-std::shared_ptr<PySession> DefaultSession() {
-  nb::object s = nb::steal(PyObject_CallNoArgs(default_session));
-  if (!s.is_valid()) throw nb::python_error();
-  return nb::cast<std::shared_ptr<PySession>>(s);
-}
-
-std::vector<nb::object> Eager(const OpRow& row, const Operands& operands, nb::handle attrs) {
-  DimTable dims;
-  OpCall call{.row = &row, .attrs = AttrsOf(row, attrs, dims), .dims = &dims};
+PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
+  const OpRow& row = *row_;
+  OpCall call{.row = &row};
+  if (attrs.is_valid() && PyDict_GET_SIZE(attrs.ptr()) > 0) call.attrs = AttrsOf(row, attrs, call.dims);
   std::vector<Arg> args;
+  args.reserve(operands.size());
   std::shared_ptr<PySession> session;
   const bool lists = row.HasLists();
   for (size_t i = 0; i < row.operands.size(); ++i) {
@@ -190,7 +196,7 @@ std::vector<nb::object> Eager(const OpRow& row, const Operands& operands, nb::ha
         call.given.push_back({a->dtype, false, &a->shape});
         args.emplace_back(a->tensor);
       } else if (IsNumber(h)) {
-        const DType t = TypeOfScalar(row, operands, i);
+        const DType t = TypeOfScalar(operands, i);
         CheckFits(t, h);
         call.given.push_back({t, true, nullptr});
         if (PyFloat_Check(h.ptr())) args.emplace_back(PyFloat_AS_DOUBLE(h.ptr()));
@@ -206,32 +212,27 @@ std::vector<nb::object> Eager(const OpRow& row, const Operands& operands, nb::ha
   for (const int64_t n : entry->extents) args.emplace_back(n);
   const uint64_t mark = session->sources.Add();
   std::vector<Tensor> made = use.Unwrap(use->Enqueue(entry->program(), args, entry->results, mark));
-  std::vector<nb::object> out;
+  Objects out;
   for (size_t r = 0; r < made.size(); ++r) out.push_back(Wrap(Array(session, std::move(made[r]), entry->results[r].dtype, entry->results[r].shape)));
   return out;
 }
-
-}  // namespace
-
-void SetDefaultSession(nb::object chooser) { default_session = chooser.release().ptr(); }
-void SetConverter(nb::object c) { converter = c.release().ptr(); }
 
 PyOp::PyOp(const std::string& name) : row_(Catalogue().Find(name)) {
   if (row_ == nullptr) throw nb::value_error(fmt::format("unknown op {}{}", name, DidYouMean(Catalogue().Nearest(name))).c_str());
 }
 
-std::vector<nb::object> PyOp::Run(const Operands& operands, nb::handle attrs) const {
-  if (const auto trace = Trace::Current()) return Traced(*trace, *row_, operands, attrs);
-  return Eager(*row_, operands, attrs);
+PyOp::Objects PyOp::Run(const Operands& operands, nb::handle attrs) const {
+  if (const auto trace = Trace::Current()) return Traced(*trace, operands, attrs);
+  return Eager(operands, attrs);
 }
 
-Operands PyOp::OperandsOf(nb::args given) const {
+PyOp::Operands PyOp::OperandsOf(nb::args given) const {
   if (given.size() > row_->operands.size()) {
     throw nb::type_error(fmt::format("{}: expected {} operands, got {}", row_->name, row_->operands.size(), given.size()).c_str());
   }
   Operands operands;
   for (size_t i = 0; i < given.size(); ++i) {
-    std::vector<nb::handle>& list = operands.emplace_back();
+    auto& list = operands.emplace_back();
     const nb::handle h = PyTuple_GET_ITEM(given.ptr(), static_cast<Py_ssize_t>(i));
     if (!row_->operands[i].variadic) {
       list.push_back(h);
@@ -244,13 +245,13 @@ Operands PyOp::OperandsOf(nb::args given) const {
 }
 
 nb::object PyOp::Call(nb::args given, nb::kwargs attrs) const {
-  std::vector<nb::object> made = Run(OperandsOf(given), attrs);
+  Objects made = Run(OperandsOf(given), attrs);
   if (made.size() != 1) throw nb::type_error(fmt::format("{}: it has {} results: see many", row_->name, made.size()).c_str());
   return std::move(made[0]);
 }
 
 nb::object PyOp::Many(nb::args given, nb::kwargs attrs) const {
-  std::vector<nb::object> made = Run(OperandsOf(given), attrs);
+  Objects made = Run(OperandsOf(given), attrs);
   nb::object out = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(made.size())));
   for (size_t i = 0; i < made.size(); ++i) PyTuple_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), made[i].release().ptr());
   return out;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "frontend/python/module/array.h"
 #include "ir/ops/catalogue.h"
 
@@ -31,8 +32,17 @@ class PyOp {
   const OpRow& row() const { return *row_; }
 
  private:
-  std::vector<nanobind::object> Run(const std::vector<std::vector<nanobind::handle>>& operands, nanobind::handle attrs) const;
-  std::vector<std::vector<nanobind::handle>> OperandsOf(nanobind::args given) const;
+  // Arrays, numbers and None by operand of the row; few, so they take no memory of their own.
+  using Operands = absl::InlinedVector<absl::InlinedVector<nanobind::handle, 1>, 4>;
+  using Objects = absl::InlinedVector<nanobind::object, 2>;
+
+  Objects Run(const Operands& operands, nanobind::handle attrs) const;
+  Objects Traced(Trace& trace, const Operands& operands, nanobind::handle attrs) const;
+  Objects Eager(const Operands& operands, nanobind::handle attrs) const;
+  Operands OperandsOf(nanobind::args given) const;
+  // What a number that is operand i is: what the signature says, by its letter as an array beside it, else the number's own.
+  DType TypeOfScalar(const Operands& operands, size_t i) const;
+
   const OpRow* row_;
 };
 

@@ -81,7 +81,7 @@ StatusOr<Module> Build(const OpCall& call, bool symbolic, std::vector<int64_t>& 
   }
   const size_t bound = symbols.known();
   const auto dim = [&](Dim d) {
-    const Extent e = extent(call.dims->ConstantValue(d));
+    const Extent e = extent(call.dims.ConstantValue(d));
     return e.is_dim ? e.dim : f.dims().Constant(e.number);
   };
   std::vector<AttrArg> attrs;
@@ -163,7 +163,7 @@ StatusOr<const OpCache::Entry*> OpCache::Find(Session& session, const OpCall& ca
     for (const int64_t n : *g.shape) AppendRaw(key_, n);
   }
   for (const uint32_t n : call.segments) AppendRaw(key_, n);
-  for (const NamedAttr& a : call.attrs) AppendAttr(key_, a, *call.dims);
+  for (const NamedAttr& a : call.attrs) AppendAttr(key_, a, call.dims);
   if (const auto it = entries_.find(key_); it != entries_.end()) {
     programs_.splice(programs_.begin(), programs_, it->second.shared);
     return &it->second;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "frontend/cpp/client.h"
 #include "ir/ops/catalogue.h"
 
@@ -24,10 +25,10 @@ struct Given {
 // A call without its data. Operands in the row's order, one list after the other; `segments` as a node has them.
 struct OpCall {
   const OpRow* row = nullptr;
-  std::vector<Given> given;
+  absl::InlinedVector<Given, 4> given;
   std::vector<uint32_t> segments;  // empty where the row has no lists
   std::vector<NamedAttr> attrs;    // extents among them are of constants, in `dims`
-  const DimTable* dims = nullptr;
+  DimTable dims;
 };
 
 class OpCache {
