@@ -92,6 +92,7 @@ void ComputeRows(const Setup& setup, std::vector<Row>& rows);
 void FusedRows(const Setup& setup, Device& device, const VariantTable& variants, std::vector<Row>& rows);  // of compute
 void OptimRows(Device& device, const VariantTable& variants, std::vector<Row>& rows);  // of compute
 void TrainingRows(std::vector<Row>& rows);
+void PythonRows(const Setup& setup, std::vector<Row>& rows);
 void SystemRows(const Setup& setup, std::vector<Row>& rows);
 void JitRows(const Setup& setup, std::vector<Row>& rows);
 // Microseconds that waking a thread of another process by futex takes, parked 1 ms before.

@@ -1,6 +1,6 @@
 // opwire_bench: runs the benchmarks and writes their table and bench.json. `make bench` calls it.
 //
-//   opwire_bench --build build --out build/bench.json [--only wire|compute|training|system|jit]
+//   opwire_bench --build build --out build/bench.json [--only wire|compute|training|python|system|jit]
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; i += 2) {
     std::string* const to = !std::strcmp(argv[i], "--build") ? &build : !std::strcmp(argv[i], "--out") ? &out : !std::strcmp(argv[i], "--only") ? &only : nullptr;
     if (!to || i + 1 == argc) {
-      fmt::print(stderr, "opwire_bench [--build FOLDER] [--out FILE] [--only wire|compute|training|system|jit]\n");
+      fmt::print(stderr, "opwire_bench [--build FOLDER] [--out FILE] [--only wire|compute|training|python|system|jit]\n");
       return 2;
     }
     *to = argv[i + 1];
@@ -55,6 +55,7 @@ int main(int argc, char** argv) {
     }
     if (only.empty() || only == "compute") ComputeRows(setup, rows);
     if (only.empty() || only == "training") TrainingRows(rows);
+    if (only.empty() || only == "python") PythonRows(setup, rows);
     if (only.empty() || only == "jit") JitRows(setup, rows);
   }
   std::filesystem::remove_all(directory);

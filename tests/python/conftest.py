@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 _directory = tempfile.mkdtemp(prefix="opwire-python-")
-os.environ["XDG_RUNTIME_DIR"] = _directory
+os.environ["OPWIRE_RUNTIME_DIR"] = _directory
 os.environ.pop("OPWIRE_REGISTRY", None)
 
 

@@ -39,7 +39,7 @@ def test_an_executor_that_dies_is_told_and_another_found():
     out = run(
         """
 import os, signal, subprocess, time, tempfile
-os.environ["XDG_RUNTIME_DIR"] = d = tempfile.mkdtemp()
+os.environ["OPWIRE_RUNTIME_DIR"] = d = tempfile.mkdtemp()
 import opwire as ow
 c = ow.connect()
 x = ow.ones(3)
@@ -148,7 +148,7 @@ def test_other_devices(client):
     out = run(
         """
 import os, subprocess, tempfile, time
-os.environ["XDG_RUNTIME_DIR"] = d = tempfile.mkdtemp()
+os.environ["OPWIRE_RUNTIME_DIR"] = d = tempfile.mkdtemp()
 import opwire as ow
 program = os.environ["OPWIRE_PROGRAM"]
 up = subprocess.Popen([program, "up", "--device", "cpu", "--device", "emu:0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -249,6 +249,7 @@ void BindTrace(nb::module_& m) {
         return names;
       })
       .def_prop_ro("nodes", [](const Module& module) { return module.functions[0].nodes.size(); });
+  m.def("call_key", &CallKey);
   nb::class_<PyProgram>(m, "Program")
       .def(nb::new_([](std::shared_ptr<PySession> s, const Module& module, const std::string& accuracy) { return std::make_shared<PyProgram>(std::move(s), module, accuracy); }),
            "session"_a, "module"_a, "accuracy"_a = "usual")

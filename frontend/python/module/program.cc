@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
+#include <cstring>
+
 #include "frontend/python/module/dtypes.h"
 #include "frontend/python/module/errors.h"
 #include "frontend/python/module/transfer.h"
@@ -137,5 +139,32 @@ std::string PyProgram::Plan() {
 }
 
 std::string PyProgram::Text() const { return Print(program_.module()); }
+
+nb::object CallKey(nb::tuple args) {
+  char key[512];
+  size_t at = 0;
+  const auto append = [&](const void* from, size_t bytes) {
+    if (at + bytes > sizeof key) return false;
+    std::memcpy(key + at, from, bytes);
+    at += bytes;
+    return true;
+  };
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args.ptr()); ++i) {
+    const nb::handle h = PyTuple_GET_ITEM(args.ptr(), i);
+    bool fits;
+    if (const Array* a = AsArray(h)) {
+      if (a->trace) return nb::none();
+      const PySession* const session = a->session.get();
+      const uint8_t type[2] = {static_cast<uint8_t>(a->dtype), static_cast<uint8_t>(a->shape.size())};
+      fits = append(type, sizeof type) && append(&session, sizeof session) && append(a->shape.data(), a->shape.size() * sizeof(int64_t));
+    } else {
+      const char type = PyFloat_Check(h.ptr()) ? 'f' : PyBool_Check(h.ptr()) ? 'b' : PyLong_Check(h.ptr()) ? 'i' : 0;
+      if (type == 0) return nb::none();
+      fits = append(&type, 1);
+    }
+    if (!fits) return nb::none();
+  }
+  return nb::bytes(key, at);
+}
 
 }  // namespace opwire::python

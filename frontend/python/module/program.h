@@ -37,6 +37,9 @@ class PyProgram {
   std::vector<int> inout_of_;  // by result: the parameter that it replaces; -1: none
 };
 
+// What tells calls apart whose arguments are arrays on devices and Python's numbers: of an array its session, type and shape, of a number its type. None where another is among them.
+nanobind::object CallKey(nanobind::tuple args);
+
 }  // namespace opwire::python
 
 #endif  // OPWIRE_FRONTEND_PYTHON_MODULE_PROGRAM_H_

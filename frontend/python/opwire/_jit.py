@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _core, _tree
+from . import _client, _core, _tree
 from ._array import Array, asarray
 from ._client import _check_process, device, device_of
 from ._trace import Traced, leaf_error, leaf_type, trace
@@ -51,6 +51,7 @@ class Function:
         self._accuracy = accuracy
         self._differentiate = differentiate  # argnums, whether values are given too, whether the function gives more than the loss
         self._cache: dict[Any, _Compiled] = {}
+        self._by_key: dict[bytes | None, _Compiled] = {}
         self._warned = False
         self._lock = threading.RLock()
         try:
@@ -66,11 +67,20 @@ class Function:
     # ---- Calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # Arrays and numbers alone, as in most calls, have a key that is quickly made.
+        key = _core.call_key(args) if not kwargs and not self._static else None
+        compiled = self._by_key.get(key)
         outer = _core.Trace.current()
         if outer is not None:
             return self._inline(outer, args, kwargs)
-        compiled, leaves = self._prepare(args, kwargs)
-        return _tree.unflatten(compiled.form, compiled.program(leaves))
+        if compiled is not None and not _client._forked:
+            leaves = [*args, *compiled.captured]
+        else:
+            compiled, leaves = self._prepare(args, kwargs)
+            if key is not None:
+                self._by_key[key] = compiled
+        results = compiled.program(leaves)
+        return results[0] if compiled.form == "leaf" else _tree.unflatten(compiled.form, results)
 
     def run(self, *args: Any, on_emit: Callable[[str, np.ndarray[Any, Any]], None] | None = None, **kwargs: Any) -> Any:
         """A call that waits, and meanwhile hears what the function emits: on_emit(name, value). Ctrl-C, and what on_emit raises, stop it."""

@@ -1,0 +1,61 @@
+// The Python package: eager ops against PyTorch's, a compiled call against that of the C++ client, the start.
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "tests/bench/bench.h"
+
+namespace opwire::bench {
+namespace {
+
+// What tests/bench/python.py prints; 0 where it fails.
+double Measured(const std::string& python, const std::string& what) {
+  const std::string command = fmt::format("{} " OPWIRE_SOURCE "/tests/bench/python.py {} 2>/dev/null", python, what);
+  double value = 0;
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe && fscanf(pipe, "%lf", &value) != 1) value = 0;
+  if (pipe) pclose(pipe);
+  return value;
+}
+
+// The median of calls of one add of 16 floats on kept tensors, the result inline.
+double CallMicros(Program& program, const Tensor& x) {
+  RunOptions options;
+  options.wants = {Want::kInline};
+  std::vector<double> micros;
+  for (int i = 0; i < 3000; ++i) {
+    const double begun = Seconds();
+    Must(program.Run({x, x}, options).status());
+    micros.push_back((Seconds() - begun) * 1e6);
+  }
+  return Percentile(micros, 0.5);
+}
+
+}  // namespace
+
+void PythonRows(const Setup& setup, std::vector<Row>& rows) {
+  const std::string interpreter = setup.build + "/venv/bin/python";
+  if (!std::filesystem::exists(interpreter) || !std::filesystem::exists(setup.build + "/python/opwire")) {
+    rows.push_back({.name = "eager_dispatch", .unit = "us/op", .note = "the Python package is not built"});
+    return;
+  }
+  const std::string python = fmt::format("env PYTHONPATH={0}/python OPWIRE_PROGRAM={0}/bin/opwire {1}", setup.build, interpreter);
+  const bool torch = std::system("python3 -c 'import torch' 2>/dev/null") == 0;
+  rows.push_back(Compare("eager_dispatch", "us/op", "PyTorch, eager", [&] { return Measured(python, "eager"); },
+                         torch ? std::function<double()>([] { return Measured("python3", "torch"); }) : nullptr));
+  if (!torch) rows.back().note = "python3 has no torch";
+  rows.back().target = 1;
+
+  Session session = OpenOn("bench", true);
+  Program add = Must(session.Load(kAdd));
+  const Tensor x = Must(session.Put(Array::Random(DType::kF32, {16}, 1).view()));
+  CallMicros(add, x);
+  constexpr double kMore = 4;  // microseconds
+  rows.push_back(Compare("jit_call", "us", "the C++ client's call, and 4 us", [&] { return Measured(python, "jit"); }, [&] { return CallMicros(add, x) + kMore; }));
+  rows.back().target = 1;
+  rows.push_back(Compare("python_start", "s", "", [&] { return Measured(python, "start"); }, nullptr));
+  rows.back().target = 0.5;
+  rows.back().target_is_ratio = false;
+}
+
+}  // namespace opwire::bench

@@ -1,0 +1,69 @@
+"""One side of a row of the Python package's, a number on standard output.
+
+  python3 python.py eager       microseconds an op of 1,000 tiny ones that follow one another, sent and fetched
+  python3 python.py torch       the same by PyTorch's eager mode
+  python3 python.py jit         microseconds of a call of a compiled function and of its value
+  python3 python.py start       seconds from the import to the first array, where nothing ran before
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+what = sys.argv[1]
+OPS = 1000
+
+
+def best(measure, rounds):
+    return min(measure() for _ in range(rounds))
+
+
+def chain(ones, value):
+    x = ones(16)
+
+    def once():
+        begun = time.perf_counter()
+        y = x
+        for _ in range(OPS):
+            y = y + x
+        value(y)
+        return (time.perf_counter() - begun) / OPS * 1e6
+
+    return once
+
+
+if what == "start":
+    os.environ["OPWIRE_RUNTIME_DIR"] = directory = tempfile.mkdtemp(prefix="opwire-start-")
+    begun = time.perf_counter()
+    import opwire as ow
+
+    ow.ones(16)
+    print(time.perf_counter() - begun)
+    ow.connect().close()
+    subprocess.run(["pkill", "-f", directory], check=False)
+elif what == "torch":
+    import torch
+
+    torch.set_num_threads(1)
+    print(best(chain(torch.ones, lambda y: y[0].item()), 20))
+else:
+    import numpy as np
+    import opwire as ow
+
+    if what == "eager":
+        print(best(chain(ow.ones, np.asarray), 20))
+    else:
+        f = ow.jit(lambda a, b: a + b)
+        x = ow.ones(16)
+
+        def calls():
+            took = []
+            for _ in range(2000):
+                begun = time.perf_counter()
+                np.asarray(f(x, x))
+                took.append(time.perf_counter() - begun)
+            return sorted(took)[len(took) // 2] * 1e6
+
+        print(best(calls, 3))
