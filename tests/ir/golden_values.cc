@@ -176,7 +176,7 @@ blob 0 =
 
 }  // namespace
 
-std::vector<fb::RequestT> Requests(int) {
+std::vector<fb::RequestT> Requests(int minor) {
   std::vector<fb::RequestT> all;
   fb::RequestT plain;  // a body is not needed
   plain.seq = 1;
@@ -261,6 +261,11 @@ std::vector<fb::RequestT> Requests(int) {
   fb::WatchT watch;
   watch.epoch = 73, watch.sequence = 74;
   Add(all, watch);
+  if (minor >= 2) {
+    fb::BatchT batch;
+    batch.independent = true;
+    Add(all, std::move(batch));
+  }
   return all;
 }
 
@@ -313,6 +318,15 @@ std::vector<fb::ReplyT> Replies(int minor) {
     emitted.type = std::make_unique<fb::TensorTypeT>();
     emitted.type->dtype = 2, emitted.type->encoding = 0, emitted.type->shape = {1};
     Add(all, std::move(emitted));
+  }
+  if (minor >= 2) {
+    fb::BatchReplyT independent;
+    independent.runs = List(Answer(102), fb::RunReplyT());
+    independent.runs[1]->failure = std::make_unique<fb::FailureT>();
+    fb::FailureT& failure = *independent.runs[1]->failure;
+    failure.code = 11, failure.message = "out of range", failure.site = std::make_unique<fb::ErrorSiteT>();
+    failure.site->program = "take", failure.site->node = 103, failure.site->op = "index_select", failure.site->location = "train.py:3";
+    Add(all, std::move(independent));
   }
   return all;
 }
