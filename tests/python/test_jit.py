@@ -204,8 +204,11 @@ def test_what_a_function_is():
     x = ow.ones((4, 8))
     assert "softmax" in f.text(x) and "test_jit.py" in f.text(x)
     assert "program" in f.optimised(x)
-    assert f.plan(x)["steps"]
-    assert any("@" in label for _, _, label, _ in f.profile(x))
+    plan = f.plan(x)
+    assert len(plan) == len(plan.raw["steps"]) and "softmax" in repr(plan) and "of scratch memory" in plan.title
+    profile = f.profile(x)
+    assert all("us" in row for row in profile) and any("@" in row["step"] for row in profile)
+    assert "<td" in profile._repr_html_() and "@&lt;lambda&gt;" in profile._repr_html_()
 
 
 def test_save_is_what_the_command_line_takes(tmp_path):

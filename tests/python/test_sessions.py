@@ -35,6 +35,17 @@ def test_a_session_outlives_its_process(client):
         ow.connect()
 
 
+def test_tables():
+    client = ow.connect()
+    x = ow.ones((2, 3))
+    np.asarray(x)
+    for what, needs in [("devices", "DEVICE"), ("sessions", "PRINCIPAL"), ("ops", "softmax"), ("tensors", "float32[2, 3]")]:
+        table = client.show(what)
+        assert needs in repr(table) and "<table>" in table._repr_html_() and len(table) >= 1
+    with pytest.raises(ValueError, match="expected"):
+        client.show("weather")
+
+
 def test_an_executor_that_dies_is_told_and_another_found():
     out = run(
         """

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextvars
+import json
 import os
 import sys
 import sysconfig
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from . import _core
+from . import _core, _tables
 
 if TYPE_CHECKING:
     from ._array import Array
@@ -40,6 +41,11 @@ class Device:
         self._client = client
         self._session: _core.Session | None = None
         self.facts = facts
+
+    @property
+    def client(self) -> Client:
+        """Whose it is."""
+        return self._client
 
     @property
     def name(self) -> str:
@@ -164,6 +170,19 @@ class Client:
                 raise ConnectionError("no executor is registered: start one by `opwire up`")
             self._device = there[0]
         return self._device
+
+    def show(self, what: str = "devices") -> _tables.Table:
+        """Facts as a table: "devices", who is there; "sessions", who uses the device; "ops", what it runs; "tensors", what this client's session holds."""
+        if what == "devices":
+            return _tables.of_devices([d.facts for d in self.devices])
+        session = self.device.session
+        if what == "sessions":
+            return _tables.of_sessions(json.loads(session.info("sessions")))
+        if what == "ops":
+            return _tables.of_ops(json.loads(session.info("ops")))
+        if what == "tensors":
+            return _tables.of_tensors(session.tensors())
+        raise ValueError(f"show: expected \"devices\", \"sessions\", \"ops\" or \"tensors\", got {what!r}")
 
     def close(self, *, free: bool = False) -> None:
         """Ends this client's sessions; an unnamed session, or any with `free`, loses its tensors."""

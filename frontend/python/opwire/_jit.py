@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _client, _core, _tree
+from . import _client, _core, _tables, _tree
 from ._array import Array, asarray
 from ._client import _check_process, device, device_of
 from ._trace import Traced, leaf_error, leaf_type, trace
@@ -252,14 +252,14 @@ class Function:
         """The program behind the passes, as the executor has it."""
         return str(self._prepare(args, kwargs)[0].program.text())
 
-    def plan(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """How the executor runs it: steps, fused groups, memory."""
-        return dict(json.loads(self._prepare(args, kwargs)[0].program.plan()))
+    def plan(self, *args: Any, **kwargs: Any) -> _tables.Table:
+        """How the executor runs it: steps, fused groups and why they end, memory; as a table, whose `raw` has all of it."""
+        return _tables.of_plan(json.loads(self._prepare(args, kwargs)[0].program.plan()))
 
-    def profile(self, *args: Any, **kwargs: Any) -> list[tuple[int, int, str, int]]:
-        """Runs it once and tells what each step took: (function, node, "op@variant", nanoseconds)."""
+    def profile(self, *args: Any, **kwargs: Any) -> _tables.Table:
+        """Runs it once and tells what each step took, the longest first; as a table."""
         compiled, leaves = self._prepare(args, kwargs)
-        return list(compiled.program.profile(leaves))
+        return _tables.of_profile(self.__name__, compiled.program.profile(leaves))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
