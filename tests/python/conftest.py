@@ -3,11 +3,11 @@
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 
 import numpy as np
 import pytest
+from processes import naming
 
 _directory = tempfile.mkdtemp(prefix="opwire-python-")
 os.environ["OPWIRE_RUNTIME_DIR"] = _directory
@@ -16,8 +16,7 @@ os.environ.pop("OPWIRE_REGISTRY", None)
 
 def pytest_sessionfinish() -> None:
     # What was started there knows the directory by its command line.
-    found = subprocess.run(["pgrep", "-f", _directory], capture_output=True, text=True, check=False).stdout.split()
-    for pid in map(int, found):
+    for pid in naming(_directory):
         if pid != os.getpid():
             try:
                 os.kill(pid, signal.SIGTERM)

@@ -13,7 +13,9 @@ import pytest
 
 
 def run(code, timeout=60):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False)
+    here = os.path.dirname(os.path.abspath(__file__))
+    path = os.pathsep.join(p for p in (here, os.environ.get("PYTHONPATH")) if p)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False, env={**os.environ, "PYTHONPATH": path})
 
 
 def test_a_session_outlives_its_process(client):
@@ -49,15 +51,16 @@ def test_tables():
 def test_an_executor_that_dies_is_told_and_another_found():
     out = run(
         """
-import os, signal, subprocess, time, tempfile
+import os, signal, time, tempfile
+from processes import naming
 os.environ["OPWIRE_RUNTIME_DIR"] = d = tempfile.mkdtemp()
 import opwire as ow
 c = ow.connect()
 x = ow.ones(3)
 assert float(x.sum()) == 3
-pids = subprocess.run(["pgrep", "-f", "opwire-executor.*" + d], capture_output=True, text=True).stdout.split()
+pids = naming("opwire-executor", d)
 assert pids
-for p in pids: os.kill(int(p), signal.SIGKILL)
+for p in pids: os.kill(p, signal.SIGKILL)
 try:
     float((x + 1).sum()); print("no error")
 except ConnectionError as e:
@@ -71,7 +74,7 @@ try:
     float(x.sum())
 except ConnectionError as e:
     print("lost", e)
-subprocess.run(["pkill", "-f", d])
+for p in naming(d): os.kill(p, signal.SIGTERM)
 """
     )
     assert out.returncode == 0, out.stderr
