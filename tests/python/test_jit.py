@@ -1,5 +1,6 @@
 """Traced functions: values, gradients, loops, what they refuse."""
 
+import functools
 import gc
 import math
 import warnings
@@ -197,6 +198,24 @@ def test_what_a_traced_function_refuses():
         ow.jit(lambda x: x)("text")
     with pytest.raises(ValueError, match=r"matmul.*test_jit.py"):
         ow.jit(lambda x: x @ x)(ow.ones((2, 3)))
+
+
+def test_nans_are_found_where_they_arise():
+    @functools.partial(ow.jit, check="nan")
+    def f(x):
+        y = x * 2.0
+        z = ow.log(y)  # here
+        return (z + 1.0).sum()
+
+    assert float(f(ow.ones(4))) == pytest.approx(4 * (math.log(2) + 1))
+    line = f._function.__code__.co_firstlineno + 3
+    with pytest.raises(FloatingPointError, match=rf"2 NaN in log f32\[4\] \(test_jit.py:{line}\)"):
+        f(ow.asarray([-1.0, 1.0, -3.0, 2.0]))
+    assert float(f(ow.ones(4))) > 0
+    with pytest.raises(FloatingPointError, match="for_loop"):
+        ow.jit(lambda x: ow.for_loop(3, lambda i, c: ow.sqrt(c - 1.0), x), check="nan")(ow.ones(2))
+    with pytest.raises(ValueError, match="expected"):
+        ow.jit(lambda x: x, check="inf")
 
 
 def test_what_a_function_is():

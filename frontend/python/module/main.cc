@@ -208,7 +208,7 @@ void BindArray(nb::module_& m) {
 void BindTrace(nb::module_& m) {
   using Objects = std::vector<nb::object>;
   nb::class_<Trace>(m, "Trace")
-      .def(nb::new_([](const std::string& name) { return std::make_shared<Trace>(name); }))
+      .def(nb::new_([](const std::string& name, bool check_nan) { return std::make_shared<Trace>(name, check_nan); }), "name"_a, "check_nan"_a = false)
       .def("nested", [](Trace& t, const std::string& name, bool apart) { return std::make_shared<Trace>(t, name, apart); })
       .def_static("current", &Trace::Current)
       .def("__enter__", [](Trace& t) { t.Enter(); })
@@ -224,6 +224,8 @@ void BindTrace(nb::module_& m) {
       .def("while_", [](Trace& t, const Objects& carried, const Objects& in, const Trace& c, const Trace& b, int64_t most) { return t.While(carried, in, c, b, most); })
       .def("repeat", [](Trace& t, nb::handle n, const Objects& carried, const Objects& in, const Trace& b) { return t.Repeat(n, carried, in, b); })
       .def("emit", [](Trace& t, const std::string& name, nb::handle a) { t.Emit(name, a); })
+      .def_prop_ro("counted", &Trace::counted)
+      .def("counts", &Trace::Counts)
       .def("result", [](Trace& t, const std::string& name, nb::handle a) { t.Return(name, a); })
       .def("finish", &Trace::Finish);
   nb::class_<Module>(m, "Module")

@@ -28,9 +28,9 @@ std::string LineOfCaller() {
 
 }  // namespace
 
-Trace::Trace(const std::string& name) : module_(std::make_shared<ModuleBuilder>()), f_(module_->Function(name)) {}
+Trace::Trace(const std::string& name, bool check_nan) : module_(std::make_shared<ModuleBuilder>()), f_(module_->Function(name)), check_nan_(check_nan) {}
 Trace::Trace(const Trace& outer, const std::string& name, bool apart)
-    : module_(apart ? std::make_shared<ModuleBuilder>() : outer.module_), f_(module_->Function(name)) {}
+    : module_(apart ? std::make_shared<ModuleBuilder>() : outer.module_), f_(module_->Function(name)), check_nan_(false) {}
 
 nb::object Trace::Param(const std::string& name, DType dtype, const std::vector<int64_t>& shape, bool inout) {
   const Value v = inout ? f_.Inout(name, dtype, Extents(shape)) : f_.In(name, dtype, Extents(shape));
@@ -75,7 +75,21 @@ Value Trace::Scalar(DType dtype, nb::handle number) {
   return f_.Scalar(dtype, PyFloat_AsDouble(number.ptr()));
 }
 
-std::vector<nb::object> Trace::WrapAll(const std::vector<Value>& values) {
+void Trace::Count(Value v, const std::string& op, const std::string& line) {
+  const TensorType& type = f_.TypeOf(v);
+  if (!kFloats.Has(type.dtype)) return;
+  counted_.push_back(fmt::format("{} {}{}", op, ToString(type, f_.dims()), line.empty() ? "" : fmt::format(" ({})", line)));
+  const Value count = f_.Op("sum", {f_.Op("cast", {f_.Op("isnan", {v})}, {{"dtype", AttrValue(DType::kI64)}})});
+  counts_.push_back(f_.Op("reshape", {count}, {{"shape", AttrValue(Ints{1})}}));
+}
+
+std::pair<nb::object, std::vector<std::string>> Trace::Counts() {
+  const std::vector<Value> counts = std::move(counts_);
+  counts_.clear();
+  return {WrapAll({f_.OpWithLists("cat", {counts})}).front(), counted_};
+}
+
+std::vector<nb::object> Trace::WrapAll(const std::vector<Value>& values, const std::string& op) {
   std::vector<nb::object> out;
   const std::string line = values.empty() ? "" : LineOfCaller();
   for (const Value v : values) {
@@ -86,14 +100,17 @@ std::vector<nb::object> Trace::WrapAll(const std::vector<Value>& values) {
     out.push_back(Wrap(Array(shared_from_this(), v, type.dtype, std::move(shape))));
   }
   f_.Location(line);
+  if (check_nan_ && !op.empty()) {
+    for (const Value v : values) Count(v, op, line);
+  }
   return out;
 }
 
 std::vector<nb::object> Trace::Ops(const std::string& op, const std::vector<std::vector<Value>>& operands, bool lists, const std::vector<AttrArg>& attrs) {
-  if (lists) return WrapAll(f_.OpsWithLists(op, operands, attrs));
+  if (lists) return WrapAll(f_.OpsWithLists(op, operands, attrs), op);
   std::vector<Value> flat;
   for (const auto& one : operands) flat.push_back(one.empty() ? Value{} : one[0]);
-  return WrapAll(f_.Ops(op, flat, attrs));
+  return WrapAll(f_.Ops(op, flat, attrs), op);
 }
 
 nb::object Trace::Constant(DType dtype, const std::vector<int64_t>& shape, std::string bytes) {
@@ -103,28 +120,19 @@ nb::object Trace::Constant(DType dtype, const std::vector<int64_t>& shape, std::
 }
 
 std::vector<nb::object> Trace::Inline(const Module& module, const std::vector<nb::object>& arguments) {
-  const std::vector<Value> values = f_.Inline(module, OfAll(arguments));
-  std::vector<nb::object> out;
-  for (const Value v : values) {
-    const TensorType& type = f_.TypeOf(v);
-    if (type.dtype == DType::kInvalid) Raise(module_->Finish().status());
-    std::vector<int64_t> shape;
-    for (const Dim d : type.shape) shape.push_back(f_.dims().ConstantValue(d));
-    out.push_back(Wrap(Array(shared_from_this(), v, type.dtype, std::move(shape))));
-  }
-  return out;
+  return WrapAll(f_.Inline(module, OfAll(arguments)), "gradient");
 }
 
 std::vector<nb::object> Trace::If(nb::handle condition, const std::vector<nb::object>& inputs, const Trace& then, const Trace& otherwise) {
-  return WrapAll(f_.If(Of(condition), OfAll(inputs), then.f_, otherwise.f_));
+  return WrapAll(f_.If(Of(condition), OfAll(inputs), then.f_, otherwise.f_), "cond");
 }
 
 std::vector<nb::object> Trace::While(const std::vector<nb::object>& carried, const std::vector<nb::object>& inputs, const Trace& condition, const Trace& body, int64_t max_trips) {
-  return WrapAll(f_.While(OfAll(carried), OfAll(inputs), condition.f_, body.f_, max_trips));
+  return WrapAll(f_.While(OfAll(carried), OfAll(inputs), condition.f_, body.f_, max_trips), "while_loop");
 }
 
 std::vector<nb::object> Trace::Repeat(nb::handle times, const std::vector<nb::object>& carried, const std::vector<nb::object>& inputs, const Trace& body) {
-  return WrapAll(f_.Repeat(Of(times), OfAll(carried), OfAll(inputs), body.f_));
+  return WrapAll(f_.Repeat(Of(times), OfAll(carried), OfAll(inputs), body.f_), "for_loop");
 }
 
 void Trace::Emit(const std::string& name, nb::handle array) {

@@ -20,7 +20,8 @@ namespace opwire::python {
 class Trace : public std::enable_shared_from_this<Trace> {
  public:
   // The entry of a module of its own.
-  explicit Trace(const std::string& name);
+  // check_nan: each floating value that is made counts its NaNs; `Counts` gives these numbers.
+  explicit Trace(const std::string& name, bool check_nan = false);
   // A function that nodes of `outer` call, in its module; or, to find out what it captures, in one of its own.
   Trace(const Trace& outer, const std::string& name, bool apart);
 
@@ -44,6 +45,9 @@ class Trace : public std::enable_shared_from_this<Trace> {
   std::vector<nanobind::object> Repeat(nanobind::handle times, const std::vector<nanobind::object>& carried, const std::vector<nanobind::object>& inputs, const Trace& body);
   void Emit(const std::string& name, nanobind::handle array);
   void Return(const std::string& name, nanobind::handle array);
+  // The counts of all values so far, i64[n], and what each is: "matmul f32[4, 8] (train.py:12)". REQUIRES: n > 0.
+  std::pair<nanobind::object, std::vector<std::string>> Counts();
+  size_t counted() const { return counts_.size(); }
   Module Finish();
 
   // The innermost function that this thread traces; nullptr: none.
@@ -52,11 +56,15 @@ class Trace : public std::enable_shared_from_this<Trace> {
   void Leave();
 
  private:
-  std::vector<nanobind::object> WrapAll(const std::vector<Value>& values);
+  std::vector<nanobind::object> WrapAll(const std::vector<Value>& values, const std::string& op = "");
+  void Count(Value v, const std::string& op, const std::string& line);
   std::vector<Value> OfAll(const std::vector<nanobind::object>& arrays);
 
   std::shared_ptr<ModuleBuilder> module_;
   FunctionBuilder f_;
+  const bool check_nan_;
+  std::vector<Value> counts_;
+  std::vector<std::string> counted_;  // beside counts_
   int params_ = 0;
   size_t declared_ = 0;
   std::vector<nanobind::object> captured_;

@@ -25,6 +25,17 @@ class _Compiled:
         self.program = program
         self.form = traced.form
         self.captured = traced.captured
+        self.checked = traced.checked
+
+    def __call__(self, leaves: list[Any], on_emit: Any = None) -> Any:
+        """What the function gives for these arguments."""
+        results = self.program(leaves, on_emit)
+        if self.checked:
+            counts = np.asarray(results.pop())
+            for n, what in zip(counts, self.checked):
+                if n:
+                    raise FloatingPointError(f"{n} NaN in {what}, the first value that has any")
+        return results[0] if self.form == "leaf" else _tree.unflatten(self.form, results)
 
 
 class Function:
@@ -41,6 +52,7 @@ class Function:
         static_argnames: str | Iterable[str] = (),
         donate_argnames: str | Iterable[str] = (),
         accuracy: str = "usual",
+        check: str | None = None,
         differentiate: tuple[tuple[int, ...], bool, bool] | None = None,
     ):
         functools.update_wrapper(self, function)
@@ -48,7 +60,10 @@ class Function:
         self._function = function
         self._static = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
         self._donate = {donate_argnames} if isinstance(donate_argnames, str) else set(donate_argnames)
+        if check not in (None, "nan"):
+            raise ValueError(f"check: expected \"nan\" or None, got {check!r}")
         self._accuracy = accuracy
+        self._check = check
         self._differentiate = differentiate  # argnums, whether values are given too, whether the function gives more than the loss
         self._cache: dict[Any, _Compiled] = {}
         self._by_key: dict[bytes | None, _Compiled] = {}
@@ -79,8 +94,7 @@ class Function:
             compiled, leaves = self._prepare(args, kwargs)
             if key is not None:
                 self._by_key[key] = compiled
-        results = compiled.program(leaves)
-        return results[0] if compiled.form == "leaf" else _tree.unflatten(compiled.form, results)
+        return compiled(leaves)
 
     def run(self, *args: Any, on_emit: Callable[[str, np.ndarray[Any, Any]], None] | None = None, **kwargs: Any) -> Any:
         """A call that waits, and meanwhile hears what the function emits: on_emit(name, value). Ctrl-C, and what on_emit raises, stop it."""
@@ -92,7 +106,7 @@ class Function:
             if on_emit is not None:
                 on_emit(name, np.frombuffer(data, numpy_dtype(dtype)).reshape(shape))
 
-        return _tree.unflatten(compiled.form, compiled.program(leaves, hear))
+        return compiled(leaves, hear)
 
     def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[tuple[Any, Any]]]:
         """The arguments with None in place of the static ones, and these by place or name."""
@@ -156,7 +170,7 @@ class Function:
         donated = [self._argument_name(i) in self._donate for i, f in enumerate(form[1][0][1]) for _ in _tree.names(f)]
         donated += [n in self._donate for n, f in zip(form[1][1][1], form[1][1][2]) for _ in _tree.names(f)]
         which = [i for i, d in enumerate(donated) if d]
-        return trace(self.__name__, run, names, types, which), which
+        return trace(self.__name__, run, names, types, which, self._check == "nan"), which
 
     def _argument_name(self, i: int) -> str:
         if self._signature is None:
@@ -310,6 +324,7 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     static_argnames: arguments that are no arrays and decide what is traced; each value is a trace of its own.
     donate_argnames: arguments whose memory results take; the arrays given are of no use afterwards.
+    check: "nan", each call waits, and raises FloatingPointError with the first value that has NaNs, its op and line, and how many.
     accuracy: "exact", no pass changes a bit of the results; "usual", sums may be added in another order; "fast", more than that (docs/passes.md).
 
     >>> import opwire as ow

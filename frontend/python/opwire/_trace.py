@@ -13,8 +13,9 @@ from ._dtypes import as_dtype
 class Traced:
     """What tracing gave: the module, the form of its results, and what it uses of outside."""
 
-    def __init__(self, module: _core.Module, form: Any, captured: list[Array], results: int):
+    def __init__(self, module: _core.Module, form: Any, captured: list[Array], results: int, checked: list[str] | None = None):
         self.module = module
+        self.checked = checked or []  # what is counted by a result behind the others
         self.form = form
         self.captured = captured
         self.results = results
@@ -66,12 +67,15 @@ def as_value(leaf: Any, what: str) -> Array:
     raise TypeError(f"{what}: expected arrays and numbers, nested in tuples, lists and dicts; got {type(leaf).__name__}")
 
 
-def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequence[tuple[_core.dtype, tuple[int, ...]]], inout: Sequence[int] = ()) -> Traced:
-    """call(values) traced with values of these types. `inout`: parameters whose memory the first result of their type that is free for it takes."""
+def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequence[tuple[_core.dtype, tuple[int, ...]]], inout: Sequence[int] = (), check_nan: bool = False) -> Traced:
+    """call(values) traced with values of these types.
+
+    inout: parameters whose memory the first result of their type that is free for it takes. check_nan: a result behind the others counts the NaNs of each floating value.
+    """
     captured: list[Array] = []
     names = unique([clean(n) for n in names])
     while True:
-        t = _core.Trace(clean(name))
+        t = _core.Trace(clean(name), check_nan)
         params = [t.param(n, d, list(s), i in inout) for i, (n, (d, s)) in enumerate(zip(names, types))]
         for c in captured:
             t.declare(c)
@@ -82,8 +86,12 @@ def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequ
             results = _result_names(names, types, values, inout)
             for n, v in zip(results, values):
                 t.result(n, v)
+            checked: list[str] = []
+            if t.counted:
+                counts, checked = t.counts()
+                t.result("nans", counts)
         if t.complete:
-            return Traced(t.finish(), form, captured, len(values))
+            return Traced(t.finish(), form, captured, len(values), checked)
         captured = list(t.captured)
 
 
