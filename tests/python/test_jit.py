@@ -238,6 +238,13 @@ def test_save_is_what_the_command_line_takes(tmp_path):
     assert _core.Module.parse(path.read_text(), "f.opw").nodes >= 1
 
 
+def test_more_functions_than_a_session_holds():
+    functions = [ow.jit(lambda x, n=n: x * (n + 0.5)) for n in range(300)]
+    for f in [*functions, *functions[:5]]:
+        f(ow.asarray(2.0))
+    assert [float(f(ow.asarray(2.0))) for f in functions[::50]] == [2 * (n + 0.5) for n in range(0, 300, 50)]
+
+
 def test_functions_that_end_give_their_programs_back():
     for n in range(300):  # more than a session's slots
         f = ow.jit(lambda x: x * (n + 0.5))

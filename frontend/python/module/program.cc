@@ -14,20 +14,18 @@
 namespace opwire::python {
 namespace nb = nanobind;
 
-PyProgram::PyProgram(std::shared_ptr<PySession> session, Module module, const std::string& accuracy) : session_(std::move(session)) {
-  LoadOptions options;
-  if (accuracy == "exact") options.passes = Accuracy::kExact;
-  else if (accuracy == "fast") options.passes = Accuracy::kFast;
-  else if (accuracy.empty()) options.passes = std::nullopt;
+PyProgram::PyProgram(std::shared_ptr<PySession> session, Module module, const std::string& accuracy) : session_(std::move(session)), module_(std::move(module)) {
+  if (accuracy == "exact") options_.passes = Accuracy::kExact;
+  else if (accuracy == "fast") options_.passes = Accuracy::kFast;
+  else if (accuracy.empty()) options_.passes = std::nullopt;
   else if (accuracy != "usual") throw nb::value_error(fmt::format("expected accuracy \"exact\", \"usual\" or \"fast\", got \"{}\"", accuracy).c_str());
   {
     const Use use(*session_);
-    program_ = use.Unwrap(Waiting([&] { return use->Load(std::move(module), options); }));
+    Load(use);
   }
-  const Module& m = program_.module();
-  const Function& f = m.functions[0];
+  const Function& f = module_.functions[0];
   const ValueTypes types(f);
-  const DimValues values(m.dims, std::vector<int64_t>(m.dims.symbols().size(), 0));
+  const DimValues values(module_.dims, std::vector<int64_t>(module_.dims.symbols().size(), 0));
   for (const Result& r : f.results) {
     const TensorType& t = *types.types[static_cast<size_t>(r.value)];
     ResultType result{t.dtype, {}};
@@ -43,11 +41,26 @@ PyProgram::PyProgram(std::shared_ptr<PySession> session, Module module, const st
 
 PyProgram::~PyProgram() {
   const Use use(*session_);
-  program_ = Program();
+  if (program_) session_->loaded.erase(place_);
+  program_.reset();
+}
+
+void PyProgram::Load(const Use& use) {
+  std::list<PyProgram*>& loaded = session_->loaded;
+  if (program_) {
+    loaded.splice(loaded.begin(), loaded, place_);
+    return;
+  }
+  program_ = use.Unwrap(Waiting([&] { return use->Load(module_, options_); }));
+  loaded.push_front(this);
+  place_ = loaded.begin();
+  if (loaded.size() <= kMostLoaded) return;
+  loaded.back()->program_.reset();
+  loaded.pop_back();
 }
 
 std::vector<Arg> PyProgram::ArgsOf(nb::list given) const {
-  const Function& f = program_.module().functions[0];
+  const Function& f = module_.functions[0];
   if (given.size() != f.params.size()) throw nb::value_error(fmt::format("@{}: expected {} arguments, got {}", f.name, f.params.size(), given.size()).c_str());
   std::vector<Arg> args;
   args.reserve(given.size());
@@ -86,9 +99,10 @@ nb::object PyProgram::ResultsOf(nb::list args, std::vector<Tensor> made) const {
 nb::object PyProgram::Call(nb::list given, nb::handle on_emit) {
   const std::vector<Arg> args = ArgsOf(given);
   const Use use(*session_);
+  Load(use);
   if (on_emit.is_none()) {
     const uint64_t mark = session_->sources.Add();
-    std::vector<Tensor> made = use.Unwrap(use->Enqueue(program_, args, results_, mark));
+    std::vector<Tensor> made = use.Unwrap(use->Enqueue(*program_, args, results_, mark));
     use.Check(use->Flush());
     return ResultsOf(std::move(given), std::move(made));
   }
@@ -104,7 +118,7 @@ nb::object PyProgram::Call(nb::list given, nb::handle on_emit) {
     }
   };
   RunResult result = use.Unwrap(Waiting([&]() -> StatusOr<RunResult> {
-    OPWIRE_ASSIGN_OR_RETURN(PendingRun run, program_.Start(args, options));
+    OPWIRE_ASSIGN_OR_RETURN(PendingRun run, program_->Start(args, options));
     for (;;) {
       StatusOr<RunResult> got = run.Wait(50'000);
       if (got.ok() || !absl::IsDeadlineExceeded(got.status())) return got;
@@ -124,21 +138,27 @@ nb::object PyProgram::Call(nb::list given, nb::handle on_emit) {
 nb::list PyProgram::Profile(nb::list given) {
   const std::vector<Arg> args = ArgsOf(given);
   const Use use(*session_);
+  Load(use);
   RunOptions options;
   options.profile = true;
-  const RunResult result = use.Unwrap(Waiting([&] { return program_.Run(args, options); }));
+  const RunResult result = use.Unwrap(Waiting([&] { return program_->Run(args, options); }));
   nb::list out;
   for (const StepCost& c : result.profile) out.append(nb::make_tuple(c.function, c.node, c.label, c.ns));
   return out;
 }
 
 std::string PyProgram::Plan() {
-  const std::vector<int64_t> sizes(program_.module().dims.symbols().size(), 0);
   const Use use(*session_);
-  return use.Unwrap(Waiting([&] { return program_.Plan(sizes); }));
+  Load(use);
+  const std::vector<int64_t> sizes(program_->module().dims.symbols().size(), 0);
+  return use.Unwrap(Waiting([&] { return program_->Plan(sizes); }));
 }
 
-std::string PyProgram::Text() const { return Print(program_.module()); }
+std::string PyProgram::Text() {
+  const Use use(*session_);
+  Load(use);
+  return Print(program_->module());
+}
 
 nb::object CallKey(nb::tuple args) {
   char key[512];

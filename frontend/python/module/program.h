@@ -4,7 +4,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 
 namespace opwire::python {
 
+// It takes a slot of the session only while it is among those used last: a session has 256 slots, and a process may compile more functions than that.
 class PyProgram {
  public:
   // Accuracy: "exact", "usual" or "fast", of the passes that run first; "" for none.
@@ -24,15 +27,22 @@ class PyProgram {
   std::string Plan();  // executor/plan/describe.h, as JSON
   // The run's steps: (function, node, label, nanoseconds).
   nanobind::list Profile(nanobind::list args);
-  std::string Text() const;  // behind the passes
+  std::string Text();  // behind the passes
 
  private:
   // Arguments of a run; raises where one does not suit its parameter.
   std::vector<Arg> ArgsOf(nanobind::list args) const;
   nanobind::object ResultsOf(nanobind::list args, std::vector<Tensor> made) const;
 
+  // Loaded, and the one used last. REQUIRES: the session is held.
+  void Load(const Use& use);
+
+  static constexpr size_t kMostLoaded = 80;
   std::shared_ptr<PySession> session_;
-  Program program_;
+  Module module_;
+  LoadOptions options_;
+  std::optional<Program> program_;
+  std::list<PyProgram*>::iterator place_;  // in session_->loaded, where program_ is there
   std::vector<ResultType> results_;
   std::vector<int> inout_of_;  // by result: the parameter that it replaces; -1: none
 };

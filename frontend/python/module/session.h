@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,7 @@
 namespace opwire::python {
 
 class OpCache;
+class PyProgram;
 
 struct PySession : std::enable_shared_from_this<PySession> {
   PySession(Session s, std::string place);
@@ -26,6 +28,7 @@ struct PySession : std::enable_shared_from_this<PySession> {
   std::recursive_mutex mutex;  // of all but what is dropped; recursive, as making an object may drop others
   std::unique_ptr<OpCache> ops;
   Sources sources;          // of queued runs
+  std::list<PyProgram*> loaded;  // compiled functions that have a slot, the one used last first
 
   // Frees a tensor, now or when the session is next used: whoever drops an array may be in the middle of that, or another thread.
   void Drop(Tensor t);

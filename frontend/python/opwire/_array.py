@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ._client import Device
 
 Op = _core.Op
-_copy, _not, _pow, _shl, _shr = Op("copy"), Op("bitwise_not"), Op("pow"), Op("bitwise_left_shift"), Op("bitwise_right_shift")
+_copy, _not, _pow = Op("copy"), Op("bitwise_not"), Op("pow")
 
 
 class Array(_core.Array):
@@ -220,16 +220,24 @@ class Array(_core.Array):
         return _pow.two(other, self)
 
     def __lshift__(self, other: Any) -> Array:
-        return _shl.two(self, other)
+        from ._elementwise import bitwise_left_shift
+
+        return bitwise_left_shift(self, other)
 
     def __rlshift__(self, other: Any) -> Array:
-        return _shl.two(other, self)
+        from ._elementwise import bitwise_left_shift
+
+        return bitwise_left_shift(other, self)
 
     def __rshift__(self, other: Any) -> Array:
-        return _shr.two(self, other)
+        from ._elementwise import bitwise_right_shift
+
+        return bitwise_right_shift(self, other)
 
     def __rrshift__(self, other: Any) -> Array:
-        return _shr.two(other, self)
+        from ._elementwise import bitwise_right_shift
+
+        return bitwise_right_shift(other, self)
 
     def __matmul__(self, other: Any) -> Array:
         from ._products import matmul

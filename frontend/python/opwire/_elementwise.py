@@ -92,8 +92,6 @@ greater_equal = _binary("ge", "greater_equal", "Whether x1 >= x2.")
 bitwise_and = _binary("bitwise_and", "bitwise_and", "The bits that both have.")
 bitwise_or = _binary("bitwise_or", "bitwise_or", "The bits that either has.")
 bitwise_xor = _binary("bitwise_xor", "bitwise_xor", "The bits that one of them has.")
-bitwise_left_shift = _binary("bitwise_left_shift", "bitwise_left_shift", "x1 shifted left by x2 bits, counted modulo the width.")
-bitwise_right_shift = _binary("bitwise_right_shift", "bitwise_right_shift", "x1 shifted right by x2 bits, counted modulo the width.")
 
 
 def abs(x: Array, /) -> Array:
@@ -211,6 +209,31 @@ def pow(x1: Array | Number, x2: Array | Number, /) -> Array:
     return _pow.two(x1, x2)
 
 
+def _shift(op: _core.Op, x1: Any, x2: Any, beyond: bool) -> Array:
+    """Shifted by op, which counts modulo the width; by as much as that or more, 0 where `beyond`, else as by one less."""
+    made = op.two(x1, x2)
+    bits = 8 * made.dtype.itemsize
+    if isinstance(x2, int):
+        if x2 < bits:
+            return made
+        return made * 0 if beyond else op.two(x1, bits - 1)
+    count = asarray_like(x2, made)
+    if not beyond:
+        return op.two(x1, minimum(count, bits - 1))
+    return where(count >= bits, 0, made)
+
+
+def bitwise_left_shift(x1: Array | int, x2: Array | int, /) -> Array:
+    """x1 shifted left by x2 bits, not negative; 0 by as many as x1 has."""
+    return _shift(Op("bitwise_left_shift"), x1, x2, True)
+
+
+def bitwise_right_shift(x1: Array | int, x2: Array | int, /) -> Array:
+    """x1 shifted right by x2 bits, not negative; by as many as x1 has 0, or -1 where it is negative."""
+    d = result_type(x1, x2)
+    return _shift(Op("bitwise_right_shift"), x1, x2, isdtype(d, "unsigned integer"))
+
+
 def hypot(x1: Array | Number, x2: Array | Number, /) -> Array:
     """sqrt(x1^2 + x2^2), without overflow on the way."""
     a, b = _both(x1, x2, "hypot")
@@ -289,8 +312,8 @@ def asinh(x: Array, /) -> Array:
 def acosh(x: Array, /) -> Array:
     """The number not below 0 whose hyperbolic cosine is x; NaN below 1."""
     x = _float(x, "acosh")
-    small = minimum(x, 1e4) - 1
-    return where(x < 1e4, log1p(small + sqrt(small * (small + 2))), log(x) + math.log(2))
+    small = clip(x, 1.0, 1e4) - 1
+    return where(x < 1.0, math.nan, where(x < 1e4, log1p(small + sqrt(small * (small + 2))), log(x) + math.log(2)))
 
 
 def atanh(x: Array, /) -> Array:

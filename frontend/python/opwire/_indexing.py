@@ -95,7 +95,7 @@ def _by_arrays(x: Array, arrays: list[tuple[int, Any]], together: bool) -> Array
         if k.dtype != _core.bool:
             places.append((at, k if k.dtype in (_core.int64, _core.int32) else k.astype(_core.int64)))
             continue
-        if x.shape[at : at + k.ndim] != k.shape:
+        if any(m not in (0, n) for m, n in zip(k.shape, x.shape[at : at + k.ndim])):
             raise IndexError(f"a mask of shape {k.shape} for axes of shape {x.shape[at : at + k.ndim]}")
         found = places_of(flat(k), "indexing by a mask")
         for axis in reversed(range(k.ndim)):

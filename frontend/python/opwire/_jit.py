@@ -53,6 +53,7 @@ class Function:
         donate_argnames: str | Iterable[str] = (),
         accuracy: str = "usual",
         check: str | None = None,
+        warn: bool = True,
         differentiate: tuple[tuple[int, ...], bool, bool] | None = None,
     ):
         functools.update_wrapper(self, function)
@@ -67,7 +68,7 @@ class Function:
         self._differentiate = differentiate  # argnums, whether values are given too, whether the function gives more than the loss
         self._cache: dict[Any, _Compiled] = {}
         self._by_key: dict[bytes | None, _Compiled] = {}
-        self._warned = False
+        self._warned = not warn
         self._lock = threading.RLock()
         try:
             self._signature: inspect.Signature | None = inspect.signature(function)
