@@ -82,18 +82,25 @@ for p in naming(d): os.kill(p, signal.SIGTERM)
 
 
 def test_a_forked_process_is_refused(client):
-    float(ow.ones(()))
+    x, f = ow.ones(3), ow.jit(lambda v: v * 2)
+    large = np.asarray(ow.ones(100_000))
+    f(x)
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        try:
-            ow.ones(3)
-            os.write(write, b"no error")
-        except RuntimeError as e:
-            os.write(write, str(e).encode())
+        for use in (lambda: ow.ones(3), lambda: x + 1, lambda: f(x), lambda: float(x[0]), lambda: client.devices):
+            try:
+                use()
+                os.write(write, b"no error\n")
+            except RuntimeError as e:
+                os.write(write, str(e).encode() + b"\n")
+        del x, f, large
+        sys.modules.clear()
         os._exit(0)
-    os.waitpid(pid, 0)
-    assert b"spawn" in os.read(read, 1000)
+    assert os.waitpid(pid, 0)[1] == 0
+    said = os.read(read, 10_000).decode().splitlines()
+    assert len(said) == 5 and all("spawn" in line for line in said), said
+    assert f(x).tolist() == [2, 2, 2] and float(large[0]) == 1
 
 
 def test_ctrl_c_ends_a_long_run(client):

@@ -265,6 +265,8 @@ void BindTrace(nb::module_& m) {
 }  // namespace opwire::python
 
 NB_MODULE(_core, m) {
+  (void)opwire::python::IsForked();  // begins to watch
+  m.def("is_forked", &opwire::python::IsForked);
   nb::set_leak_warnings(false);  // element types, ops and the class of arrays live as long as the process
   opwire::python::BindDTypes(m);
   opwire::python::BindClient(m);

@@ -40,6 +40,7 @@ PyProgram::PyProgram(std::shared_ptr<PySession> session, Module module, const st
 }
 
 PyProgram::~PyProgram() {
+  if (IsForked()) return;
   const Use use(*session_);
   if (program_) session_->loaded.erase(place_);
   program_.reset();

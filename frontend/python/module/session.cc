@@ -1,6 +1,10 @@
 // Locks, and what is dropped while they are held.
 #include "frontend/python/module/session.h"
 
+#include <pthread.h>
+
+#include <stdexcept>
+
 #include "frontend/python/module/errors.h"
 #include "frontend/python/module/op_cache.h"
 
@@ -8,9 +12,12 @@ namespace opwire::python {
 namespace nb = nanobind;
 
 PySession::PySession(Session s, std::string where) : session(std::move(s)), place(std::move(where)), ops(std::make_unique<OpCache>()) {}
-PySession::~PySession() = default;
+PySession::~PySession() {
+  if (IsForked()) (void)new Session(std::move(session));  // whose end would be told on the other process's connection
+}
 
 void PySession::Drop(Tensor t) {
+  if (IsForked()) return;
   if (mutex.try_lock()) {
     t = Tensor();
     mutex.unlock();
@@ -20,7 +27,15 @@ void PySession::Drop(Tensor t) {
   dropped_.push_back(std::move(t));
 }
 
+bool IsForked() {
+  static bool forked = false;
+  static const int watched = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+  (void)watched;
+  return forked;
+}
+
 Use::Use(PySession& s) : s_(s) {
+  if (IsForked()) throw std::runtime_error("this process was forked from one that imported opwire, whose connections it cannot share: start it by the method \"spawn\"");
   if (!s_.mutex.try_lock()) {
     nb::gil_scoped_release released;
     s_.mutex.lock();

@@ -39,9 +39,13 @@ struct PySession : std::enable_shared_from_this<PySession> {
   std::vector<Tensor> dropped_;
 };
 
+// Whether this process was forked from the one that imported the module, whose connections it must not touch.
+bool IsForked();
+
 // Holds a session for a scope. Without the interpreter (nb::gil_scoped_release inside) others wait for the session, and run meanwhile.
 class Use {
  public:
+  // RuntimeError in a process that was forked.
   explicit Use(PySession& s);
   ~Use();
   Use(const Use&) = delete;

@@ -36,6 +36,7 @@ struct SharedBytes {
   std::shared_ptr<PySession> session;
   TensorView view;
   ~SharedBytes() {
+    if (IsForked()) return;
     const Use use(*session);  // the view's end is a message's matter
     view = TensorView();
   }

@@ -18,19 +18,10 @@ if TYPE_CHECKING:
 _current: Client | None = None
 _chosen: contextvars.ContextVar[Device | None] = contextvars.ContextVar("opwire_device", default=None)
 _devices: dict[_core.Session, Device] = {}
-_forked = False
-
-
-def _after_fork() -> None:
-    global _forked
-    _forked = True
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _check_process() -> None:
-    if _forked:
+    if _core.is_forked():
         raise RuntimeError("this process was forked from one that imported opwire, whose connections it cannot share: start it by the method \"spawn\"")
 
 

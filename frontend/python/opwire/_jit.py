@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _client, _core, _tables, _tree
+from . import _core, _tables, _tree
 from ._array import Array, asarray
 from ._client import _check_process, device, device_of
 from ._trace import Traced, leaf_error, leaf_type, trace
@@ -89,7 +89,7 @@ class Function:
         outer = _core.Trace.current()
         if outer is not None:
             return self._inline(outer, args, kwargs)
-        if compiled is not None and not _client._forked:
+        if compiled is not None:
             leaves = [*args, *compiled.captured]
         else:
             compiled, leaves = self._prepare(args, kwargs)
