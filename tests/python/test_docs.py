@@ -34,15 +34,16 @@ def test_every_public_name_is_documented():
                 assert value.__doc__, name
 
 
-def test_snippets(tmp_path, monkeypatch, client):
+@pytest.mark.parametrize("page", ["docs/python.md", "README.md"])
+def test_snippets(page, tmp_path, monkeypatch, client):
     """Each ```python block of the page, in one namespace; a comment behind `#>` is what the line before prints."""
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "python.md").read_text()
+    text = (ROOT / page).read_text()
     space: dict = {}
-    for block in re.findall(r"```python\n(.*?)```", page, re.S):
+    for block in re.findall(r"```python\n(.*?)```", text, re.S):
         printed: list[str] = []
         space["print"] = lambda *a: printed.extend(" ".join(map(str, a)).splitlines())
-        exec(compile(block, "docs/python.md", "exec"), space)
+        exec(compile(block, page, "exec"), space)
         expected = re.findall(r"#> (.*)", block)
         assert printed == expected, block
 
