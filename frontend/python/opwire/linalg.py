@@ -379,6 +379,7 @@ def _jacobi(a: Array) -> Any:
         partner = take(partners, i % (n - 1), axis=0)
         d = diagonal(a)
         both = reshape(take_along_axis(a, broadcast_to(reshape(partner, (1, n, 1)), (batch, n, 1)), axis=2), (batch, n))
+        both = where(places < partner, both, take(both, partner, axis=1))  # one value for a pair, whatever rounding made of the other half
         c, s = _rotations(d, take(d, partner, axis=1), both, places < partner)
         down_c, down_s, over_c, over_s = expand_dims(c, axis=2), expand_dims(s, axis=2), expand_dims(c, axis=1), expand_dims(s, axis=1)
         a = down_c * a + down_s * take(a, partner, axis=1)
