@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -27,6 +28,14 @@ bool Met(const Row& r) {
   if (Failed(r) || (r.target_is_ratio && r.baseline <= 0)) return false;
   const double v = r.target_is_ratio ? RatioOf(r) : r.value;
   return r.higher_is_better ? v >= r.target : v <= r.target;
+}
+
+double NumberFrom(const std::string& command) {
+  double value = 0;
+  FILE* const pipe = popen((command + " 2>/dev/null").c_str(), "r");
+  if (pipe && fscanf(pipe, "%lf", &value) != 1) value = 0;
+  if (pipe) pclose(pipe);
+  return value;
 }
 
 double Percentile(std::vector<double> values, double p) {

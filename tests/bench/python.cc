@@ -1,5 +1,4 @@
 // The Python package: eager ops against PyTorch's, a compiled call against that of the C++ client, the start.
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
@@ -10,12 +9,7 @@ namespace {
 
 // What tests/bench/python.py prints; 0 where it fails.
 double Measured(const std::string& python, const std::string& what) {
-  const std::string command = fmt::format("{} " OPWIRE_SOURCE "/tests/bench/python.py {} 2>/dev/null", python, what);
-  double value = 0;
-  FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe && fscanf(pipe, "%lf", &value) != 1) value = 0;
-  if (pipe) pclose(pipe);
-  return value;
+  return NumberFrom(fmt::format("{} " OPWIRE_SOURCE "/tests/bench/python.py {}", python, what));
 }
 
 // The median of calls of one add of 16 floats on kept tensors, the result inline.

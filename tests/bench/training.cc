@@ -1,5 +1,4 @@
 // The training of examples/02_loop as one request, against PyTorch's eager mode and against its matrix products by themselves.
-#include <cstdio>
 #include <cstdlib>
 
 #include "examples/02_loop/training_loop.h"
@@ -66,14 +65,7 @@ void TrainingRows(std::vector<Row>& rows) {
       Must(train.Run(args, options));
       return (Seconds() - begun) / kSteps * 1e6;
     };
-    const auto theirs = [&] {
-      const std::string command = fmt::format("python3 " OPWIRE_SOURCE "/tests/bench/training.py {} {} 2>/dev/null", batch, kSteps);
-      double us = 0;
-      FILE* const pipe = popen(command.c_str(), "r");
-      if (pipe && fscanf(pipe, "%lf", &us) != 1) us = 0;
-      if (pipe) pclose(pipe);
-      return us;
-    };
+    const auto theirs = [&] { return NumberFrom(fmt::format("python3 " OPWIRE_SOURCE "/tests/bench/training.py {} {}", batch, kSteps)); };
     ours();
     ours();
     const bool torch = std::system("python3 -c 'import torch' 2>/dev/null") == 0;

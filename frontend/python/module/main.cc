@@ -57,6 +57,13 @@ nb::dict FactsOf(const ExecutorFacts& e) {
   return out;
 }
 
+// An array of a tensor that the session has.
+nb::object Held(PySession& s, Tensor t) {
+  const DType dtype = t.dtype();
+  std::vector<int64_t> shape = t.shape();
+  return Wrap(Array(s.shared_from_this(), std::move(t), dtype, std::move(shape)));
+}
+
 void BindClient(nb::module_& m) {
   nb::class_<Client>(m, "Client")
       .def_static("connect", [](std::vector<std::string> registries, bool embedded) {
@@ -108,10 +115,7 @@ void BindClient(nb::module_& m) {
       })
       .def("find", [](PySession& s, const std::string& name) {
         const Use use(s);
-        Tensor t = use.Unwrap(Waiting([&] { return use->Find(name); }));
-        const DType dtype = t.dtype();
-        std::vector<int64_t> shape = t.shape();
-        return Wrap(Array(s.shared_from_this(), std::move(t), dtype, std::move(shape)));
+        return Held(s, use.Unwrap(Waiting([&] { return use->Find(name); })));
       })
       .def("rename", [](PySession& s, nb::handle array, const std::string& name) {
         Array& a = EagerArray(array);
@@ -127,10 +131,7 @@ void BindClient(nb::module_& m) {
       })
       .def("load_file", [](PySession& s, const std::string& path) {
         const Use use(s);
-        Tensor t = use.Unwrap(Waiting([&] { return use->LoadFile(path); }));
-        const DType dtype = t.dtype();
-        std::vector<int64_t> shape = t.shape();
-        return Wrap(Array(s.shared_from_this(), std::move(t), dtype, std::move(shape)));
+        return Held(s, use.Unwrap(Waiting([&] { return use->LoadFile(path); })));
       })
       .def("save_file", [](PySession& s, nb::handle array, const std::string& path) {
         Array& a = EagerArray(array);
