@@ -257,8 +257,6 @@ nb::object PyOp::Many(nb::args given, nb::kwargs attrs) const {
   return out;
 }
 
-nb::object PyOp::One(nb::handle a) const { return std::move(Run({{a}}, nb::handle())[0]); }
-
 nb::object PyOp::Two(nb::handle a, nb::handle b) const {
   const Array* x = AsArray(a);
   const Array* y = AsArray(b);

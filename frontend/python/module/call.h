@@ -28,8 +28,6 @@ class PyOp {
   nanobind::object Many(nanobind::args operands, nanobind::kwargs attrs) const;
   // For rows of two operands: both are brought to one type first. NotImplemented where one is neither array nor number.
   nanobind::object Two(nanobind::handle a, nanobind::handle b) const;
-  nanobind::object One(nanobind::handle a) const;
-  const OpRow& row() const { return *row_; }
 
  private:
   // Arrays, numbers and None by operand of the row; few, so they take no memory of their own.

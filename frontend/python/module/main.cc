@@ -20,7 +20,6 @@
 #include "frontend/python/module/trace.h"
 #include "frontend/python/module/transfer.h"
 #include "ir/passes/gradient.h"
-#include "ir/program/serialise.h"
 #include "ir/text/text.h"
 
 namespace nb = nanobind;
@@ -91,9 +90,7 @@ void BindClient(nb::module_& m) {
   nb::class_<PySession>(m, "Session")
       .def_prop_ro("executor", [](PySession& s) { return s.session.executor(); })
       .def_prop_ro("place", [](PySession& s) { return s.place; })
-      .def_prop_ro("on_ring", [](PySession& s) { return s.session.on_ring(); })
       .def("flush", [](PySession& s) { const Use use(s); use.Check(Waiting([&] { return use->Flush(); })); })
-      .def("cancel_all", [](PySession& s) { const Use use(s); use.Check(Waiting([&] { return use->CancelAll(); })); })
       .def("info", [](PySession& s, const std::string& topic, const std::string& argument) {
         const Use use(s);
         return use.Unwrap(Waiting([&] { return use->Info(topic, argument); }));
@@ -129,15 +126,6 @@ void BindClient(nb::module_& m) {
         use.Check(Waiting([&] { return use->Free(a.tensor); }));
         a.tensor = Tensor();
       })
-      .def("load_file", [](PySession& s, const std::string& path) {
-        const Use use(s);
-        return Held(s, use.Unwrap(Waiting([&] { return use->LoadFile(path); })));
-      })
-      .def("save_file", [](PySession& s, nb::handle array, const std::string& path) {
-        Array& a = EagerArray(array);
-        const Use use(s);
-        use.Check(Waiting([&] { return use->Save(a.tensor, path); }));
-      })
       .def("close", [](PySession& s, bool free) { const Use use(s); use.Check(Waiting([&] { return use->Close(free); })); }, "free"_a = false);
 }
 
@@ -160,11 +148,6 @@ void BindArray(nb::module_& m) {
       .def("_replace", [](Array& a, const Array& with) {
         Array old = std::move(a);
         a = with;
-      })
-      .def("_leave", [](Array& a) { a.tensor.Leave(); })
-      .def("_drop", [](Array& a) {
-        if (a.session) a.session->Drop(std::move(a.tensor));
-        a.tensor = Tensor();
       });
   const auto both = [&](const char* name, const char* op) {
     array.def(fmt::format("__{}__", name).c_str(), Binary<false>(op), nb::is_operator(), nb::arg("other").none());
@@ -181,12 +164,6 @@ void BindArray(nb::module_& m) {
   m.def("set_default_session", [](nb::object f) { SetDefaultSession(std::move(f)); });
   m.def("set_converter", [](nb::object f) { SetConverter(std::move(f)); });
   m.def("set_package_folder", &SetPackageFolder);
-  m.def("caller", [] {
-    const SourceLine at = Here();
-    std::string text = TextOf(at);
-    Py_XDECREF(at.code);
-    return text;
-  });
   m.def("promote", [](nb::handle a, nb::handle b) {
     const DType t = Promote(DTypeOf(a), DTypeOf(b));
     return t == DType::kInvalid ? nb::none() : DTypeObject(t);
@@ -196,13 +173,9 @@ void BindArray(nb::module_& m) {
       .def(nb::init<std::string>())
       .def("__call__", &PyOp::Call, nb::arg("operands").none(), nb::arg("attrs"))
       .def("many", &PyOp::Many, nb::arg("operands").none(), nb::arg("attrs"))
-      .def("one", &PyOp::One, "a"_a)
-      .def("two", &PyOp::Two, "a"_a.none(), "b"_a.none())
-      .def_prop_ro("signature", [](const PyOp& op) { return op.row().Signature(); })
-      .def_prop_ro("doc", [](const PyOp& op) { return op.row().doc; });
+      .def("two", &PyOp::Two, "a"_a.none(), "b"_a.none());
   m.def("put", [](std::shared_ptr<PySession> s, nb::handle dtype, std::vector<int64_t> shape, nb::handle buffer) { return Put(std::move(s), DTypeOf(dtype), std::move(shape), buffer); });
   m.def("fetch", &Fetch);
-  m.def("copy_to", &CopyTo);
   BindTransfer(m);
 }
 
@@ -232,10 +205,6 @@ void BindTrace(nb::module_& m) {
   nb::class_<Module>(m, "Module")
       .def_static("parse", [](const std::string& text, const std::string& name) { return Unwrap(Parse(text, name)); })
       .def("text", [](const Module& module) { return Print(module); })
-      .def("serialise", [](const Module& module) {
-        const std::string bytes = Serialise(module);
-        return nb::bytes(bytes.data(), bytes.size());
-      })
       .def("gradient", [](const Module& module, const std::vector<std::string>& wrt, const std::string& loss) {
         GradientOptions options;
         options.loss = loss;

@@ -88,16 +88,6 @@ nb::object Fetch(nb::handle h) {
   return nb::steal(PyByteArray_FromStringAndSize(reinterpret_cast<const char*>(got.bytes().data()), static_cast<Py_ssize_t>(got.bytes().size())));
 }
 
-void CopyTo(nb::handle h, nb::handle object) {
-  const Array& a = EagerArray(h);
-  const auto session = a.session;
-  const Tensor tensor = a.tensor;
-  const Buffer buffer(object, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE);
-  CheckBytes(buffer, TensorBytes(a.dtype, Encoding::kDense, a.shape).value_or(0));
-  const Use use(*session);
-  use.Check(Waiting([&] { return use->FetchInto(tensor, {static_cast<uint8_t*>(buffer.data()), static_cast<size_t>(buffer.bytes())}); }));
-}
-
 void BindTransfer(nb::module_& m) { nb::class_<SharedBytes>(m, "SharedBytes", nb::type_slots(slots)); }
 
 }  // namespace opwire::python

@@ -19,8 +19,6 @@ nanobind::object Put(std::shared_ptr<PySession> session, DType dtype, std::vecto
 // Its bytes, waiting for what makes them: small ones as a bytearray, others as a read-only buffer in the memory that the session shares, without a copy. What is done with the array
 // afterwards changes neither.
 nanobind::object Fetch(nanobind::handle array);
-// Into a contiguous writable buffer of exactly as many bytes.
-void CopyTo(nanobind::handle array, nanobind::handle buffer);
 void BindTransfer(nanobind::module_& m);
 
 }  // namespace opwire::python

@@ -58,7 +58,7 @@ def for_loop(times: int | Array, body: Callable[[Array, Any], Any], initial: Any
 
     captured, got_form, got = find_captured(outer, "body", call, types)
     _same("for_loop: body", carried, form, got, got_form)
-    t, _, _ = trace_body(outer, "body", call, types, captured)
+    t = trace_body(outer, "body", call, types, captured)
     n = asarray(times, dtype=_core.int64) if not isinstance(times, Array) else times.astype(_core.int64, copy=False)
     return _tree.unflatten(form, outer.repeat(n, carried, captured, t))
 
@@ -88,8 +88,8 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
     of_body, got_form, got = find_captured(outer, "body", call, types)
     _same("while_loop: body", carried, form, got, got_form)
     captured = _merge(of_condition, of_body)
-    c, _, _ = trace_body(outer, "condition", ask, types, captured)
-    b, _, _ = trace_body(outer, "body", call, types, captured)
+    c = trace_body(outer, "condition", ask, types, captured)
+    b = trace_body(outer, "body", call, types, captured)
     return _tree.unflatten(form, outer.while_(carried, captured, c, b, max_trips))
 
 
@@ -109,7 +109,7 @@ def cond(condition: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     found = [find_captured(outer, name, call, types) for name, call in zip(("then", "otherwise"), calls)]
     _same("cond: otherwise", found[0][2], found[0][1], found[1][2], found[1][1])
     captured = _merge(found[0][0], found[1][0])
-    traces = [trace_body(outer, name, call, types, captured)[0] for name, call in zip(("then", "otherwise"), calls)]
+    traces = [trace_body(outer, name, call, types, captured) for name, call in zip(("then", "otherwise"), calls)]
     c = as_value(condition, "cond: condition")
     return _tree.unflatten(found[0][1], outer.if_(c, [*given, *captured], traces[0], traces[1]))
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ._client import Device
 
 dtype = _core.dtype
+_copy = _core.Op("copy")
 
 FLOATS = (_core.float64, _core.float32, _core.float16, _core.bfloat16)
 SIGNED = (_core.int8, _core.int16, _core.int32, _core.int64)
@@ -70,7 +71,7 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) ->
 
     x = asarray_like(x)
     d = as_dtype(dtype)
-    made = x if x.dtype == d and not copy else _core.Op("copy")(x) if x.dtype == d else _core.cast(x, d)
+    made = x if x.dtype == d and not copy else _copy(x) if x.dtype == d else _core.cast(x, d)
     return made if device is None else made.to_device(device)
 
 

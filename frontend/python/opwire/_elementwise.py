@@ -16,7 +16,8 @@ Number = Union[bool, int, float]
 Op = _core.Op
 _abs, _neg, _not = Op("abs"), Op("neg"), Op("bitwise_not")
 _div, _fmod, _pow = Op("div"), Op("fmod"), Op("pow")
-_where, _clamp = Op("where"), Op("clamp")
+_where = Op("where")
+_copy, _sign, _isnan, _isinf, _atan2, _bitwise_left_shift, _bitwise_right_shift = _core.Op("copy"), _core.Op("sign"), _core.Op("isnan"), _core.Op("isinf"), _core.Op("atan2"), _core.Op("bitwise_left_shift"), _core.Op("bitwise_right_shift")
 
 
 def asarray_like(x: Any, like: Array | None = None) -> Array:
@@ -41,7 +42,7 @@ def _unary(op: str, name: str, doc: str, *, same_for_integers: bool = False) -> 
     def function(x: Array, /) -> Array:
         x = asarray_like(x)
         if same_for_integers and x.dtype in INTEGERS:
-            return Op("copy")(x)
+            return _copy(x)
         return row(x)
 
     function.__name__ = function.__qualname__ = name
@@ -97,7 +98,7 @@ bitwise_xor = _binary("bitwise_xor", "bitwise_xor", "The bits that one of them h
 def abs(x: Array, /) -> Array:
     """The magnitude."""
     x = asarray_like(x)
-    return Op("copy")(x) if isdtype(x.dtype, "unsigned integer") else _abs(x)
+    return _copy(x) if isdtype(x.dtype, "unsigned integer") else _abs(x)
 
 
 def negative(x: Array, /) -> Array:
@@ -108,12 +109,12 @@ def negative(x: Array, /) -> Array:
 
 def conj(x: Array, /) -> Array:
     """x itself, as another array: there are no complex numbers."""
-    return Op("copy")(asarray_like(x))
+    return _copy(asarray_like(x))
 
 
 def positive(x: Array, /) -> Array:
     """x itself, as another array."""
-    return Op("copy")(asarray_like(x))
+    return _copy(asarray_like(x))
 
 
 def square(x: Array, /) -> Array:
@@ -125,19 +126,19 @@ def square(x: Array, /) -> Array:
 def sign(x: Array, /) -> Array:
     """-1, 0 or 1; NaN stays NaN."""
     x = asarray_like(x)
-    return (x != 0).astype(x.dtype) if isdtype(x.dtype, "unsigned integer") else Op("sign")(x)
+    return (x != 0).astype(x.dtype) if isdtype(x.dtype, "unsigned integer") else _sign(x)
 
 
 def isnan(x: Array, /) -> Array:
     """Whether each element is NaN."""
     x = asarray_like(x)
-    return Op("isnan")(x) if isdtype(x.dtype, "real floating") else x != x
+    return _isnan(x) if isdtype(x.dtype, "real floating") else x != x
 
 
 def isinf(x: Array, /) -> Array:
     """Whether each element is infinite."""
     x = asarray_like(x)
-    return Op("isinf")(x) if isdtype(x.dtype, "real floating") else x != x
+    return _isinf(x) if isdtype(x.dtype, "real floating") else x != x
 
 
 def isfinite(x: Array, /) -> Array:
@@ -225,13 +226,13 @@ def _shift(op: _core.Op, x1: Any, x2: Any, beyond: bool) -> Array:
 
 def bitwise_left_shift(x1: Array | int, x2: Array | int, /) -> Array:
     """x1 shifted left by x2 bits, not negative; 0 by as many as x1 has."""
-    return _shift(Op("bitwise_left_shift"), x1, x2, True)
+    return _shift(_bitwise_left_shift, x1, x2, True)
 
 
 def bitwise_right_shift(x1: Array | int, x2: Array | int, /) -> Array:
     """x1 shifted right by x2 bits, not negative; by as many as x1 has 0, or -1 where it is negative."""
     d = result_type(x1, x2)
-    return _shift(Op("bitwise_right_shift"), x1, x2, isdtype(d, "unsigned integer"))
+    return _shift(_bitwise_right_shift, x1, x2, isdtype(d, "unsigned integer"))
 
 
 def hypot(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -264,12 +265,12 @@ def log10(x: Array, /) -> Array:
 
 def atan2(x1: Array | Number, x2: Array | Number, /) -> Array:
     """The angle of the point (x2, x1), in [-pi, pi]."""
-    return Op("atan2").two(x1, x2)
+    return _atan2.two(x1, x2)
 
 
 def atan(x: Array, /) -> Array:
     """The angle in [-pi/2, pi/2] whose tangent is x."""
-    return Op("atan2").two(_float(x, "atan"), 1.0)
+    return _atan2.two(_float(x, "atan"), 1.0)
 
 
 def asin(x: Array, /) -> Array:
@@ -370,4 +371,4 @@ def clip(x: Array, /, min: Array | Number | None = None, max: Array | Number | N
         x = maximum(x, min).astype(x.dtype, copy=False)
     if max is not None:
         x = minimum(x, max).astype(x.dtype, copy=False)
-    return x if min is not None or max is not None else Op("copy")(x)
+    return x if min is not None or max is not None else _copy(x)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ._array import Array
 
 Op = _core.Op
+_copy, _argsort = _core.Op("copy"), _core.Op("argsort")
 _select, _scatter_add = Op("index_select"), Op("scatter_add")
 
 
@@ -86,7 +87,7 @@ def get(x: Array, key: Any) -> Array:
             shape.extend(made.shape[axis : axis + covered])
             axis += covered
     made = reshape(made, shape)
-    return _by_arrays(made, arrays, together) if arrays else (Op("copy")(made) if made is x else made)
+    return _by_arrays(made, arrays, together) if arrays else (_copy(made) if made is x else made)
 
 
 def _by_arrays(x: Array, arrays: list[tuple[int, Any]], together: bool) -> Array:
@@ -152,11 +153,11 @@ def put(x: Array, key: Any, value: Any) -> Array:
     places = flat(places)
     m = places.size
     if m == 0:
-        return Op("copy")(x)
+        return _copy(x)
     order = arange(1, m + 1, device=_place(x, None))
     if _may_repeat(key):
         # Only the last of equal places counts: in a stable order it is the one whose next differs.
-        by_place = Op("argsort")(places, dim=0)
+        by_place = _argsort(places, dim=0)
         sorted_places = _select(places, by_place, dim=0)
         last = concat([take_range(sorted_places, 0, 1, m - 1, 1) != take_range(sorted_places, 0, 0, m - 1, 1), asarray([True], device=_place(x, None))]) if m > 1 else asarray([True])
         places = sorted_places

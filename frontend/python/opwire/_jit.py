@@ -21,15 +21,16 @@ _MANY = 8  # traces of one function, of which the caller hears
 
 
 class _Compiled:
-    def __init__(self, traced: Traced, program: Any):
+    def __init__(self, traced: Traced, program: _core.Program):
         self.program = program
+        self.pick = traced.pick
         self.form = traced.form
         self.captured = traced.captured
         self.checked = traced.checked
 
     def __call__(self, leaves: list[Any], on_emit: Any = None) -> Any:
         """What the function gives for these arguments."""
-        results = self.program(leaves, on_emit)
+        results = self.pick(self.program(leaves, on_emit))
         if self.checked:
             counts = np.asarray(results.pop())
             for n, what in zip(counts, self.checked):
@@ -54,7 +55,7 @@ class Function:
         accuracy: str = "usual",
         check: str | None = None,
         warn: bool = True,
-        differentiate: tuple[tuple[int, ...], bool, bool] | None = None,
+        differentiate: tuple[int | tuple[int, ...], bool, bool] | None = None,
     ):
         functools.update_wrapper(self, function)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
@@ -153,7 +154,7 @@ class Function:
         of_args, of_kwargs = form[1]
         return [n for i, f in enumerate(of_args[1]) for n in _tree.names(f, self._argument_name(i))] + _tree.names(of_kwargs)
 
-    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced, list[int]]:
+    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
         tree, fixed = self._arrange(args, kwargs)
         leaves, form = _tree.flatten(tree)
         names = self._names(form)
@@ -167,11 +168,10 @@ class Function:
             return self._function(*positional, **named)
 
         if self._differentiate is not None:
-            return self._trace_gradient(args, names, types, run), []
+            return self._trace_gradient(args, names, types, run)
         donated = [self._argument_name(i) in self._donate for i, f in enumerate(form[1][0][1]) for _ in _tree.names(f)]
         donated += [n in self._donate for n, f in zip(form[1][1][1], form[1][1][2]) for _ in _tree.names(f)]
-        which = [i for i, d in enumerate(donated) if d]
-        return trace(self.__name__, run, names, types, which, self._check == "nan"), which
+        return trace(self.__name__, run, names, types, [i for i, d in enumerate(donated) if d], self._check == "nan")
 
     def _argument_name(self, i: int) -> str:
         if self._signature is None:
@@ -183,7 +183,8 @@ class Function:
 
     def _trace_gradient(self, args: tuple[Any, ...], names: list[str], types: list[Any], run: Callable[..., Any]) -> Traced:
         assert self._differentiate is not None
-        argnums, with_value, has_aux = self._differentiate
+        asked, with_value, has_aux = self._differentiate
+        argnums = (asked,) if isinstance(asked, int) else asked
         counts = [len(_tree.flatten(a)[0]) for a in args]
         starts = np.cumsum([0, *counts])
         for n in argnums:
@@ -206,17 +207,14 @@ class Function:
         unique_names = first.module.params
         module = first.module.gradient([unique_names[i] for i in wrt], "r0")
         forms = [_tree.flatten(args[n % len(args)])[1] for n in argnums]
-        gradients: Any = (tuple, tuple(forms)) if len(forms) > 1 or not self._single else forms[0]
+        gradients: Any = forms[0] if isinstance(asked, int) else (tuple, tuple(forms))
         value = first.form if has_aux else first.form[1][0]
         return _GradientTraced(module, (tuple, (value, gradients)) if with_value else (tuple, (gradients, first.form[1][1])) if has_aux else gradients, first, len(wrt), with_value, has_aux)
 
-    _single = True
-
     def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], session: _core.Session) -> _Compiled:
-        traced, _ = self._trace(args, kwargs)
+        traced = self._trace(args, kwargs)
         self._warn(key)
-        program = _core.Program(session, traced.module, self._accuracy)
-        compiled = _Compiled(traced, _Reordered(program, traced) if isinstance(traced, _GradientTraced) else program)
+        compiled = _Compiled(traced, _core.Program(session, traced.module, self._accuracy))
         self._cache[key] = compiled
         return compiled
 
@@ -243,8 +241,7 @@ class Function:
             return self._function(*args, **kwargs)
         leaves, _ = _tree.flatten(self._arrange(args, kwargs)[0])
         values = [asarray(leaf) if not isinstance(leaf, Array) else leaf for leaf in leaves]
-        traced = self._trace(args, kwargs)[0]
-        assert isinstance(traced, _GradientTraced)
+        traced = self._trace(args, kwargs)
         results = outer.inline(traced.module, values + traced.captured)
         return _tree.unflatten(traced.form, traced.pick(results))
 
@@ -252,7 +249,7 @@ class Function:
 
     def trace(self, *args: Any, **kwargs: Any) -> _core.Module:
         """The program for arguments of these types, as it was written; str of its text()."""
-        return self._trace(args, kwargs)[0].module
+        return self._trace(args, kwargs).module
 
     def text(self, *args: Any, **kwargs: Any) -> str:
         """The program in the text form (docs/text-form.md), as it was written."""
@@ -278,20 +275,6 @@ class Function:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
-
-
-class _Reordered:
-    """A program whose results are picked from those of another."""
-
-    def __init__(self, program: _core.Program, traced: _GradientTraced):
-        self._program = program
-        self._traced = traced
-
-    def __call__(self, args: list[Any], on_emit: Any = None) -> list[Any]:
-        return self._traced.pick(self._program(args, on_emit))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._program, name)
 
 
 class _GradientTraced(Traced):
@@ -342,9 +325,7 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 def _gradient(function: Callable[..., Any], argnums: int | tuple[int, ...], with_value: bool, has_aux: bool) -> Function:
     inner = function._function if isinstance(function, Function) and function._differentiate is None else function
-    made = Function(inner, differentiate=((argnums,) if isinstance(argnums, int) else tuple(argnums), with_value, has_aux))
-    made._single = isinstance(argnums, int)
-    return made
+    return Function(inner, differentiate=(argnums, with_value, has_aux))
 
 
 def grad(function: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:

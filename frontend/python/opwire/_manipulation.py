@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ._array import Array
 
 Op = _core.Op
+_copy = _core.Op("copy")
 _reshape, _permute, _expand, _cat, _slice, _select, _tile = Op("reshape"), Op("permute"), Op("expand"), Op("cat"), Op("slice"), Op("index_select"), Op("tile")
 
 
@@ -45,7 +46,7 @@ def reshape(x: Array, /, shape: Any, *, copy: bool | None = None) -> Array:
     if math.prod(extents) != x.size or any(n < 0 for n in extents):
         raise ValueError(f"reshape: {x.shape} has {x.size} elements, which {tuple(extents)} has not")
     if tuple(extents) == x.shape:
-        return Op("copy")(x) if copy else x
+        return _copy(x) if copy else x
     return _reshape(x, shape=extents)
 
 

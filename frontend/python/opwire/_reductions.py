@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from ._array import Array
 
 Op = _core.Op
+_copy = _core.Op("copy")
 _sum, _prod, _mean, _amax, _amin, _all, _any, _cumsum = Op("sum"), Op("prod"), Op("mean"), Op("amax"), Op("amin"), Op("all"), Op("any"), Op("cumsum")
 
 
 def _fold(op: _core.Op, x: Array, axis: Any, keepdims: bool) -> Array:
     if axis is not None and not isinstance(axis, int) and len(axis) == 0:
-        return Op("copy")(x)  # no axis: nothing is folded
+        return _copy(x)  # no axis: nothing is folded
     axes = axes_of(axis, x.ndim)
     if not axes:
-        return Op("copy")(x)
+        return _copy(x)
     return op(x, dims=axes, keepdim=keepdims)
 
 

@@ -20,6 +20,10 @@ class Traced:
         self.captured = captured
         self.results = results
 
+    def pick(self, results: list[Any]) -> list[Any]:
+        """Those of the program's results that the form is of."""
+        return results
+
 
 def leaf_type(leaf: Any, name: str) -> tuple[_core.dtype, tuple[int, ...]]:
     """The type of what a traced function is given in one place."""
@@ -112,18 +116,16 @@ def _result_names(names: Sequence[str], types: Sequence[Any], values: Sequence[A
     return out
 
 
-def trace_body(outer: _core.Trace, name: str, call: Callable[..., Any], types: Sequence[tuple[_core.dtype, tuple[int, ...]]], captured: list[Array]) -> tuple[_core.Trace, Any, list[Array]]:
-    """A function that a node of `outer` calls, in its module, with parameters for `captured`, of which there may be more than it uses; the form of its results, and these."""
+def trace_body(outer: _core.Trace, name: str, call: Callable[..., Any], types: Sequence[tuple[_core.dtype, tuple[int, ...]]], captured: list[Array]) -> _core.Trace:
+    """A function that a node of `outer` calls, in its module, with parameters for `captured`, of which there may be more than it uses."""
     t = outer.nested(name, False)
     params = [t.param(f"p{i}", d, list(s)) for i, (d, s) in enumerate(types)]
     for c in captured:
         t.declare(c)
     with t:
-        leaves, form = _tree.flatten(call(params))
-        values = [as_value(leaf, f"result of {name}") for leaf in leaves]
-        for i, v in enumerate(values):
-            t.result(f"r{i}", v)
-    return t, form, values
+        for i, leaf in enumerate(_tree.flatten(call(params))[0]):
+            t.result(f"r{i}", as_value(leaf, f"result of {name}"))
+    return t
 
 
 def find_captured(outer: _core.Trace, name: str, call: Callable[..., Any], types: Sequence[tuple[_core.dtype, tuple[int, ...]]]) -> tuple[list[Array], Any, list[Array]]:
