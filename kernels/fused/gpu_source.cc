@@ -14,9 +14,6 @@ namespace {
 
 using gpu::CodeName;
 
-DType TypeOfTensor(const ScalarProgram& p, size_t t) {
-  return t < p.inputs().size() ? p.inputs()[t] : p.OutputType(static_cast<int>(t - p.inputs().size()));
-}
 size_t TensorsOf(const ScalarProgram& p) { return p.inputs().size() + p.outputs().size(); }
 
 // Whether it takes a few instructions and registers on f32.

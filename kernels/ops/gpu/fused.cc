@@ -11,6 +11,7 @@
 #include "kernels/fused/gpu_columns.h"
 #include "kernels/fused/gpu_rows.h"
 #include "kernels/fused/gpu_source.h"
+#include "kernels/fused/gpu_tiles.h"
 
 namespace opwire::gpu {
 namespace {
@@ -293,10 +294,13 @@ std::shared_ptr<fused::Fuser> MakeFuser(std::shared_ptr<Code> code) { return std
 
 Status PlanFused(Code& code, const std::string& name, const fused::ScalarProgram& program, std::span<const opw_tensor* const> tensors,
                  std::span<const Source> sources, Plan& plan, std::span<const opw_attr> arguments) {
-  const fused::GpuForm form = fused::FormOf(program, tensors);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, code.GetText({name, "kernels/fused/primitives.cuh", fused::GpuSource(program, form)}));
-  LaunchGenerated(f, {.blocks = form.blocks(), .threads = fused::GpuForm::kThreads}, fused::GpuParams(program, form, arguments), sources, plan);
-  return absl::OkStatus();
+  const auto launch = [&](const auto& form) -> Status {
+    OPWIRE_ASSIGN_OR_RETURN(const Function f, code.GetText({name, "kernels/fused/primitives.cuh", fused::GpuSource(program, form)}));
+    LaunchGenerated(f, {.blocks = form.blocks(), .threads = form.kThreads}, fused::GpuParams(program, form, arguments), sources, plan);
+    return absl::OkStatus();
+  };
+  if (const std::optional<fused::GpuTileForm> tiles = fused::TileFormOf(program, tensors)) return launch(*tiles);
+  return launch(fused::FormOf(program, tensors));
 }
 
 Status PlanAdd(Code& code, std::span<const opw_tensor* const, 3> tensors, std::span<const Source, 3> sources, Plan& plan) {
