@@ -69,6 +69,21 @@ std::optional<GpuTileForm> TileFormOf(const ScalarProgram& program, std::span<co
   return form;
 }
 
+std::vector<GpuTileForm> FormsBeside(const GpuTileForm& rule) {
+  constexpr struct {
+    int side, threads;
+  } kOthers[] = {{64, 512}, {64, 256}, {32, 256}, {32, 128}};
+  std::vector<GpuTileForm> out;
+  for (const auto [side, threads] : kOthers) {
+    if (side > rule.side || (side == rule.side && threads == rule.threads)) continue;
+    out.push_back(rule);
+    out.back().side = side;
+    out.back().threads = threads;
+    if (out.back().blocks() > INT32_MAX) out.pop_back();
+  }
+  return out;
+}
+
 std::string GpuSource(const ScalarProgram& program, const GpuTileForm& form) {
   const size_t inputs = program.inputs().size(), tensors = form.reach.size();
   const bool raises = Raises(program);
@@ -156,7 +171,7 @@ std::string GpuSource(const ScalarProgram& program, const GpuTileForm& form) {
       "  OffsetsAt<false>(p.planes, plane, at);\n"
       "{pointers}{flags}{fetch}{compute}{put_back}{raise}"
       "}}\n",
-      fmt::arg("tensors", tensors), fmt::arg("side", form.side), fmt::arg("threads", GpuTileForm::kThreads), fmt::arg("arguments", std::max(1, program.arguments())),
+      fmt::arg("tensors", tensors), fmt::arg("side", form.side), fmt::arg("threads", form.threads), fmt::arg("arguments", std::max(1, program.arguments())),
       fmt::arg("rank", form.rank), fmt::arg("parameters", body.Parameters()), fmt::arg("body", body.Statements()), fmt::arg("shared", shared), fmt::arg("pointers", pointers),
       fmt::arg("flags", raises ? "  u32 flags = 0;\n" : ""), fmt::arg("fetch", fetches ? each(true, fetched, fetch, hold) + "  __syncthreads();\n" : ""),
       fmt::arg("compute", each(false, arrays, load, apply)), fmt::arg("put_back", puts_back ? "  __syncthreads();\n" + each(true, "", put_back, "") : ""),

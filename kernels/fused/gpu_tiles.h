@@ -28,6 +28,7 @@ struct GpuTileForm {
   };
   std::vector<Reach> reach;   // by tensor, inputs first
   int side = 0;                // a tile's rows, and its columns
+  int threads = 256;           // of a block
   int rank = 1;                // of the planes' axes: 1, 2, 4, 8 or 16
   // Of this call: a plane's extents, and the planes'; strides in elements by tensor.
   int64_t rows = 0, columns = 0, planes = 0;
@@ -35,7 +36,6 @@ struct GpuTileForm {
   std::vector<int64_t> extents;
   std::vector<std::vector<int64_t>> strides;
 
-  static constexpr int kThreads = 256;
   int64_t down() const { return (rows + side - 1) / side; }
   int64_t blocks() const { return down() * ((columns + side - 1) / side) * planes; }
 };
@@ -44,6 +44,7 @@ struct GpuTileForm {
 std::optional<GpuTileForm> TileFormOf(const ScalarProgram& program, std::span<const opw_tensor* const> tensors);
 
 // As those of GpuForm (gpu_source.h).
+std::vector<GpuTileForm> FormsBeside(const GpuTileForm& rule);
 std::string GpuSource(const ScalarProgram& program, const GpuTileForm& form);
 std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuTileForm& form, std::span<const opw_attr> arguments);
 
