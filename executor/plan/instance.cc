@@ -314,6 +314,21 @@ class Instance::Builder {
             static_cast<uint8_t>(t.rank()), static_cast<uint8_t>(l.dense)};
   }
 
+  // Describes a tensor by so many axes, of which `order` says which its own are.
+  void Permute(opw_tensor& t, const AxisOrder& order, size_t rank) {
+    std::vector<int64_t>&shape = out_->extents_.emplace_back(rank, 1), &strides = out_->extents_.emplace_back(rank, 0);
+    for (size_t a = 0; a < order.size(); ++a) {
+      shape[order[a]] = t.shape[a];
+      strides[order[a]] = t.strides[a];
+    }
+    int64_t dense = 1;
+    t.contiguous = 1;
+    for (size_t a = rank; a-- > 0; dense *= shape[a]) t.contiguous &= shape[a] == 1 || strides[a] == dense;
+    t.shape = shape.data();
+    t.strides = strides.data();
+    t.rank = static_cast<uint8_t>(rank);
+  }
+
   // Notes where the address of a tensor in out_->tensors_ comes from, `offset` bytes behind the place's.
   void Patch(opw_tensor* t, const Place& place, int64_t offset = 0) {
     switch (place.kind) {
@@ -522,6 +537,8 @@ class Instance::Builder {
     const Values values{group.inputs, group.outputs, {}, {}};
     Step step = DescribeCall(frame, values);
     step.call.attrs = group.arguments.data();
+    for (size_t i = 0; i < group.input_orders.size(); ++i) Permute(const_cast<opw_tensor&>(step.call.operands[i]), group.input_orders[i], group.output_orders[0].size());
+    for (size_t r = 0; r < group.output_orders.size(); ++r) Permute(const_cast<opw_tensor&>(step.call.results[r]), group.output_orders[r], group.output_orders[r].size());
     OpCost cost;
     for (const uint32_t n : group.nodes) cost.flops += CostOf(frame, n).flops;
     for (const std::span<const ValueId> all : {values.operands, values.results}) {
@@ -535,6 +552,7 @@ class Instance::Builder {
     const size_t inputs = group.inputs.size() / group.members, outputs = group.outputs.size() / group.members;  // of a member
     return AddCall(frame, step, *group.kernel, values, "a fused group", [&](size_t i, uint32_t r) {
       if (group.members > 1) return i / inputs == r / outputs;
+      if (!group.input_orders.empty()) return group.input_orders[i] == group.output_orders[r];
       return group.input_places.empty() || group.input_places[i] == group.output_places[r];
     });
   }

@@ -47,7 +47,7 @@ class Scheduler {
     // What nobody reads has no place among a group's outputs.
     for (uint32_t n = 0; n < nodes_; ++n) {
       fold_.push_back(FoldOf(n));
-      joinable_[n] = fusable[n] && (IsElementwise(RowOf(n)) || fold_[n]) && read[ResultOf(n)] && AllDense(n);
+      joinable_[n] = fusable[n] && (IsElementwise(RowOf(n)) || fold_[n] || Permutes(n)) && read[ResultOf(n)] && AllDense(n);
     }
   }
 
@@ -71,6 +71,17 @@ class Scheduler {
     const auto dense = [&](ValueId v) { return TypeOf(v).encoding == Encoding::kDense; };
     return std::ranges::all_of(w_.f.nodes[n].operands, dense) && dense(static_cast<ValueId>(ResultOf(n)));
   }
+  // A permutation that is more than another view.
+  bool Permutes(uint32_t n) const { return w_.f.nodes[n].op == "permute" && w_.views.kinds[n] == ViewKind::kNone && w_.f.nodes[n].results[0].shape.size() > 1; }
+  // The axes of its operand that a permutation's are.
+  AxisOrder OrderOf(uint32_t n) const {
+    const Ints& dims = std::get<Ints>(w_.typing.nodes[n].attrs[0]);
+    AxisOrder order;
+    for (const int64_t d : dims) order.push_back(static_cast<uint8_t>(d < 0 ? d + static_cast<int64_t>(dims.size()) : d));
+    return order;
+  }
+  // Whether n reads as many elements of v as it works on.
+  bool ReadsAll(ValueId v, uint32_t n) const { return Permutes(n) || SameShape(v, n); }
   // How a node folds the last axis and nothing else, of more than one element, or leading axes and not all.
   struct NodeFold {
     fused::FoldKind kind;
@@ -127,16 +138,16 @@ class Scheduler {
   bool SameDomain(uint32_t a, uint32_t b) const {
     return joinable_[a] && joinable_[b] && (domain_[a] == domain_[b] || TypeOf(domain_[a]).shape == TypeOf(domain_[b]).shape);
   }
-  // Whether `to` can read v, of `from`, in one group with it.
+  // Whether `to` can read v, of `from`, in one group with it, as far as no permutation is one of them.
   bool Joins(uint32_t from, uint32_t to, ValueId v) const {
-    if (!SameDomain(from, to) || FoldsColumns(from)) return false;
+    if (Permutes(from) || Permutes(to) || !SameDomain(from, to) || FoldsColumns(from)) return false;
     if (fold_[to]) return place_[from] == RowProgram::kElements;
     if (place_[to] == RowProgram::kElements && place_[from] == RowProgram::kRow) return true;
     return place_[to] == place_[from] && SameShape(v, to);
   }
   // Whether n, which reads v, can be in one group with `to`, whose result takes v's place.
   bool JoinsReplacement(uint32_t n, uint32_t to, ValueId v) const {
-    if (!SameDomain(n, to)) return false;
+    if (Permutes(n) || Permutes(to) || !SameDomain(n, to)) return false;
     if (fold_[n]) return place_[to] == RowProgram::kElements && w_.views.root[static_cast<size_t>(v)] == v;
     return place_[n] == place_[to] && !fold_[to] && SameShape(static_cast<ValueId>(ResultOf(n)), to);
   }
@@ -152,6 +163,7 @@ class Scheduler {
     for (size_t r = 0; r < w_.inout_of_result.size(); ++r) {
       if (w_.inout_of_result[r] >= 0) replaced_at[static_cast<size_t>(w_.inout_of_result[r])] = producer_[static_cast<size_t>(w_.views.root[static_cast<size_t>(w_.f.results[r].value)])];
     }
+    std::vector<size_t> permuting;  // the edges of which one end is a permutation
     int32_t last_effect = -1;
     for (uint32_t n = 0; n < nodes_; ++n) {
       const Node& node = w_.f.nodes[n];
@@ -160,6 +172,7 @@ class Scheduler {
         if (const int32_t p = producer_[static_cast<size_t>(v)]; p >= 0 && !(joinable_[n] && IsNumber(v))) {
           const auto from = static_cast<uint32_t>(p);
           edges_.push_back({from, n, Joins(from, n, v)});
+          if (joinable_[from] && joinable_[n] && (Permutes(from) || Permutes(n)) && ReadsAll(v, n)) permuting.push_back(edges_.size() - 1);
         }
         // Before the value is gone.
         if (w_.views.kinds[n] == ViewKind::kOf) continue;  // which reads nothing
@@ -172,7 +185,31 @@ class Scheduler {
       if (last_effect >= 0) edges_.push_back({static_cast<uint32_t>(last_effect), n, false});
       last_effect = static_cast<int32_t>(n);
     }
+    if (!permuting.empty()) JoinPermutations(permuting);
     std::ranges::stable_sort(edges_, {}, &Edge::to);
+  }
+  // Which of these edges join: where all tensors of what is joined then lie along two axes, and no fold is there, which takes none but its own.
+  void JoinPermutations(std::span<const size_t> permuting) {
+    std::vector<size_t> ranks;
+    for (uint32_t n = 0; n < nodes_; ++n) ranks.push_back(w_.f.nodes[n].results.empty() ? 0 : w_.f.nodes[n].results[0].shape.size());
+    orders_.emplace(ranks);
+    for (uint32_t n = 0; n < nodes_; ++n) {
+      if (!joinable_[n]) continue;
+      if (Permutes(n)) orders_->SetPermutes(n, OrderOf(n));
+      if (fold_[n]) orders_->SetFolds(n);
+    }
+    for (const Edge& e : edges_) {
+      if (e.joins) orders_->Unite(e.from, e.to);
+    }
+    for (const size_t i : permuting) {
+      Edge& e = edges_[i];
+      const AxisOrders::Outcome outcome = orders_->Join(e.from, e.to, Permutes(e.to) ? OrderOf(e.to) : AxisOrder());
+      e.joins = outcome == AxisOrders::kJoined;
+      const auto why = outcome == AxisOrders::kFolds       ? "which folds do not go along with"
+                       : outcome == AxisOrders::kThirdAxis ? "which is along a third axis"
+                                                           : "which lies in another order of axes";
+      if (!e.joins) why_apart_.emplace(Permutes(e.to) ? e.to : e.from, why);
+    }
   }
 
   void SetStages() {
@@ -189,7 +226,7 @@ class Scheduler {
   int64_t BytesOf(size_t v) const { return DTypeBytes(w_.values.types[v]->dtype); }  // an element of its
   int64_t BytesRead(uint32_t n) const {
     int64_t bytes = 0;
-    for (const ValueId v : w_.f.nodes[n].operands) bytes += SameShape(v, n) ? BytesOf(static_cast<size_t>(v)) : 0;
+    for (const ValueId v : w_.f.nodes[n].operands) bytes += ReadsAll(v, n) ? BytesOf(static_cast<size_t>(v)) : 0;
     return bytes;
   }
   // Visits, from the last to the first, the nodes all of whose readers are of one stage of `stages` and can be in one group with them.
@@ -225,7 +262,7 @@ class Scheduler {
       if (!moves(n)) continue;
       for (const ValueId v : w_.f.nodes[n].operands) {
         const int32_t p = producer_[static_cast<size_t>(v)];
-        if (!SameShape(v, n) || IsNumber(v) || (p >= 0 && moves(static_cast<uint32_t>(p)) && Find(static_cast<uint32_t>(p)) == Find(n))) continue;
+        if (!ReadsAll(v, n) || IsNumber(v) || (p >= 0 && moves(static_cast<uint32_t>(p)) && Find(static_cast<uint32_t>(p)) == Find(n))) continue;
         if (counted.insert({Find(n), v}).second) keeps[Find(n)] += BytesOf(static_cast<size_t>(v));
       }
     }
@@ -350,12 +387,14 @@ class Scheduler {
     const auto of_columns = std::ranges::find_if(nodes, [&](uint32_t n) { return FoldsColumns(n); });
     const bool columns = of_columns != nodes.end();
     const bool rows = !columns && std::ranges::any_of(nodes, [&](uint32_t n) { return FoldsRows(n) || place_[n] != place_[nodes[0]]; });
+    // Also where the permutation that parts two orders is in another group.
+    const bool permutes = !rows && !columns && orders_ && std::ranges::any_of(nodes, [&](uint32_t n) { return Permutes(n) || orders_->Of(n) != orders_->Of(nodes[0]); });
     RowProgram program;
-    absl::flat_hash_map<std::pair<ValueId, Place>, int> known;  // what is read
+    absl::flat_hash_map<std::tuple<ValueId, Place, AxisOrder>, int> known;  // what is read
     absl::flat_hash_map<ValueId, int> made;
-    const auto value_of = [&](ValueId v, Place place) {
+    const auto value_of = [&](ValueId v, Place place, const AxisOrder& order) {
       if (const auto found = made.find(v); found != made.end()) return found->second;
-      const auto [it, is_new] = known.try_emplace({v, place}, -1);
+      const auto [it, is_new] = known.try_emplace({v, place, order}, -1);
       if (!is_new) return it->second;
       if (IsNumber(v)) {
         it->second = program.AddArgument(TypeOf(v).dtype);
@@ -363,6 +402,7 @@ class Scheduler {
       } else {
         it->second = program.AddInput(TypeOf(v).dtype, place);
         group.inputs.push_back(v);
+        if (permutes) group.input_orders.push_back(order);
       }
       return it->second;
     };
@@ -370,7 +410,7 @@ class Scheduler {
       const Node& node = w_.f.nodes[n];
       const OpRow& row = RowOf(n);
       std::vector<int> operands;
-      for (const ValueId v : node.operands) operands.push_back(value_of(v, rows ? PlaceOf(v, n) : RowProgram::kElements));
+      for (const ValueId v : node.operands) operands.push_back(value_of(v, rows ? PlaceOf(v, n) : RowProgram::kElements, permutes ? OrderRead(v, n) : AxisOrder()));
       int value = operands[0];
       if (FoldsRows(n)) {
         value = program.Fold(fold_[n]->kind, value);
@@ -390,6 +430,7 @@ class Scheduler {
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (!leaves[i]) continue;
       group.outputs.push_back(static_cast<ValueId>(ResultOf(nodes[i])));
+      if (permutes) group.output_orders.push_back(orders_->Of(nodes[i]));
       program.AddOutput(made.at(group.outputs.back()), rows || columns ? place_[nodes[i]] : RowProgram::kElements);
       folds.push_back(FoldsColumns(nodes[i]) ? std::optional(fold_[nodes[i]]->kind) : std::nullopt);
     }
@@ -406,11 +447,56 @@ class Scheduler {
       for (const uint32_t n : nodes) group_of_[n] = -1;
       return false;
     }
-    if (!rows && !columns) group.program = std::make_shared<const fused::ScalarProgram>(program.scalar());
+    if (permutes) ChooseShape(group);
+    if (!rows && !columns && !permutes) group.program = std::make_shared<const fused::ScalarProgram>(program.scalar());
     if (goes_on) group.ends.push_back(fmt::format("{} nodes are as many as one kernel takes here", nodes.size()));
     for (const ValueId v : group.inputs) Explain(group, v);
     out_.groups.push_back(std::move(group));
     return true;
+  }
+  // In which of the group's axes node n reads v.
+  AxisOrder OrderRead(ValueId v, uint32_t n) {
+    const AxisOrder own = orders_->Of(n);
+    const size_t rank = TypeOf(v).shape.size();
+    AxisOrder out(rank);
+    if (Permutes(n)) {
+      const AxisOrder of_operand = OrderOf(n);
+      for (size_t a = 0; a < rank; ++a) out[of_operand[a]] = own[a];
+    } else {
+      std::copy(own.end() - static_cast<int64_t>(rank), own.end(), out.begin());
+    }
+    return out;
+  }
+  // Makes the shape of a group that permutes that of the tensors with the most bytes along their last axis, results rather than operands.
+  void ChooseShape(FusedGroup& group) const {
+    std::vector<Dim> extents(group.output_orders[0].size());
+    for (size_t a = 0; a < extents.size(); ++a) extents[group.output_orders[0][a]] = TypeOf(group.outputs[0]).shape[a];
+    absl::flat_hash_map<uint8_t, int64_t> bytes;  // an element, by last axis
+    const AxisOrder* shape = nullptr;
+    int64_t most = 0;
+    const auto each = [&](std::span<const ValueId> values, std::span<const AxisOrder> orders, const auto& visit) {
+      for (size_t i = 0; i < values.size(); ++i) {
+        const std::vector<Dim>& own = TypeOf(values[i]).shape;
+        bool whole = own.size() == extents.size();
+        for (size_t a = 0; whole && a < own.size(); ++a) whole = own[a] == extents[orders[i][a]];
+        if (whole) visit(orders[i], BytesOf(static_cast<size_t>(values[i])));
+      }
+    };
+    const auto count = [&](const AxisOrder& order, int64_t of_one) { bytes[order.back()] += of_one; };
+    const auto choose = [&](const AxisOrder& order, int64_t) {
+      if (bytes[order.back()] > most) most = bytes[order.back()], shape = &order;
+    };
+    each(group.outputs, group.output_orders, count);
+    each(group.inputs, group.input_orders, count);
+    each(group.outputs, group.output_orders, choose);
+    each(group.inputs, group.input_orders, choose);
+    AxisOrder in_shape(shape->size());
+    for (size_t a = 0; a < shape->size(); ++a) in_shape[(*shape)[a]] = static_cast<uint8_t>(a);
+    for (std::vector<AxisOrder>* orders : {&group.input_orders, &group.output_orders}) {
+      for (AxisOrder& order : *orders) {
+        for (uint8_t& a : order) a = in_shape[a];
+      }
+    }
   }
   // How what node n reads lies beside the rows of its domain.
   Place PlaceOf(ValueId v, uint32_t n) const {
@@ -449,17 +535,18 @@ class Scheduler {
     return out;
   }
   // Of a node of a group and one that reads it or that it reads. `why`: where both could be of one.
-  std::string_view WhyApart(uint32_t n, uint32_t other, std::string_view why) const {
+  std::string_view WhyApart(uint32_t n, uint32_t other, std::string_view why) {
     if (!joinable_[other]) {
       if (fused::FoldKindOf(w_.f.nodes[other].op) && fuser_.HasRows() && !fold_[other]) {
         return fuser_.HasColumns() ? "which folds neither the last axis nor leading ones alone" : "which does not fold the last axis alone";
       }
       return IsElementwise(RowOf(other)) || fold_[other] ? "which has a variant of its own" : "which is not elementwise";
     }
-    if (!SameDomain(n, other)) return "which has another shape";
+    if (const auto found = why_apart_.find(Permutes(other) ? other : n); found != why_apart_.end() && (Permutes(n) || Permutes(other))) return found->second;
+    if (!(orders_ && orders_->AreJoined(n, other)) && !SameDomain(n, other)) return "which has another shape";
     return peeled_[other] ? "which folds other axes" : why;
   }
-  void Explain(FusedGroup& group, ValueId input) const {
+  void Explain(FusedGroup& group, ValueId input) {
     const int32_t p = producer_[static_cast<size_t>(input)];
     if (p < 0 || group.ends.size() >= kMaxEnds) return;
     group.ends.push_back(fmt::format("{} comes from {}, {}", ValueName(w_.f, input), w_.f.nodes[static_cast<size_t>(p)].op, WhyApart(group.nodes[0], static_cast<uint32_t>(p), "for which others wait")));
@@ -572,6 +659,8 @@ class Scheduler {
   std::vector<Edge> by_from_;        // the edges, by where they begin, the last nodes first
   std::vector<ValueId> domain_;      // by node: a value of the shape that it works on
   std::vector<Place> place_;         // by node: its result's beside that
+  std::optional<AxisOrders> orders_;  // of the nodes' axes; none: no permutation can be part of a group
+  absl::flat_hash_map<uint32_t, std::string_view> why_apart_;  // by permutation: of what is next to it and cannot be joined with it
   std::optional<Dim> one_;           // an extent of 1, where a fold leaves one
   std::vector<bool> returned_;       // by value
   std::vector<Edge> edges_;

@@ -1,7 +1,8 @@
 // In which order the nodes of a function run, and which of them run as one kernel.
 //
 // Groups are elementwise nodes of one shape, folds along its last axis, and elementwise nodes of what these give; or elementwise nodes and folds along the
-// same leading axes, whose results are for later stages. A stage is what lies between two values
+// same leading axes, whose results are for later stages. Permutations between elementwise nodes, before and behind them are part of groups without folds, which then
+// read and write tensors in other orders of axes (orders.h). A stage is what lies between two values
 // that must be in memory: each edge over which nodes cannot be joined (another shape, an op of another kind) leads to a later stage, so nodes of one stage
 // that are joined directly or through each other are a group that no path leaves and enters again. That takes time linear in the function's size.
 #ifndef OPWIRE_EXECUTOR_PLAN_SCHEDULE_H_
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/plan/orders.h"
 #include "executor/plan/views.h"
 #include "ir/program/module.h"
 #include "ir/verify/verify.h"
@@ -29,8 +31,10 @@ struct FusedGroup {
   std::vector<ValueId> inputs, outputs;    // the kernel's operands and results; numbers that it takes as arguments are none
   // Of the same: a result may take the place of an operand of its kind only. Empty: no node folds.
   std::vector<fused::RowProgram::Place> input_places, output_places;
+  // Of the same, where permutations are among the nodes: which of the group's axes theirs are. Empty: all lie as its shape does.
+  std::vector<AxisOrder> input_orders, output_orders;
   std::vector<opw_attr> arguments;
-  std::shared_ptr<const fused::ScalarProgram> program;  // what one member does; null where nodes fold
+  std::shared_ptr<const fused::ScalarProgram> program;  // what one member does; null where nodes fold or tensors lie in another order
   std::shared_ptr<const opw_kernel> kernel;
   std::vector<std::string> ends;           // for people: why neighbours are no part of it, "%5 goes to sum, which is not elementwise"
 };

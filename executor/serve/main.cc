@@ -267,7 +267,8 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   Inbox inbox;
   KernelOptions kernel_options{.cache = f.ops.cache.directory};
   auto* const gpu = (*device)->info().host_memory ? nullptr : static_cast<gpu::GpuDevice*>(device->get());
-  if (gpu) {
+  // What an emulated device takes says nothing of any other.
+  if (gpu && (*device)->info().kind != "emu" && !f.ops.steering.deterministic) {
     const auto cache = jit::BuildCache::Open(f.ops.cache);
     kernel_options.choices = Choices::Open(cache.ok() ? (*cache)->directory() : "", ContextOf((*device)->info()));
   }

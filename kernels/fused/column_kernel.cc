@@ -32,7 +32,7 @@ namespace {
 using Code = ColumnKernel::Code;
 
 constexpr int64_t kTileElements = 8192;
-constexpr int64_t kBlock = 1024;                      // columns of a range
+constexpr int64_t kBlock = 4096;                      // columns of a range
 constexpr int64_t kJoined = 128;                      // rows of fewer columns are computed together
 constexpr int64_t kPartElements = int64_t{128} << 10; // of a range at least, where there are so many rows,
 constexpr int64_t kLong = int64_t{4} << 20;           // and at the most, which takes milliseconds,

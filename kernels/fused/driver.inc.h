@@ -8,14 +8,17 @@
 #include "kernels/abi.h"
 #include "kernels/fused/limits.h"
 #include "kernels/fused/rows.h"
+#include "kernels/fused/turn.inc.h"
 
 namespace opwire::fused {
 namespace {
 
 constexpr int64_t kGrain = 16384;                    // elements a range
-constexpr int64_t kPacked = 512;                     // elements that are packed at once, at the most
+constexpr int64_t kPacked = 512;                     // elements that are packed at once, at the most, and of a tile's row
 constexpr int64_t kShortRow = 256;                   // below it rows are packed together
 constexpr int64_t kStreamBytes = int64_t{8} << 20;   // from this size on an output is streamed
+constexpr int64_t kTileBytes = int64_t{64} << 10;    // of all tensors that are turned, a tile
+constexpr int64_t kLeastTileRow = 64;                // elements: shorter rows are packed
 
 // What `prepare` makes of the shapes: the outputs' axes, neighbours merged where every tensor allows it. Inputs come first.
 struct Layout {
@@ -27,6 +30,9 @@ struct Layout {
   uint32_t dense;                 // without gaps, in the order of the elements
   uint32_t periodic;              // inputs that repeat after a part of `packed` elements
   int64_t packed, grain;          // elements that are packed at once, and those of a range of such
+  // In tiles: the last axis but one is the one that some tensors are contiguous along, which a tile holds turned; the others are so along the last.
+  uint32_t turned;
+  int64_t tile_rows, tile_row;    // a tile's extents along these two axes; 0: no tiles
   int64_t elements;
   int64_t bytes[kMaxTensors];     // an element
   int64_t shape[OPW_MAX_RANK];
@@ -77,6 +83,66 @@ inline int64_t Divisor(int64_t a, int64_t b) {
   return a;
 }
 
+// Whether a row of t is read or written where it lies.
+inline bool LiesAlong(const Layout& l, int t, int axis) { return l.strides[t][axis] == l.bytes[t] || (t < l.inputs && l.strides[t][axis] == 0); }
+
+inline void SwapAxes(Layout& l, int a, int b) {
+  const auto swap = [&](int64_t* of) {
+    const int64_t held = of[a];
+    of[a] = of[b];
+    of[b] = held;
+  };
+  swap(l.shape);
+  for (int t = 0; t < l.tensors; ++t) swap(l.strides[t]);
+}
+
+// Chooses tiles where tensors that the last axis steps through lie along another one.
+inline void SetTiles(Layout& l) {
+  const int last = l.rank - 1;
+  int across = -1;
+  int64_t most = 0;
+  for (int a = 0; a < last; ++a) {
+    int64_t bytes = 0;  // an element, of those that lie along it and not along the last
+    for (int t = 0; t < l.tensors; ++t) bytes += l.strides[t][a] == l.bytes[t] && !LiesAlong(l, t, last) ? l.bytes[t] : 0;
+    if (bytes > most) {
+      most = bytes;
+      across = a;
+    }
+  }
+  if (across < 0) return;
+  // Rows are the last axis, or the other where that is too short.
+  const bool swaps = l.shape[last] < kLeastTileRow;
+  if (l.shape[swaps ? across : last] < kLeastTileRow) return;
+  if (across != last - 1) SwapAxes(l, across, last - 1);
+  if (swaps) SwapAxes(l, last - 1, last);
+  int64_t turned = 0, bytes = 0;  // how many, and an element of all
+  for (int t = 0; t < l.tensors; ++t) {
+    if (LiesAlong(l, t, last)) continue;
+    l.turned |= 1u << t;
+    ++turned;
+    bytes += l.bytes[t];
+  }
+  // A line of each, and rows as long as the tile then allows; each begins a line further on, so that they share none of a cache.
+  // None is turned where all lie along what was not the last axis.
+  const auto row_of = [&](int64_t rows) { return turned > 0 ? (kTileBytes / rows - 64 * turned) / bytes : kPacked; };
+  int64_t rows = turned > 0 ? 64 * turned / bytes : 0;
+  while (rows > 8 && row_of(rows) < kLeastTileRow) rows /= 2;
+  rows = rows < 8 ? 8 : rows;
+  const int64_t row = row_of(rows) < kPacked ? row_of(rows) : kPacked;
+  l.tile_rows = rows < l.shape[last - 1] ? rows : l.shape[last - 1];
+  l.tile_row = row >= kLeastTileRow ? row / kLeastTileRow * kLeastTileRow : row;
+}
+// Whether whole lines of each output are written.
+inline bool TilesStream(const Layout& l) {
+  for (int t = l.inputs; t < l.tensors; ++t) {
+    if ((l.turned >> t & 1) != 0 || l.elements * l.bytes[t] < kStreamBytes || l.tile_row * l.bytes[t] % 64 != 0) return false;
+    for (int a = 0; a < l.rank - 1; ++a) {
+      if (l.strides[t][a] % 64 != 0) return false;
+    }
+  }
+  return true;
+}
+
 inline int PrepareLayout(const opw_call* c, int inputs, int outputs, void** state) {
   Layout* const layout = static_cast<Layout*>(__builtin_malloc(sizeof(Layout)));
   if (layout == nullptr) return OPW_FAILED;
@@ -115,6 +181,8 @@ inline int PrepareLayout(const opw_call* c, int inputs, int outputs, void** stat
   }
   l.packed = kPacked / common * common;
   l.grain = kGrain / l.packed * l.packed;
+  if (!l.direct && l.elements > 0) SetTiles(l);
+  if (l.tile_row > 0) l.stream = TilesStream(l);
   *state = layout;
   return OPW_OK;
 }
@@ -185,6 +253,12 @@ struct Job {
     return stream;
   }
 
+  void Run(int64_t begin, int64_t end) const {
+    if (l.tile_row > 0) return RunTiles(begin, end);
+    if (l.direct) return RunDirect(begin, end);
+    RunPacked(begin, end);
+  }
+
   // Parts of rows, from where they are.
   void RunDirect(int64_t begin, int64_t end) const {
     const int last = l.rank - 1;
@@ -196,6 +270,55 @@ struct Job {
       rows.n = part < l.shape[last] - first ? part : l.shape[last] - first;
       Raise(function(rows));
       if (unit % parts == parts - 1) walk.Next();
+    }
+  }
+
+  // So many rows of n elements from where tensor t has them into its tile, and back.
+  void Fetch(int t, const char* from, char* tile, int64_t row_bytes, int64_t rows, int64_t n) const {
+    const int64_t across = l.strides[t][l.rank - 2], along = l.strides[t][l.rank - 1], bytes = l.bytes[t];
+    if (across == bytes) return Turn<true>(tile, row_bytes, from, along, rows, n, bytes);
+    for (int64_t i = 0; i < rows; ++i) CopyElements(tile + i * row_bytes, bytes, from + i * across, along, n, bytes);
+  }
+  void PutBack(int t, char* to, const char* tile, int64_t row_bytes, int64_t rows, int64_t n) const {
+    const int64_t across = l.strides[t][l.rank - 2], along = l.strides[t][l.rank - 1], bytes = l.bytes[t];
+    if (across == bytes) return Turn<false>(to, along, tile, row_bytes, n, rows, bytes);
+    for (int64_t i = 0; i < rows; ++i) CopyElements(to + i * across, along, tile + i * row_bytes, bytes, n, bytes);
+  }
+
+  // Tiles, row by row, of which what lies along the columns is copied.
+  void RunTiles(int64_t begin, int64_t end) const {
+    const int last = l.rank - 1, across = last - 1;
+    const int64_t down = (l.shape[across] - 1) / l.tile_rows + 1, along = (l.shape[last] - 1) / l.tile_row + 1;
+    alignas(64) char tiles[kTileBytes];
+    Rows rows{c->context, c->attrs, 0, 0, Streams(), {}, {}};
+    char* at[kMaxTensors];       // the tile's first element of each tensor
+    char* held[kMaxTensors];     // of those that are turned its copy,
+    int64_t row_bytes[kMaxTensors];  // whose rows are so far apart; of others the tensor's
+    char* free = tiles;
+    for (int t = 0; t < l.tensors; ++t) {
+      const bool turned = (l.turned >> t & 1) != 0;
+      if (t < l.inputs && !turned && l.strides[t][last] == 0) rows.repeated |= 1u << t;
+      row_bytes[t] = turned ? l.tile_row * l.bytes[t] + 64 - l.tile_row * l.bytes[t] % 64 : l.strides[t][across];
+      held[t] = free;
+      if (turned) free += l.tile_rows * row_bytes[t];
+    }
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t i = tile % down * l.tile_rows, j = tile / down % along * l.tile_row;
+      const int64_t height = l.tile_rows < l.shape[across] - i ? l.tile_rows : l.shape[across] - i;
+      rows.n = l.tile_row < l.shape[last] - j ? l.tile_row : l.shape[last] - j;
+      for (int t = 0; t < l.tensors; ++t) {
+        at[t] = Data(t) + i * l.strides[t][across] + j * l.strides[t][last];
+        int64_t rest = tile / down / along;
+        for (int a = across - 1; a >= 0; rest /= l.shape[a--]) at[t] += rest % l.shape[a] * l.strides[t][a];
+        if (t < l.inputs && (l.turned >> t & 1) != 0) Fetch(t, at[t], held[t], row_bytes[t], height, rows.n);
+      }
+      for (int64_t row = 0; row < height; ++row) {
+        for (int t = 0; t < l.tensors; ++t) Point(rows, t, ((l.turned >> t & 1) != 0 ? held[t] : at[t]) + row * row_bytes[t]);
+        Raise(function(rows));
+      }
+      for (int t = l.inputs; t < l.tensors; ++t) {
+        if ((l.turned >> t & 1) != 0) PutBack(t, at[t], held[t], row_bytes[t], height, rows.n);
+      }
     }
   }
 
@@ -238,7 +361,7 @@ struct Job {
   }
 };
 
-// How a layout's work is cut: into n parts of rows or elements, `grain` of them a range.
+// How a layout's work is cut: into n tiles, parts of rows or elements, `grain` of them a range.
 struct Cut {
   int64_t part, parts;  // of a row: elements, and how many
   int64_t n, grain;
@@ -246,6 +369,10 @@ struct Cut {
 // REQUIRES: the layout has elements.
 inline Cut CutOf(const Layout& l) {
   const int64_t extent = l.shape[l.rank - 1], part = extent < kGrain ? extent : kGrain, parts = (extent - 1) / part + 1;
+  if (l.tile_row > 0) {
+    const int64_t planes = l.elements / (l.shape[l.rank - 2] * extent), tile = l.tile_rows * l.tile_row;
+    return {tile, 1, planes * ((l.shape[l.rank - 2] - 1) / l.tile_rows + 1) * ((extent - 1) / l.tile_row + 1), tile < kGrain ? kGrain / tile : 1};
+  }
   if (l.direct) return {part, parts, l.elements / extent * parts, kGrain / part};
   return {part, parts, l.elements, l.grain};
 }
@@ -262,11 +389,7 @@ inline int RunLayout(const opw_call* c, RowFunction function) {
   c->runtime->parallel_for(
       c->runtime, cut.n, cut.grain,
       [](void* context, int64_t begin, int64_t end) {
-        const Job& one = *static_cast<const Job*>(context);
-        if (one.l.direct)
-          one.RunDirect(begin, end);
-        else
-          one.RunPacked(begin, end);
+        static_cast<const Job*>(context)->Run(begin, end);
       },
       &job);
   return OPW_OK;

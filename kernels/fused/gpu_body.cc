@@ -36,6 +36,11 @@ bool HasNear(Prim prim, DType type) {
   return ComputeType(type) == DType::kF32 && type != DType::kF32 && std::ranges::find(kThese, prim) != std::end(kThese);
 }
 
+DType TypeOfTensor(const ScalarProgram& program, size_t tensor) {
+  const size_t inputs = program.inputs().size();
+  return tensor < inputs ? program.inputs()[tensor] : program.OutputType(static_cast<int>(tensor - inputs));
+}
+
 bool Raises(const ScalarProgram& program) { return std::ranges::any_of(program.instructions(), Divides); }
 
 std::vector<uint64_t> ArgumentBits(const ScalarProgram& program, std::span<const opw_attr> arguments) {

@@ -52,6 +52,8 @@ class GpuBody {
 
 // Whether there is a cheaper body for values of a type.
 bool HasNear(Prim prim, DType type);
+// Of the program's inputs, then its outputs.
+DType TypeOfTensor(const ScalarProgram& program, size_t tensor);
 // Whether it may raise flags.
 bool Raises(const ScalarProgram& program);
 // `arguments` are the program's, as a call's attributes: the bits of each in its computing type, or one 0 where there are none.

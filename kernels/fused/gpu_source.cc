@@ -14,9 +14,6 @@ namespace {
 
 using gpu::CodeName;
 
-DType TypeOfTensor(const ScalarProgram& p, size_t t) {
-  return t < p.inputs().size() ? p.inputs()[t] : p.OutputType(static_cast<int>(t - p.inputs().size()));
-}
 size_t TensorsOf(const ScalarProgram& p) { return p.inputs().size() + p.outputs().size(); }
 
 // Whether it takes a few instructions and registers on f32.
@@ -78,6 +75,21 @@ GpuForm FormOf(const ScalarProgram& program, std::span<const opw_tensor* const> 
     form.resident = loads <= 1 ? 8 : 6;
   }
   return form;
+}
+
+std::vector<GpuForm> FormsBeside(const GpuForm& rule) {
+  constexpr struct {
+    int threads, unroll;
+  } kOthers[] = {{256, 1}, {256, 2}, {256, 4}, {128, 2}, {128, 4}, {512, 1}, {512, 2}};
+  std::vector<GpuForm> out;
+  for (const auto [threads, unroll] : kOthers) {
+    if (threads == rule.threads && unroll == rule.unroll && rule.resident == 0) continue;
+    out.push_back(rule);
+    out.back().threads = threads;
+    out.back().unroll = unroll;
+    out.back().resident = 0;
+  }
+  return out;
 }
 
 std::string GpuSource(const ScalarProgram& program, const GpuForm& form, int members) {
@@ -194,8 +206,8 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form, int mem
       "  }}\n"
       "{raise}"
       "}}\n",
-      fmt::arg("tensors", tensors), fmt::arg("items", form.items), fmt::arg("unroll", form.unroll), fmt::arg("threads", GpuForm::kThreads),
-      fmt::arg("bounds", form.resident > 0 && !joint ? fmt::format("{}, {}", GpuForm::kThreads, form.resident) : fmt::format("{}", GpuForm::kThreads)),
+      fmt::arg("tensors", tensors), fmt::arg("items", form.items), fmt::arg("unroll", form.unroll), fmt::arg("threads", form.threads),
+      fmt::arg("bounds", form.resident > 0 && !joint ? fmt::format("{}, {}", form.threads, form.resident) : fmt::format("{}", form.threads)),
       fmt::arg("arguments", std::max(1, program.arguments())), fmt::arg("rank", form.rank), fmt::arg("parameters", body.Parameters()),
       fmt::arg("body", body.Statements()), fmt::arg("offsets", offsets), fmt::arg("loads", loads), fmt::arg("arrays", arrays),
       fmt::arg("aligned", aligned), fmt::arg("fetch", fetch), fmt::arg("fetch_some", fetch_some), fmt::arg("compute", compute), fmt::arg("put", put),

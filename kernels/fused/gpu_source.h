@@ -30,6 +30,7 @@ enum class Access : uint8_t {
 struct GpuForm {
   std::vector<Access> access;  // by tensor, inputs first
   int items = 1;               // elements that a thread's step has
+  int threads = 256;           // of a block
   int unroll = 1;              // steps of a thread
   int resident = 0;            // blocks that should fit a multiprocessor at a time; 0: as it comes
   int rank = 1;                // of the axes: 1, 2, 4, 8 or 16
@@ -39,13 +40,15 @@ struct GpuForm {
   std::vector<int64_t> extents;
   std::vector<std::vector<int64_t>> strides;
 
-  static constexpr int kThreads = 256;
   int64_t steps() const { return (elements + items - 1) / items; }
-  int64_t blocks() const { return (steps() + int64_t{kThreads} * unroll - 1) / (int64_t{kThreads} * unroll); }
+  int64_t blocks() const { return (steps() + int64_t{threads} * unroll - 1) / (int64_t{threads} * unroll); }
 };
 
 // REQUIRES: program.Check().ok(); the tensors are the program's inputs and outputs, outputs of one shape.
 GpuForm FormOf(const ScalarProgram& program, std::span<const opw_tensor* const> tensors);
+
+// Other blocks and steps for the same elements, of which some devices run one faster for some programs: at most 7, none twice.
+std::vector<GpuForm> FormsBeside(const GpuForm& rule);
 
 // The kernel, as gpu::KernelText::text; it takes a structure `Params`. With `members`, a power of 2 above 1: a structure of so many of these, `of`, and behind them by member the
 // first of its blocks, an i32 each, INT32_MAX where there are no more members.

@@ -99,8 +99,7 @@ int JointKernel::Run(const opw_call* c) {
       const Layout& l = *static_cast<const Layout*>(x.state.layouts[static_cast<size_t>(piece.member)]);
       const Cut cut = CutOf(l);
       const Job job{l, &one, x.now.run, cut.part, cut.parts};
-      if (l.direct) job.RunDirect(piece.begin, piece.end);
-      else job.RunPacked(piece.begin, piece.end);
+      job.Run(piece.begin, piece.end);
     }
   };
   const auto ranges = static_cast<int64_t>(state.ranges.size()) - 1;

@@ -214,6 +214,13 @@ std::string BiasGradientText(std::string_view gt, std::string_view where, std::s
       rows, columns, gt, where, sum);
 }
 
+// relu(x) + z, where x is read in the other order of its axes or as it is; of [side, side].
+std::string PermutedText(bool permutes, std::string_view permute, std::string_view relu, std::string_view add, int64_t side) {
+  const std::string turned = permutes ? fmt::format("  %t = permute{}(%x) {{dims = [1, 0]}}\n", permute) : "";
+  return fmt::format("program @f(%x: f32[{0}, {0}], %z: f32[{0}, {0}]) -> (y: f32[{0}, {0}]) {{\n{1}  %r = relu{2}({3})\n  %y = add{4}(%r, %z)\n  return %y\n}}\n", side, turned, relu,
+                     permutes ? "%t" : "%x", add);
+}
+
 }  // namespace
 
 void FusedRows(const Setup& setup, Device& device, const VariantTable& variants, std::vector<Row>& rows) {
@@ -294,6 +301,19 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
     for (const double begun = Seconds(); Seconds() - begun < kWarm;) time(fused);
     rows.push_back(Compare("written_bias_gradient", "ms", "reading both operands", [&] { return time(fused); }, [&] { return median([&] { return ReadMilliseconds(device.runtime(), x.get(), second); }); }));
     rows.push_back(Compare("written_bias_gradient_alone", "ms", "each op by itself", [&] { return time(fused); }, [&] { return time(by_itself); }));
+  }
+  {
+    constexpr int64_t kSide = 4096;
+    const Program fused = Must(session.Load(PermutedText(true, "", "", "", kSide))), straight = Must(session.Load(PermutedText(false, "", "", "", kSide))),
+                  by_itself = Must(session.Load(PermutedText(true, pin("permute"), pin("relu"), pin("add"), kSide)));
+    const Tensor x = Must(session.Put(Array::Random(DType::kF32, {kSide, kSide}, 1).view())), z = Must(session.Put(Array::Random(DType::kF32, {kSide, kSide}, 2).view()));
+    const auto time = [&](const Program& p) {
+      return median([&] { return static_cast<double>(Must(p.Run({x, z})).run_ns) / 1e6; });
+    };
+    for (const double begun = Seconds(); Seconds() - begun < kWarm;) time(fused);
+    for (const double begun = Seconds(); Seconds() - begun < kWarm;) time(straight);
+    rows.push_back(Compare("permuted_relu_add", "ms", "the same in the order in which all lie", [&] { return time(fused); }, [&] { return time(straight); }));
+    rows.push_back(Compare("permuted_relu_add_alone", "ms", "each op by itself", [&] { return time(fused); }, [&] { return time(by_itself); }));
   }
   rows.push_back(Compare("chain20_alone", "ms", "each op by itself", [&] { return run(chain); }, [&] { return run(alone); }));
   rows.back().target = 0.2;

@@ -28,7 +28,8 @@ class DeviceRunsTest : public ::testing::TestWithParam<const char*> {
   }
 
   // One run; the flags that it raised. Each tensor begins `shift` elements behind a boundary. `shares`: by result, the operand where it lies; -1: in a place of its own.
-  uint32_t RunKernel(const std::shared_ptr<const opw_kernel>& kernel, std::vector<TestTensor>& in, std::vector<TestTensor>& out, std::vector<int> shares, int64_t shift) {
+  uint32_t RunKernel(const std::shared_ptr<const opw_kernel>& kernel, std::vector<TestTensor>& in, std::vector<TestTensor>& out, std::vector<int> shares, int64_t shift,
+                     const std::vector<opw_attr>& arguments = {}) {
     if (!kernel) {
       ADD_FAILURE() << "no kernel";
       return 0;
@@ -51,6 +52,7 @@ class DeviceRunsTest : public ::testing::TestWithParam<const char*> {
     call.operands = operands.data();
     call.starts = starts.data();
     call.results = results.data();
+    call.attrs = arguments.data();
     call.runtime = device_->runtime();
     call.context = kernel->context;
     EXPECT_EQ(kernel->prepare(&call, &call.state, &call.workspace_bytes), OPW_OK) << TakeFailure();

@@ -10,7 +10,7 @@
 #include "kernels/fused/by_source.h"
 #include "kernels/fused/gpu_columns.h"
 #include "kernels/fused/gpu_rows.h"
-#include "kernels/fused/gpu_source.h"
+#include "kernels/ops/gpu/fused_forms.h"
 
 namespace opwire::gpu {
 namespace {
@@ -53,6 +53,20 @@ void LaunchGenerated(Function f, const Grid& grid, const std::vector<std::byte>&
   plan.LaunchBytes(f, grid, params.data(), params.size(), fields);
 }
 
+// Gives `then` the form that a program takes on these tensors by rule.
+template <typename Then>
+Status WithRulesForm(const fused::ScalarProgram& program, std::span<const opw_tensor* const> tensors, const Then& then) {
+  if (const std::optional<fused::GpuTileForm> tiles = fused::TileFormOf(program, tensors)) return then(*tiles);
+  return then(fused::FormOf(program, tensors));
+}
+template <typename Form>
+Status PlanForm(Code& code, const std::string& name, const fused::ScalarProgram& program, const Form& form, std::span<const Source> sources, Plan& plan, std::span<const opw_attr> arguments) {
+  const FusedLaunch launch = LaunchOf(name, program, form, arguments);
+  OPWIRE_ASSIGN_OR_RETURN(const Function f, code.GetText(launch.kernel));
+  LaunchGenerated(f, {.blocks = launch.blocks, .threads = launch.threads}, launch.params, sources, plan);
+  return absl::OkStatus();
+}
+
 // Folds the states that chunks of rows came to, as [chunks, columns], to the columns' results.
 Status PlanFoldOfStates(Code& code, const std::string& fold, opw::reduce::FoldParams p, Source from, Source to, Plan& plan) {
   constexpr int kThreads = 256, kLeastBits = 3;
@@ -75,7 +89,8 @@ class Group final : public Planner {
   const char* Supports(const opw_call*) const override { return nullptr; }
   Status MakePlan(const opw_call* c, Plan& plan) const override {
     const Tensors tensors(c, made_);
-    return PlanFused(*code_, made_.name, program_, tensors.all, tensors.sources, plan, {c->attrs, static_cast<size_t>(program_.arguments())});
+    const std::span<const opw_attr> arguments(c->attrs, static_cast<size_t>(program_.arguments()));
+    return WithRulesForm(program_, tensors.all, [&](const auto& rule) { return PlanForm(*code_, made_.name, program_, FastestForm(*code_, made_.name, program_, tensors.all, arguments, rule), tensors.sources, plan, arguments); });
   }
 
  private:
@@ -143,7 +158,7 @@ class JointGroup final : public Planner {
     while (most < members.size() && most * 2 * (bytes + sizeof(int32_t)) <= kParamBytes) most *= 2;
     if (most == 1) {
       OPWIRE_ASSIGN_OR_RETURN(const Function f, code_->GetText({made_.name, "kernels/fused/primitives.cuh", alone}));
-      LaunchGenerated(f, {.blocks = members[0].form.blocks(), .threads = fused::GpuForm::kThreads}, params_of(members[0]), members[0].sources, plan);
+      LaunchGenerated(f, {.blocks = members[0].form.blocks(), .threads = members[0].form.threads}, params_of(members[0]), members[0].sources, plan);
       return 1;
     }
     OPWIRE_ASSIGN_OR_RETURN(const Function f, code_->GetText({made_.name, "kernels/fused/primitives.cuh", fused::GpuSource(program_, members[0].form, static_cast<int>(most))}));
@@ -166,7 +181,7 @@ class JointGroup final : public Planner {
       fields.push_back({at, Reports()});
     }
     std::memcpy(params.data() + most * bytes, first.data(), most * sizeof(int32_t));
-    plan.LaunchBytes(f, {.blocks = blocks, .threads = fused::GpuForm::kThreads}, params.data(), params.size(), fields);
+    plan.LaunchBytes(f, {.blocks = blocks, .threads = members[0].form.threads}, params.data(), params.size(), fields);
     return count;
   }
 
@@ -293,10 +308,7 @@ std::shared_ptr<fused::Fuser> MakeFuser(std::shared_ptr<Code> code) { return std
 
 Status PlanFused(Code& code, const std::string& name, const fused::ScalarProgram& program, std::span<const opw_tensor* const> tensors,
                  std::span<const Source> sources, Plan& plan, std::span<const opw_attr> arguments) {
-  const fused::GpuForm form = fused::FormOf(program, tensors);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, code.GetText({name, "kernels/fused/primitives.cuh", fused::GpuSource(program, form)}));
-  LaunchGenerated(f, {.blocks = form.blocks(), .threads = fused::GpuForm::kThreads}, fused::GpuParams(program, form, arguments), sources, plan);
-  return absl::OkStatus();
+  return WithRulesForm(program, tensors, [&](const auto& form) { return PlanForm(code, name, program, form, sources, plan, arguments); });
 }
 
 Status PlanAdd(Code& code, std::span<const opw_tensor* const, 3> tensors, std::span<const Source, 3> sources, Plan& plan) {

@@ -1,80 +1,76 @@
-// permute of dense tensors, by tiles that stay in the first cache.
+// permute of dense tensors: runs where the last axis stays, else as fused code that does nothing to what it reads through tiles.
 #include "ir/scalar/scalar.h"
+#include "kernels/fused/driver.inc.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/rows.h"
 #include "kernels/ops/shape/runs.h"
 #include "kernels/ops/shape/shape.h"
+#include "kernels/ops/stream.h"
 
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kTile = 32;
-
-// One tile: rows of the result are `to` apart, its elements contiguous; in x the other way round.
-template <typename U>
-void Transpose(U* y, const U* x, int64_t rows, int64_t columns, int64_t to, int64_t from) {
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) y[i * to + j] = x[i + j * from];
-  }
-}
-
 const char* SupportsDense(const opw_call* c) { return AllDense(c, 1) ? nullptr : "needs dense tensors"; }
 
-// The result's last axis (l), and the one (p) that is x's last, by tiles; all others one by one.
-int Permute(const opw_call* c) {
-  const opw_tensor& x = Operand(c, 0);
+// x with its axes in the result's order.
+struct Turned {
+  int64_t strides[OPW_MAX_RANK];
+  opw_tensor x;
+
+  explicit Turned(const opw_call* c) : x(Operand(c, 0)) {
+    const opw_tensor& y = c->results[0];
+    for (int a = 0; a < y.rank; ++a) strides[a] = Operand(c, 0).strides[Axis(c->attrs[0].value.ints[a], y.rank)];
+    x.shape = y.shape;
+    x.strides = strides;
+  }
+  Turned(const Turned&) = delete;
+};
+
+// Rows of the last axis, which stays.
+int CopyRows(const opw_call* c, const Turned& from) {
   const opw_tensor& y = c->results[0];
-  if (y.elements == 0) return OPW_OK;
-  if (y.rank == 0) {
-    std::memcpy(y.data, x.data, DTypeBytes(TypeOf(x)));
-    return OPW_OK;
-  }
-  int64_t from[OPW_MAX_RANK], others[OPW_MAX_RANK];
-  int p = 0;
-  const int l = y.rank - 1;
-  for (int a = 0; a < y.rank; ++a) {
-    const int axis = Axis(c->attrs[0].value.ints[a], y.rank);
-    from[a] = x.strides[axis];
-    others[a] = y.shape[a];
-    if (axis == x.rank - 1) p = a;
-  }
-  const int64_t rows = p == l ? 1 : y.shape[p], columns = y.shape[l];
-  others[p] = others[l] = 1;
-  const int64_t strips = (rows - 1) / kTile + 1, bytes = DTypeBytes(TypeOf(x));
-  const int64_t grain = std::max<int64_t>(1, kRangeBytes / (std::min(rows, kTile) * columns * bytes));
-  VisitBits(bytes, [&](auto tag) {
-    using U = typename decltype(tag)::Type;
-    ParallelFor(c, y.elements / (rows * columns) * strips, grain, [&](int64_t begin, int64_t end) {
-      Walk<2> walk(y.rank, others);
-      for (int a = 0; a < y.rank; ++a) {
-        walk.SetStride(0, a, y.strides[a]);
-        walk.SetStride(1, a, from[a]);
-      }
-      walk.Start(begin / strips);
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t first = unit % strips * kTile;
-        U* const to = static_cast<U*>(y.data) + walk.offset(0) + first * y.strides[p];
-        const U* const source = static_cast<const U*>(x.data) + walk.offset(1) + first;
-        if (p == l) {
-          std::memcpy(to, source, columns * sizeof(U));
-        } else {
-          for (int64_t j = 0; j < columns; j += kTile) {
-            Transpose(to + j, source + j * from[l], std::min(kTile, rows - first), std::min(kTile, columns - j), y.strides[p],
-                      from[l]);
-          }
-        }
-        if (unit % strips == strips - 1) walk.Next();
-      }
-    });
+  int64_t outer[OPW_MAX_RANK];
+  std::copy_n(y.shape, y.rank, outer);
+  const int64_t row = outer[y.rank - 1], bytes = row * DTypeBytes(TypeOf(y));
+  outer[y.rank - 1] = 1;
+  ParallelFor(c, y.elements / row, std::max<int64_t>(1, kRangeBytes / bytes), [&](int64_t begin, int64_t end) {
+    Walk<1> walk(y.rank, outer);
+    for (int a = 0; a < y.rank; ++a) walk.SetStride(0, a, from.strides[a]);
+    walk.Start(begin);
+    for (int64_t r = begin; r < end; ++r, walk.Next()) std::memcpy(At(y, 0) + r * bytes, At(from.x, 0) + walk.offset(0) * DTypeBytes(TypeOf(y)), bytes);
   });
   return OPW_OK;
+}
+
+template <int kBytes>
+uint32_t CopyElements(const fused::Rows& rows) {
+  if (rows.stream) StreamCopy(rows.out[0], rows.in[0], rows.n * kBytes);
+  else std::memcpy(rows.out[0], rows.in[0], rows.n * kBytes);
+  return 0;
+}
+
+int Prepare(const opw_call* c, void** state, int64_t*) {
+  const Turned from(c);
+  opw_call turned = *c;
+  turned.operands = &from.x;
+  return fused::PrepareLayout(&turned, 1, 1, state);
+}
+
+int Permute(const opw_call* c) {
+  const opw_tensor& y = c->results[0];
+  if (y.elements == 0) return OPW_OK;
+  if (const Turned from(c); y.rank > 0 && from.strides[y.rank - 1] == 1) return CopyRows(c, from);
+  switch (DTypeBytes(TypeOf(y))) {
+    case 8: return fused::RunLayout(c, CopyElements<8>);
+    case 4: return fused::RunLayout(c, CopyElements<4>);
+    case 2: return fused::RunLayout(c, CopyElements<2>);
+    default: return fused::RunLayout(c, CopyElements<1>);
+  }
 }
 
 }  // namespace
 
 void AddPermute(VariantTable& table, const Isa& isa) {
-  AddProduction(table, isa, "permute", "generic", "", 0, kAll,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsDense, nullptr, nullptr, Permute});
+  AddProduction(table, isa, "permute", "generic", "", 0, kAll, {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsDense, Prepare, fused::ReleaseLayout, Permute});
 }
 
 }  // namespace opwire::ops

@@ -1,4 +1,4 @@
-// Calls of programs of rows and of columns.
+// Calls of programs of rows and of columns, of a joint step and of turned tensors.
 #include "tests/conformance/compile/row_programs.h"
 
 #include <fmt/format.h>
@@ -90,6 +90,29 @@ Status PlanJointStep(fused::Fuser& fuser, DType type) {
   return absl::OkStatus();
 }
 
+// relu(x) + z where x, or the result, lies along the other axis.
+Status PlanTurned(fused::Fuser& fuser, DType type, bool operand, const Extents& shape) {
+  fused::ScalarProgram program;
+  const int x = program.AddInput(type), z = program.AddInput(type);
+  const int positive = program.Append(*Catalogue().Find("relu"), {{x}}, {}, type).value_or(-1);
+  program.AddOutput(program.Append(*Catalogue().Find("add"), {{positive, z}}, {}, type).value_or(-1));
+  OPWIRE_RETURN_IF_ERROR(program.Check());
+  std::deque<Extents> kept;
+  std::vector<opw_tensor> operands = {Dense(type, shape, kept), Dense(type, shape, kept)}, results = {Dense(type, shape, kept)};
+  const Extents strides = {1, shape[0]};
+  (operand ? operands[0] : results[0]).strides = strides.data();
+  const uint32_t starts[] = {0, 1, 2};
+  const std::shared_ptr<const opw_kernel> kernel = fuser.Get(program);
+  opw_call call{};
+  call.operands = operands.data();
+  call.starts = starts;
+  call.results = results.data();
+  call.context = kernel->context;
+  if (kernel->prepare(&call, &call.state, &call.workspace_bytes) != OPW_OK) return TakeFailure();
+  kernel->release(call.state);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Status PlanRowPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet types, const std::function<void(std::string)>& name) {
@@ -98,6 +121,10 @@ Status PlanRowPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet types, c
     if (!types.Has(type)) continue;
     name(fmt::format("a joint step {}", DTypeName(type)));
     OPWIRE_RETURN_IF_ERROR(PlanJointStep(*fuser, type));
+    for (const bool operand : {true, false}) {
+      name(fmt::format("a turned {} {}", operand ? "operand" : "result", DTypeName(type)));
+      OPWIRE_RETURN_IF_ERROR(PlanTurned(*fuser, type, operand, {4096, 4096}));
+    }
     for (const fused::RowExample& program : fused::RowExamples(type)) {
       const std::shared_ptr<const opw_kernel> kernel = fuser->GetRows(program.rows);
       if (!kernel) return Internal("{} of {} is no kernel", program.name, DTypeName(type));

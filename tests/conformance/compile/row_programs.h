@@ -1,4 +1,4 @@
-// Fused rows and columns as programs write them, for their kernels.
+// Fused rows and columns as programs write them, and steps over many tensors and over turned ones, for their kernels.
 #ifndef OPWIRE_TESTS_CONFORMANCE_COMPILE_ROW_PROGRAMS_H_
 #define OPWIRE_TESTS_CONFORMANCE_COMPILE_ROW_PROGRAMS_H_
 
