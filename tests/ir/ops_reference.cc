@@ -32,6 +32,7 @@ constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {{"element
                                                                        {"loss", "Losses"},
                                                                        {"optim", "Optimisers"},
                                                                        {"quant", "Quantisation"},
+                                                                       {"blocks", "Weights in blocks"},
                                                                        {"sampling", "Sampling"},
                                                                        {"control", "Control"}};
 

@@ -147,7 +147,7 @@ TEST(Text, RoundTripsOfRandomPrograms) {
   // Rows are drawn at random: it goes on until each was.
   const auto drawn = static_cast<size_t>(std::ranges::count_if(Catalogue().rows(), [](const OpRow& row) { return row.control != Control::kEmit; }));
   for (int i = 0; i < 300 || (ops.size() < drawn && i < 10'000); ++i) {
-    const Module m = RandomModule(rng, {.nodes = 1 + i % 40, .functions = 1 + i % 3, .control = true});
+    const Module m = RandomModule(rng, {.nodes = 1 + i % 40, .functions = 1 + i % 3, .control = true, .encoded = true});
     const std::string text = Print(m);
     auto again = Parse(text, "random.opw");
     ASSERT_TRUE(again.ok()) << again.status() << "\nseed " << seed << "\n" << text;
