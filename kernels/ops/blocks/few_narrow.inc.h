@@ -30,8 +30,17 @@ inline void FewOfRow(const uint8_t* w, int64_t k, const RoundedRows& x, int64_t 
   using F = Format<kEncoding>;
   Vec<float> sums[kRows] = {};
   float of_offsets[kRows] = {};
+  const int8_t* values_of[kRows];
+  const int32_t* quads_of[kRows];
+  const float *scales_of[kRows], *sums_of[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    values_of[r] = x.Values(first + r);
+    quads_of[r] = x.Quads(first + r);
+    scales_of[r] = x.Scales(first + r);
+    sums_of[r] = x.Sums(first + r);
+  }
   for (int64_t at = 0; at < k; at += F::kElements, w += F::kBytes) {
-    float d = HalfAt(kEncoding == kQ6_K ? w + 208 : w);
+    const float d = HalfAt(kEncoding == kQ6_K ? w + 208 : w);
 #pragma GCC unroll 8
     for (int part = 0; part < F::kElements / 32; ++part) {
       const Bytes values = ValuesAt<kEncoding>(w, part);
@@ -44,10 +53,10 @@ inline void FewOfRow(const uint8_t* w, int64_t k, const RoundedRows& x, int64_t 
       }
       for (int r = 0; r < kRows; ++r) {
         const int64_t begin = at + 32 * part;
-        const Bytes begun = F::kBias == 0 ? Bytes{} : LoadBytes<Bytes>(x.Quads(first + r) + begin / 4);
-        const Bytes products = Dot<F::kSigned>(begun, values, LoadBytes<Bytes>(x.Values(first + r) + begin));
-        sums[r] = MultiplyAdd(Floats(products), scale * Splat(x.Scales(first + r)[begin / kBlock]), sums[r]);
-        if constexpr (F::kOffset) of_offsets[r] += HalfAt(w + 2) * x.Sums(first + r)[begin / kBlock];
+        const Bytes begun = F::kBias == 0 ? Bytes{} : LoadBytes<Bytes>(quads_of[r] + begin / 4);
+        const Bytes products = Dot<F::kSigned>(begun, values, LoadBytes<Bytes>(values_of[r] + begin));
+        sums[r] = MultiplyAdd(Floats(products), scale * Splat(scales_of[r][begin / kBlock]), sums[r]);
+        if constexpr (F::kOffset) of_offsets[r] += HalfAt(w + 2) * sums_of[r][begin / kBlock];
       }
     }
   }
@@ -57,6 +66,11 @@ inline void FewOfRow(const uint8_t* w, int64_t k, const RoundedRows& x, int64_t 
     four = _mm_add_ps(four, _mm_movehl_ps(four, four));
     out[r * kPanel] = _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four))) + of_offsets[r];
   }
+}
+
+template <int kEncoding, int kRows>
+inline void FewOfPanel(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first, float* out) {
+  for (int64_t j = 0; j < n; ++j) FewOfRow<kEncoding, kRows>(w.blocks + j * w.stride, w.k, x, first, out + j);
 }
 
 }  // namespace

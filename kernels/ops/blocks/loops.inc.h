@@ -12,14 +12,11 @@ namespace {
 
 template <int kEncoding>
 void Few(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first, int64_t rows, float* out) {
-  for (int64_t j = 0; j < n; ++j) {
-    const uint8_t* const row = w.blocks + j * w.stride;
-    switch (rows) {
-      case 1: FewOfRow<kEncoding, 1>(row, w.k, x, first, out + j); break;
-      case 2: FewOfRow<kEncoding, 2>(row, w.k, x, first, out + j); break;
-      case 3: FewOfRow<kEncoding, 3>(row, w.k, x, first, out + j); break;
-      default: FewOfRow<kEncoding, 4>(row, w.k, x, first, out + j); break;
-    }
+  switch (rows) {
+    case 1: return FewOfPanel<kEncoding, 1>(w, n, x, first, out);
+    case 2: return FewOfPanel<kEncoding, 2>(w, n, x, first, out);
+    case 3: return FewOfPanel<kEncoding, 3>(w, n, x, first, out);
+    default: return FewOfPanel<kEncoding, 4>(w, n, x, first, out);
   }
 }
 static_assert(kFewRows == 4);
