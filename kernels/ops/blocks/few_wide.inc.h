@@ -43,7 +43,7 @@ inline __m512i LoadPart(const uint8_t* p, int64_t bytes, int vector) {
 }
 
 // The scales of blocks of 32, one after the other, and their offsets: of as many as rows of a panel have together, so that few loads are in vain.
-constexpr int64_t kMostBlocks = 1024;
+constexpr int64_t kMostBlocks = 256;
 struct Scales {
   alignas(64) float scales[kMostBlocks];
   alignas(64) float offsets[kMostBlocks];
@@ -129,6 +129,7 @@ inline void FewOfRow(const uint8_t* w, const float* scales, const float* offsets
     even[r] = odd[r] = of_offsets[r] = _mm512_setzero_ps();
   }
   for (int64_t at = 0; at < k; at += kStep, w += kStep / F::kElements * F::kBytes) {
+    Prefetch<kStep / F::kElements * F::kBytes>(w);
     const int64_t groups = (k - at) / F::kGroup;
     const __mmask16 there = groups >= kGroups ? 0xffff : static_cast<__mmask16>((1u << groups) - 1);
     __m512 factors[kRows];
