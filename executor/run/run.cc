@@ -148,8 +148,8 @@ Status Run::Resolve(Store& store) {
     }
     if (p.mode == ParamMode::kDim) continue;
     if (dtype != p.type.dtype || encoding != p.type.encoding || static_cast<int>(in.shape.size()) != p.type.rank()) {
-      return InvalidArgument("run of @{}: %{}: expected {}, got {}{}", f.name, p.name, ToString(p.type, program_->module.dims), DTypeName(dtype),
-                             ShapeToString(in.shape));
+      return InvalidArgument("run of @{}: %{}: expected {}, got {}{}{}", f.name, p.name, ToString(p.type, program_->module.dims), DTypeName(dtype),
+                             encoding == Encoding::kDense ? "" : fmt::format(":{}", EncodingName(encoding)), ShapeToString(in.shape));
     }
     if (p.mode == ParamMode::kInout && b.kind() != kTensor) {
       return InvalidArgument("run of @{}: %{} is inout: expected a tensor of the session", f.name, p.name);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "executor/serve/files.h"
 #include "kernels/device/host_facts.h"
 
 namespace opwire {
@@ -31,7 +32,7 @@ Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet>
     : options_(std::move(options)), device_(device), crash_(crash), shell_(shell),
       budget_(DeviceBudget(device.info(), options_.limits)), host_memory_(HostBudget(device.info(), options_.limits)),
       host_budget_(device.info().host_memory ? budget_ : host_memory_), lanes_(device, std::max<int64_t>(budget_.limit, 4096), &budget_),
-      gate_(device.stop()) {
+      gate_(device.stop()), headers_(std::make_shared<FileHeaders>()) {
   environment_ = {&device_, &lanes_, crash_, options_.limits[LimitId::kInstances], options_.no_arena,
                   options_.clock};
   environment_.on_fault = options_.on_device_fault;

@@ -25,7 +25,8 @@
 
 namespace opwire {
 
-struct NpyFile;
+class FileHeaders;
+struct OpenedTensor;
 
 struct CoreOptions {
   std::string executor_id;
@@ -176,7 +177,7 @@ class Core {
   StatusOr<fb::ReplyT> PrintTensor(Session& s, const fb::Print& body);
   void ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body);
   void ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body);
-  void ReadLoaded(Session& s, std::shared_ptr<const NpyFile> file, const BufferRef& buffer, const Staged& filling, TensorKey key);
+  void ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, const BufferRef& buffer, const Staged& filling, TensorKey key);
   StatusOr<uint64_t> OpenTransfer(Session& s, uint32_t attachment, const Staged& staged, bool writable);
   void CloseTransfer(uint64_t ticket);
   void CloseTransfersOf(Session& s, uint32_t attachment);
@@ -212,6 +213,7 @@ class Core {
   RunGate gate_;
   Transfers transfers_;
   CoreLoad load_;
+  const std::shared_ptr<FileHeaders> headers_;  // workers have it, too
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> sessions_;
   // Ended while a worker was at it: their memory stays until the worker is done.

@@ -300,33 +300,34 @@ void Core::ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body)
     return Pop(s);
   }
   // The size comes first, then memory of the session's own for it, then the elements.
-  auto opened = std::make_shared<StatusOr<NpyFile>>(Internal("not opened"));
+  auto opened = std::make_shared<StatusOr<OpenedTensor>>(Internal("not opened"));
   SubmitFor(
       s,
-      [directory = options_.data_directory, principal = s.principal, path = body.path() ? body.path()->str() : "", opened] {
-        *opened = OpenNpy(directory, principal, path);
+      [directory = options_.data_directory, principal = s.principal, path = body.path() ? body.path()->str() : "", name = body.tensor() ? body.tensor()->str() : "", headers = headers_, opened] {
+        *opened = OpenTensor(directory, principal, path, name, *headers);
       },
       [this, opened, key](Session& session, const QueuedRequest& request) {
         if (!opened->ok()) return ReplyStatus(session, request, opened->status());
-        const auto buffer = session.store->Allocate((*opened)->header.data_bytes);
+        const auto buffer = session.store->Allocate((*opened)->tensor.bytes);
         if (!buffer.ok()) return ReplyStatus(session, request, buffer.status());
         const auto filling = session.store->Stage(*buffer);
         if (!filling.ok()) return ReplyStatus(session, request, filling.status());
-        ReadLoaded(session, std::make_shared<const NpyFile>(std::move(**opened)), *buffer, *filling, key);
+        ReadLoaded(session, std::make_shared<const OpenedTensor>(std::move(**opened)), *buffer, *filling, key);
       });
 }
 
-void Core::ReadLoaded(Session& s, std::shared_ptr<const NpyFile> file, const BufferRef& buffer, const Staged& filling, TensorKey key) {
+void Core::ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, const BufferRef& buffer, const Staged& filling, TensorKey key) {
   auto result = std::make_shared<Status>();
   // The reply's closure holds the memory, as for a save.
   SubmitFor(
-      s, [file, data = filling.data(), result] { *result = ReadNpy(*file, data); },
+      s, [file, data = filling.data(), result] { *result = ReadTensor(*file, data); },
       [this, file, result, key, buffer, filling](Session& session, const QueuedRequest& request) {
         if (result->ok()) *result = session.store->ToDevice(filling);
         if (!result->ok()) return ReplyStatus(session, request, *result);
         Tensor t;
-        t.dtype = file->header.dtype;
-        t.shape = Extents(file->header.shape);
+        t.dtype = file->tensor.dtype;
+        t.encoding = file->tensor.encoding;
+        t.shape = Extents(file->tensor.shape);
         t.buffer = buffer;
         const auto made = session.store->Put(key, std::move(t));
         if (!made.ok()) return ReplyStatus(session, request, made.status());

@@ -7,10 +7,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 
+#include "ir/base/npy.h"
+#include "ir/files/gguf.h"
+#include "ir/files/safetensors.h"
+#include "ir/ops/names.h"
 #include "ir/wire/clock.h"
 
 namespace opwire {
@@ -62,17 +67,44 @@ Status CheckPath(const std::string& path) {
   return absl::OkStatus();
 }
 
-Status ReadAt(const NpyFile& file, uint8_t* into, int64_t bytes, int64_t offset) {
+Status ReadAt(const OwnedFd& fd, const std::string& path, uint8_t* into, int64_t bytes, int64_t offset) {
   while (bytes > 0) {
-    const ssize_t n = pread(file.fd.get(), into, static_cast<size_t>(bytes), offset);
+    const ssize_t n = pread(fd.get(), into, static_cast<size_t>(bytes), offset);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FileError(file.path);
-    if (n == 0) return InvalidArgument("file {}: it ends {} bytes early", file.path.substr(0, 256), bytes);
+    if (n < 0) return FileError(path);
+    if (n == 0) return InvalidArgument("file {}: it ends {} bytes early", path.substr(0, 256), bytes);
     into += n;
     bytes -= n;
     offset += n;
   }
   return absl::OkStatus();
+}
+
+// What `parse` makes of a beginning of the file that is as long as it asks for.
+template <typename Header>
+StatusOr<std::vector<FileTensor>> ReadHeader(StatusOr<Header> (*parse)(std::span<const uint8_t>, int64_t), int64_t most, const OwnedFd& fd, const std::string& path, int64_t file_bytes) {
+  constexpr int64_t kFirst = 1 << 20;
+  std::vector<uint8_t> head;
+  for (int64_t bytes = std::min({kFirst, most, file_bytes});; bytes = std::min({4 * bytes, most, file_bytes})) {
+    const auto have = static_cast<int64_t>(head.size());
+    head.resize(static_cast<size_t>(bytes));
+    OPWIRE_RETURN_IF_ERROR(ReadAt(fd, path, head.data() + have, bytes - have, have));
+    StatusOr<Header> header = parse(head, file_bytes);
+    if (header.ok()) return std::move(header->tensors);
+    if (!absl::IsOutOfRange(header.status()) || bytes == std::min(most, file_bytes)) return header.status();
+  }
+}
+
+StatusOr<FileTensor> ReadNpyHeader(const OwnedFd& fd, const std::string& path, int64_t file_bytes) {
+  std::vector<uint8_t> head(static_cast<size_t>(std::min<int64_t>(file_bytes, kNpyMaxHeader + 16)));
+  OPWIRE_RETURN_IF_ERROR(ReadAt(fd, path, head.data(), static_cast<int64_t>(head.size()), 0));
+  OPWIRE_ASSIGN_OR_RETURN(NpyHeader header, ParseNpyHeader(head, file_bytes));
+  FileTensor t;
+  t.dtype = header.dtype;
+  t.shape = std::move(header.shape);
+  t.offset = header.data_offset;
+  t.bytes = header.data_bytes;
+  return t;
 }
 
 }  // namespace
@@ -103,19 +135,49 @@ Status SaveNpy(const std::string& directory, const std::string& principal, const
   return status;
 }
 
-StatusOr<NpyFile> OpenNpy(const std::string& directory, const std::string& principal, const std::string& path) {
+FileHeaders::Tensors FileHeaders::Find(const Identity& file) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [identity, tensors] : kept_) {
+    if (identity == file) return tensors;
+  }
+  return nullptr;
+}
+
+void FileHeaders::Keep(const Identity& file, Tensors tensors) {
+  std::lock_guard lock(mutex_);
+  if (kept_.size() == kKept) kept_.erase(kept_.begin());
+  kept_.emplace_back(file, std::move(tensors));
+}
+
+StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::string& principal, const std::string& path, const std::string& name, FileHeaders& headers) {
   OPWIRE_RETURN_IF_ERROR(CheckPath(path));
   OPWIRE_ASSIGN_OR_RETURN(const OwnedFd own, PrincipalDirectory(directory, principal));
-  NpyFile file{path, OwnedFd(OpenBeneath(own.get(), path, O_RDONLY | O_NONBLOCK, 0)), {}};
+  OpenedTensor file{path, OwnedFd(OpenBeneath(own.get(), path, O_RDONLY | O_NONBLOCK, 0)), {}};
   if (file.fd.get() < 0) return FileError(path);
   struct stat st;
-  if (fstat(file.fd.get(), &st) != 0 || !S_ISREG(st.st_mode)) return InvalidArgument("file {}: expected a regular file", path.substr(0, 256));
-  std::vector<uint8_t> head(static_cast<size_t>(std::min<int64_t>(st.st_size, kNpyMaxHeader + 16)));
-  OPWIRE_RETURN_IF_ERROR(ReadAt(file, head.data(), static_cast<int64_t>(head.size()), 0));
-  OPWIRE_ASSIGN_OR_RETURN(file.header, ParseNpyHeader(head, st.st_size));
+  const std::string shown = path.substr(0, 256);
+  if (fstat(file.fd.get(), &st) != 0 || !S_ISREG(st.st_mode)) return InvalidArgument("file {}: expected a regular file", shown);
+  const bool gguf = path.ends_with(".gguf");
+  if (!gguf && !path.ends_with(".safetensors")) {
+    if (!name.empty()) return InvalidArgument("file {}: expected a .gguf or .safetensors file, which name tensors; tensor {} was asked for", shown, Clip(name, kShownName));
+    OPWIRE_ASSIGN_OR_RETURN(file.tensor, ReadNpyHeader(file.fd, path, st.st_size));
+    return file;
+  }
+  const FileHeaders::Identity identity = {st.st_dev, st.st_ino, st.st_size, st.st_mtim.tv_sec * 1'000'000'000 + st.st_mtim.tv_nsec};
+  FileHeaders::Tensors tensors = headers.Find(identity);
+  if (!tensors) {
+    auto read = gguf ? ReadHeader(ParseGguf, kGgufMaxHeader, file.fd, path, st.st_size) : ReadHeader(ParseSafetensors, kSafetensorsMaxHeader, file.fd, path, st.st_size);
+    if (!read.ok()) return absl::Status(read.status().code(), fmt::format("file {}: {}", shown, MessageOf(read.status())));
+    tensors = std::make_shared<const std::vector<FileTensor>>(*std::move(read));
+    headers.Keep(identity, tensors);
+  }
+  if (name.empty()) return InvalidArgument("file {}: expected the name of one of its {} tensors", shown, tensors->size());
+  const StatusOr<const FileTensor*> found = FindTensor(*tensors, name);
+  if (!found.ok()) return absl::Status(found.status().code(), fmt::format("file {}: {}", shown, MessageOf(found.status())));
+  file.tensor = **found;
   return file;
 }
 
-Status ReadNpy(const NpyFile& file, uint8_t* into) { return ReadAt(file, into, file.header.data_bytes, file.header.data_offset); }
+Status ReadTensor(const OpenedTensor& opened, uint8_t* into) { return ReadAt(opened.fd, opened.path, into, opened.tensor.bytes, opened.tensor.offset); }
 
 }  // namespace opwire

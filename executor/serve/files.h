@@ -1,12 +1,17 @@
-// Tensors as .npy files inside the operator's --data directory, a subdirectory a principal.
+// Tensors in files inside the operator's --data directory, a subdirectory a principal: .npy files, and for loading those in GGUF and safetensors files, too.
 #ifndef OPWIRE_EXECUTOR_SERVE_FILES_H_
 #define OPWIRE_EXECUTOR_SERVE_FILES_H_
 
+#include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "ir/base/npy.h"
 #include "ir/base/owned_fd.h"
+#include "ir/files/tensor_file.h"
 #include "ir/wire/message.h"
 
 namespace opwire {
@@ -16,15 +21,36 @@ namespace opwire {
 Status SaveNpy(const std::string& directory, const std::string& principal, const std::string& path, DType dtype,
                std::span<const int64_t> shape, Bytes bytes);
 
-// A file whose header was read.
-struct NpyFile {
+// What the headers of files with many tensors say, kept for the files that were opened last, as long as they stay as they were. Any thread.
+class FileHeaders {
+ public:
+  using Tensors = std::shared_ptr<const std::vector<FileTensor>>;
+  // Which file it is, and in what state.
+  struct Identity {
+    uint64_t device, inode;
+    int64_t bytes, changed_ns;
+    bool operator==(const Identity&) const = default;
+  };
+  Tensors Find(const Identity& file);
+  void Keep(const Identity& file, Tensors tensors);
+
+ private:
+  static constexpr size_t kKept = 4;
+  std::mutex mutex_;
+  std::vector<std::pair<Identity, Tensors>> kept_;  // the oldest first
+};
+
+// A tensor in an open file, whose header was read.
+struct OpenedTensor {
   std::string path;
   OwnedFd fd;
-  NpyHeader header;
+  FileTensor tensor;
 };
-StatusOr<NpyFile> OpenNpy(const std::string& directory, const std::string& principal, const std::string& path);
-// Its elements, header.data_bytes of them.
-Status ReadNpy(const NpyFile& file, uint8_t* into);
+// `name` is that of a tensor in a file that ends in .gguf or .safetensors, and empty for all others, which are read as .npy. INVALID_ARGUMENT for a file that is
+// none, with the byte, NOT_FOUND without such a tensor.
+StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::string& principal, const std::string& path, const std::string& name, FileHeaders& headers);
+// Its elements, tensor.bytes of them.
+Status ReadTensor(const OpenedTensor& opened, uint8_t* into);
 
 }  // namespace opwire
 

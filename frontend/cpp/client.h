@@ -35,6 +35,8 @@ class Tensor {
  public:
   Tensor() = default;
   DType dtype() const;
+  // Not dense: loaded from a model's file. Its bytes can be fetched with FetchInto, its elements by a program that dequantises it.
+  Encoding encoding() const;
   const std::vector<int64_t>& shape() const;
   int64_t bytes() const;
   // Of this client's counter, for messages: "3:17".
@@ -189,6 +191,7 @@ struct QueueFailure {
 struct TensorFacts {
   std::string id, name;
   DType dtype = DType::kInvalid;
+  Encoding encoding = Encoding::kDense;
   std::vector<int64_t> shape;
   int64_t bytes = 0;
   bool usable = false;
@@ -227,9 +230,10 @@ class Session {
   StatusOr<std::vector<TensorFacts>> List();
   StatusOr<Tensor> Find(std::string_view name_or_id);
   StatusOr<std::string> Print(const Tensor& t, uint32_t max_elements = 0);
-  // .npy files in the executor's --data directory.
+  // Files in the executor's --data directory. Saved as .npy; loaded from .npy, or from a .gguf or .safetensors file the tensor of this name. No element passes
+  // through the client.
   Status Save(const Tensor& t, std::string_view path);
-  StatusOr<Tensor> LoadFile(std::string_view path);
+  StatusOr<Tensor> LoadFile(std::string_view path, std::string_view tensor = {});
 
   // Several runs in one message and one reply, in order.
   struct BatchRun {

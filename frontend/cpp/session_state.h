@@ -45,12 +45,15 @@ struct Tensor::State {
   uint64_t counter = 0;
   uint64_t generation = 0;
   DType dtype = DType::kInvalid;
+  Encoding encoding = Encoding::kDense;
   std::vector<int64_t> shape;
   int64_t bytes = 0;
   bool owned = true;
   uint64_t ticket = 0;               // of the transfer that fills it
   std::shared_ptr<uint8_t> segment;  // where the client fills it
   std::vector<uint8_t> staging;      // what Seal will send, where memory is not shared
+  // What is encoded has no form as an array: UNIMPLEMENTED.
+  Status CheckDense(std::string_view what) const;
   ~State();
 };
 

@@ -6,6 +6,7 @@
 namespace opwire {
 
 DType Tensor::dtype() const { return state_->dtype; }
+Encoding Tensor::encoding() const { return state_->encoding; }
 const std::vector<int64_t>& Tensor::shape() const { return state_->shape; }
 int64_t Tensor::bytes() const { return state_->bytes; }
 std::string Tensor::id() const { return fmt::format("{}:{}", state_->attachment, state_->counter); }
@@ -42,6 +43,7 @@ Status SessionState::Check(const Tensor::State& t) const {
 StatusOr<Tensor> SessionState::Copy(const Tensor::State& t) {
   OPWIRE_RETURN_IF_ERROR(Check(t));
   Tensor made = Make(t.dtype, t.shape, t.bytes, next_counter++);
+  made.state_->encoding = t.encoding;
   fb::CopyT copy;
   copy.from = std::make_unique<fb::TensorId>(IdOf(t.attachment, t.counter));
   copy.to = std::make_unique<fb::TensorId>(IdOf(attachment, made.state_->counter));
@@ -77,6 +79,7 @@ StatusOr<std::vector<TensorFacts>> Session::List() {
     f.id = fmt::format("{}:{}", i->id()->attachment(), i->id()->counter());
     f.name = i->name() ? i->name()->str() : "";
     f.dtype = static_cast<DType>(i->type()->dtype());
+    f.encoding = static_cast<Encoding>(i->type()->encoding());
     if (i->type()->shape()) f.shape.assign(i->type()->shape()->begin(), i->type()->shape()->end());
     f.bytes = static_cast<int64_t>(i->bytes());
     f.usable = i->state() == 1;
@@ -95,6 +98,7 @@ StatusOr<Tensor> Session::Find(std::string_view name_or_id) {
     std::from_chars(f.id.data(), f.id.data() + colon, attachment);
     std::from_chars(f.id.data() + colon + 1, f.id.data() + f.id.size(), counter);
     Tensor t = state_->Make(f.dtype, f.shape, f.bytes, counter);
+    t.state_->encoding = f.encoding;
     t.state_->attachment = attachment;
     t.state_->owned = false;
     return t;
@@ -120,17 +124,19 @@ Status Session::Save(const Tensor& t, std::string_view path) {
   return state_->Ask(std::move(save)).status();
 }
 
-StatusOr<Tensor> Session::LoadFile(std::string_view path) {
+StatusOr<Tensor> Session::LoadFile(std::string_view path, std::string_view tensor) {
   SessionState& s = *state_;
   OPWIRE_RETURN_IF_ERROR(s.Ensure());
   Tensor t = s.Make(DType::kInvalid, {}, 0, s.next_counter++);
   fb::LoadT load;
   load.id = std::make_unique<fb::TensorId>(IdOf(s.attachment, t.state_->counter));
   load.path = path;
+  load.tensor = tensor;
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, s.Ask(std::move(load)));
   const fb::TensorReply* body = reply->body_as_TensorReply();
   if (!body || !body->info() || !body->info()->type()) return Internal("executor {} answered something else", s.executor_id);
   t.state_->dtype = static_cast<DType>(body->info()->type()->dtype());
+  t.state_->encoding = static_cast<Encoding>(body->info()->type()->encoding());
   if (const auto* shape = body->info()->type()->shape()) t.state_->shape.assign(shape->begin(), shape->end());
   t.state_->bytes = static_cast<int64_t>(body->info()->bytes());
   return t;

@@ -208,7 +208,13 @@ void SessionState::Flush() {
   if (const StatusOr<uint64_t> sent = SendT(fb::FlushT()); sent.ok()) flight.Abandon(*sent);
 }
 
+Status Tensor::State::CheckDense(std::string_view what) const {
+  if (encoding == Encoding::kDense) return absl::OkStatus();
+  return Unimplemented("{}: tensor {}:{} is encoded as {}; expected a dense one, such as dequantize_blocks makes of it", what, attachment, counter, EncodingName(encoding));
+}
+
 StatusOr<Array> SessionState::Fetch(const Tensor::State& t) {
+  OPWIRE_RETURN_IF_ERROR(t.CheckDense("fetch"));
   Array out = Array::Uninitialised(t.dtype, t.shape);
   OPWIRE_RETURN_IF_ERROR(FetchInto(t, out.bytes()));
   return out;
@@ -224,6 +230,7 @@ TensorView::State::~State() {
 const ArrayView& TensorView::array() const { return state_->array; }
 
 StatusOr<std::shared_ptr<TensorView::State>> SessionState::View(const Tensor::State& t) {
+  OPWIRE_RETURN_IF_ERROR(t.CheckDense("view"));
   OPWIRE_RETURN_IF_ERROR(Check(t));
   OPWIRE_RETURN_IF_ERROR(Ensure());
   auto view = std::make_shared<TensorView::State>();

@@ -44,6 +44,9 @@ enum class Encoding : uint8_t {
 };
 inline constexpr int kEncodingCount = 8;
 
+// Whether it is one of GGUF's blocks, each with what its integers are multiplied by. Their tensors are of i8.
+constexpr bool IsBlocks(Encoding e) { return e >= Encoding::kQ4_0 && e <= Encoding::kQ6_K; }
+
 // A block of `elements` consecutive elements takes `bytes` bytes. Dense: one element, its size.
 struct BlockLayout {
   int64_t elements;

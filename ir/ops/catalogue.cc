@@ -117,6 +117,7 @@ const DTypeSet* OpRow::Variable(std::string_view variable) const {
 
 DTypeSet OpRow::TypesOf(std::string_view type) const {
   if (type == kAnyType) return kAll;
+  if (type == kBlocksType) return {DType::kI8};
   if (const DTypeSet* set = Variable(type)) return *set;
   if (const auto dtype = ParseDType(type)) return {*dtype};
   return {};
@@ -178,7 +179,7 @@ const OpCatalogue& Catalogue() {
     std::vector<OpRow> all;
     for (auto* family :
          {rows::ElementwiseRows, rows::ShapeRows, rows::IndexingRows, rows::CreateRows, rows::ReduceRows, rows::SortRows, rows::NormRows, rows::NnRows,
-          rows::OptimRows, rows::QuantRows, rows::SamplingRows, rows::ConvolutionRows, rows::ControlRows}) {
+          rows::OptimRows, rows::QuantRows, rows::BlocksRows, rows::SamplingRows, rows::ConvolutionRows, rows::ControlRows}) {
       for (OpRow& row : family()) all.push_back(std::move(row));
     }
     return new OpCatalogue(std::move(all), rows::Aliases());

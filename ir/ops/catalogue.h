@@ -11,6 +11,7 @@
 //   "i: I -> y: f32"                a result of a fixed type
 //   "x: T -> y: U"                  U is set by the shape rule (from an attribute)
 //   "xs...: any -> ys...: any"      each of a type of its own, encoded ones too
+//   "w: blocks -> y: F"             i8, encoded in GGUF's blocks (q4_0, q4_1, q8_0, q6_k)
 #ifndef OPWIRE_IR_OPS_CATALOGUE_H_
 #define OPWIRE_IR_OPS_CATALOGUE_H_
 
@@ -43,10 +44,12 @@ enum class Domain : uint8_t {
 
 // The type of operands and results that may have any, each its own.
 inline constexpr std::string_view kAnyType = "any";
+// The type of operands that are encoded in GGUF's blocks.
+inline constexpr std::string_view kBlocksType = "blocks";
 
 struct OperandSpec {
   std::string name;
-  std::string type;  // a type variable ("T"), an element type's name, or kAnyType
+  std::string type;  // a type variable ("T"), an element type's name, kAnyType or kBlocksType
   bool optional = false;
   bool variadic = false;  // a list: one segment
   Domain domain = Domain::kAny;

@@ -44,6 +44,10 @@ class Bindings {
   Status Bind(const OperandSpec& spec, const TensorType& type) {
     if (!IsValid(type.dtype)) return InvalidArgument("{}: operand {} has no element type", row_.name, spec.name);
     if (spec.type == kAnyType) return absl::OkStatus();
+    if (spec.type == kBlocksType) {
+      if (type.dtype == DType::kI8 && IsBlocks(type.encoding)) return absl::OkStatus();
+      return InvalidArgument("{}: operand {}: expected i8 in blocks of q4_0, q4_1, q8_0 or q6_k, got {}", row_.name, spec.name, ToString(type, dims_));
+    }
     if (type.encoding != Encoding::kDense) {
       return InvalidArgument("{}: operand {}: expected a dense tensor, got {}", row_.name, spec.name, ToString(type, dims_));
     }

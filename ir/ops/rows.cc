@@ -44,7 +44,7 @@ std::vector<std::string_view> Split(std::string_view s) {
 
 // Adds the variable that `type` names, when it is one and new.
 void NoteType(const Spec& spec, std::string_view type, OpRow* row) {
-  if (ParseDType(type) || type == kAnyType) return;
+  if (ParseDType(type) || type == kAnyType || type == kBlocksType) return;
   if (row->Variable(type) != nullptr) return;
   for (const Letter& l : kLetters) {
     if (type == std::string_view(&l.name, 1)) {

@@ -22,6 +22,7 @@ std::vector<OpRow> NormRows();
 std::vector<OpRow> NnRows();
 std::vector<OpRow> OptimRows();
 std::vector<OpRow> QuantRows();
+std::vector<OpRow> BlocksRows();
 std::vector<OpRow> SamplingRows();
 std::vector<OpRow> ConvolutionRows();
 std::vector<OpRow> ControlRows();

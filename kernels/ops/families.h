@@ -26,11 +26,12 @@ void AddRotary(VariantTable& table, const Isa& isa);
 void AddLoss(VariantTable& table, const Isa& isa);
 void AddOptim(VariantTable& table, const Isa& isa);
 void AddQuant(VariantTable& table, const Isa& isa);
+void AddBlocks(VariantTable& table, const Isa& isa);
 void AddSampling(VariantTable& table, const Isa& isa);
 
 // The variant "reference" of a row, for all element types of the row's first type variable.
 void AddReference(VariantTable& table, std::string_view op, const opw_kernel& kernel);
-// A production variant built into this program. `set` is the instruction set it needs ("avx2", "avx512" or ""), `restriction`
+// A production variant built into this program. `set` is the instruction set it needs (as Isa::Missing names it), `restriction`
 // what Variant::restriction says.
 void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std::string_view name, std::string_view set,
                    int priority, DTypeSet dtypes, const opw_kernel& kernel, std::string_view restriction = "");

@@ -24,6 +24,7 @@ void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std
   Variant v{std::string(op), std::string(name), Tier::kProduction, priority, dtypes, isa.Missing(std::string(set)), "builtin", kernel};
   v.restriction = restriction;
   if (set == "avx2") v.wider = "avx512";
+  if (set == "avx512") v.wider = "avx512vnni";
   table.Add(std::move(v));
 }
 
@@ -54,6 +55,7 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   ops::AddLoss(table, isa);
   ops::AddOptim(table, isa);
   ops::AddQuant(table, isa);
+  ops::AddBlocks(table, isa);
   ops::AddSampling(table, isa);
   torch::AddTorch(table, device);
   return table;

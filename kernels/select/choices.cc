@@ -97,7 +97,9 @@ std::string ClassOf(const opw_call& call, const OpRow& row) {
   std::string out;
   for (uint32_t i = 0; i < call.starts[row.operands.size()]; ++i) {
     const opw_tensor& t = call.operands[i];
-    out += fmt::format("{}{}[", i ? " " : "", t.dtype ? DTypeName(static_cast<DType>(t.dtype)) : "-");
+    out += fmt::format("{}{}", i ? " " : "", t.dtype ? DTypeName(static_cast<DType>(t.dtype)) : "-");
+    if (t.encoding != 0) out += fmt::format(":{}", EncodingName(static_cast<Encoding>(t.encoding)));
+    out += '[';
     for (int a = 0; a < t.rank; ++a) out += fmt::format("{}{}", a ? "," : "", std::bit_width(static_cast<uint64_t>(t.shape[a])));
     out += "]";
   }
@@ -119,7 +121,9 @@ std::optional<double> MeasureCall(const opw_kernel& kernel, const opw_call& size
   const auto filled = [&](const opw_tensor* tensors, size_t count) {
     std::vector<opw_tensor> out(tensors, tensors + count);
     for (opw_tensor& t : out) {
-      if (t.dtype != 0) t.data = allocate(t.elements * DTypeBytes(static_cast<DType>(t.dtype)));
+      if (t.dtype == 0) continue;
+      const BlockLayout layout = LayoutOf(static_cast<DType>(t.dtype), static_cast<Encoding>(t.encoding));
+      t.data = allocate(t.elements / layout.elements * layout.bytes);
     }
     return out;
   };

@@ -152,9 +152,12 @@ StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, 
   OPWIRE_ASSIGN_OR_RETURN(const Variant* const first, Pick(op, dtype, &call, pin, asks));
   if (!pin.empty() || expected_ns > kMeasureBelowNs) return first;
   std::vector<const Variant*> rivals;
+  std::vector<std::string_view> covered;  // the rivals, and those of the same code for narrower instruction sets
   for (const Variant& v : Of(op)) {
-    const bool lesser = std::ranges::any_of(rivals, [&](const Variant* r) { return r->name == v.wider; });
-    if (v.tier == first->tier && !lesser && (&v == first || Runs(v, dtype, &call, asks))) rivals.push_back(&v);
+    const bool lesser = std::ranges::find(covered, v.wider) != covered.end();
+    if (v.tier != first->tier || (!lesser && &v != first && !Runs(v, dtype, &call, asks))) continue;
+    covered.push_back(v.name);
+    if (!lesser) rivals.push_back(&v);
   }
   if (rivals.size() < 2) return first;
   const OpRow& row = *ops_->Find(op);

@@ -93,6 +93,7 @@ void WireRows(const Setup& setup, std::vector<Row>& rows);
 void ComputeRows(const Setup& setup, std::vector<Row>& rows);
 void FusedRows(const Setup& setup, Device& device, const VariantTable& variants, std::vector<Row>& rows);  // of compute
 void OptimRows(Device& device, const VariantTable& variants, std::vector<Row>& rows);  // of compute
+void BlocksRows(Device& device, const VariantTable& variants, std::vector<Row>& rows);  // of compute
 void TrainingRows(std::vector<Row>& rows);
 void PythonRows(const Setup& setup, std::vector<Row>& rows);
 void SystemRows(const Setup& setup, std::vector<Row>& rows);

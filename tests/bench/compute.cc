@@ -174,6 +174,7 @@ void ComputeRows(const Setup& setup, std::vector<Row>& rows) {
   Transfers(rows, *device, variants);
   FusedRows(setup, *device, variants, rows);
   OptimRows(*device, variants, rows);
+  BlocksRows(*device, variants, rows);
   Matmul(rows, DType::kF32, dnnl::memory::data_type::f32, "matmul_f32_1024");
   Matmul(rows, DType::kBF16, dnnl::memory::data_type::bf16, "matmul_bf16_1024");
 }

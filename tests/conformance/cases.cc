@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <span>
 
+#include "tests/conformance/blocks.h"
 #include "tests/conformance/harness.h"
 
 namespace opwire::conformance {
@@ -51,6 +53,7 @@ class Builder {
   void Reduce();
   void Sort();
   void Quant();
+  void Blocks();
   void Sample();
   void Nn();
   void Linear();
@@ -398,6 +401,49 @@ void Builder::Quant() {
     std::vector<Real>& x = c.operands[0].values;
     for (const Real v : {Ulp(type_, 0), Largest(type_), static_cast<Real>(INFINITY)}) x.insert(x.end(), {v, v, -v, v});
     x.insert(x.end(), {NAN, 1, -2, NAN});
+  }
+}
+
+// Blocks alone and beside each other, of all encodings: rows of weights beside whole panels, rows of x beside whole tiles, more elements than are unpacked at a time.
+void Builder::Blocks() {
+  const auto add = [&](std::vector<Tensor> operands, Attrs attrs, Encoding encoding) {
+    Add(std::move(operands), std::move(attrs)).name += fmt::format(" {}", EncodingName(encoding));
+  };
+  for (const Encoding encoding : {Encoding::kQ4_0, Encoding::kQ4_1, Encoding::kQ8_0, Encoding::kQ6_K}) {
+    const int64_t block = LayoutOf(DType::kI8, encoding).elements;
+    if (row_.name == "dequantize_blocks") {
+      for (const Extents& shape : {Extents{block}, Extents{3, 2 * block}, Extents{2, 3, 5 * block}, Extents{0, block}, Extents{40, 4 * block}})
+        for (const Values values : {Values::kPlain, Values::kSpecial}) add({MakeBlocks(encoding, shape, values, random_)}, {{"dtype", type_}}, encoding);
+    } else if (row_.name == "quantized_embedding") {
+      for (const DType y : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+        const Tensor weight = MakeBlocks(encoding, {19, 3 * block}, Values::kPlain, random_);
+        for (const Extents& shape : {Extents{}, Extents{7}, Extents{4, 33}, Extents{0}})
+          for (const int bad : {0, 2}) add({weight, Indices(type_, shape, 19, bad)}, {{"dtype", y}}, encoding);
+        add({MakeBlocks(encoding, {0, block}, Values::kPlain, random_), Indices(type_, {2}, 0)}, {{"dtype", y}}, encoding);
+      }
+    } else {
+      const auto product = [&](Extents x, int64_t n, bool bias, Values values = Values::kPlain) {
+        Tensor weight = MakeBlocks(encoding, {n, x.back()}, Values::kPlain, random_);
+        add({Of(std::move(x), values), std::move(weight), bias ? Of({n}) : Tensor()}, {}, encoding);
+      };
+      for (const int64_t m : {1, 2, 3, 4, 5, 8, 12, 13, 40}) product({m, (1 + m % 5) * block}, m % 3 == 0 ? 33 : 1 + m, m % 2 == 0);
+      product({2, 3, 18 * 256}, 16, true);
+      product({256, 256}, 5, false);
+      product({9 * 256}, 17, true);
+      product({530, block}, 3, true);
+      product({14, 1280}, 35, false);
+      product({3, 544 / 32 * block}, 5, false);
+      product({0, block}, 4, true);
+      product({2, block}, 0, false);
+      product({3, 2 * block}, 4, false);
+      cases_.back().operands[0].values[static_cast<size_t>(block)] = NAN;
+      product({13, 2 * block}, 4, false);
+      cases_.back().operands[0].values[static_cast<size_t>(block)] = NAN;
+      product({2, 2 * block}, 4, false);
+      std::ranges::fill(cases_.back().operands[0].values, 0);
+      product({2, 2 * block}, 4, false);
+      for (Real& v : cases_.back().operands[0].values) v = Rounded(type_, std::ldexp(v, type_ == DType::kF16 ? -20 : -130));
+    }
   }
 }
 
@@ -1014,6 +1060,8 @@ std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
     b.Sort();
   else if (row.family == "quant")
     b.Quant();
+  else if (row.family == "blocks")
+    b.Blocks();
   else if (row.family == "sampling")
     b.Sample();
   else if (row.family == "convolution")

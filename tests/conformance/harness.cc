@@ -93,7 +93,9 @@ class Memory {
 
 // A tensor's sizes, as a call has them.
 struct Laid {
-  Laid(const Extents& extents, DType type, Layout layout) : shape(extents), strides(extents.size()), dtype(type) {
+  // What is encoded lies densely.
+  Laid(const Tensor& t, Layout wanted) : shape(t.shape), strides(t.shape.size()), dtype(t.dtype) {
+    const Layout layout = t.encoding == Encoding::kDense ? wanted : Layout::kDense;
     int64_t stride = layout == Layout::kGapped ? 2 : 1;
     for (size_t i = 0; i < shape.size(); ++i) {
       const size_t axis = layout == Layout::kReversed ? i : shape.size() - 1 - i;
@@ -103,7 +105,7 @@ struct Laid {
     const int64_t elements = Count(shape);
     int64_t last = 0;
     for (size_t a = 0; a < shape.size(); ++a) last += (shape[a] - 1) * strides[a];
-    bytes = (elements == 0 ? 0 : last + 1) * DTypeBytes(type);
+    bytes = t.encoding == Encoding::kDense ? (elements == 0 ? 0 : last + 1) * DTypeBytes(dtype) : static_cast<int64_t>(t.encoded.size());
     bool dense = true;
     for (int64_t a = static_cast<int64_t>(shape.size()) - 1, n = 1; a >= 0; n *= shape[a--])
       dense &= shape[a] == 1 || strides[a] == n;
@@ -111,8 +113,8 @@ struct Laid {
               shape.data(),
               strides.data(),
               elements,
-              static_cast<uint8_t>(type),
-              0,
+              static_cast<uint8_t>(dtype),
+              static_cast<uint8_t>(t.encoding),
               static_cast<uint8_t>(shape.size()),
               static_cast<uint8_t>(dense || elements == 0)};
   }
@@ -125,8 +127,7 @@ struct Laid {
 };
 
 struct Placed : Laid {
-  Placed(Device& device, const Extents& extents, DType type, Layout layout)
-      : Laid(extents, type, layout), memory(std::make_unique<Memory>(device, bytes)) {
+  Placed(Device& device, const Tensor& t, Layout layout) : Laid(t, layout), memory(std::make_unique<Memory>(device, bytes)) {
     tensor.data = memory->data();
   }
 
@@ -265,6 +266,7 @@ StatusOr<BoundCase> Bind(const OpRow& row, const Case& c) {
   std::vector<const TensorType*> pointers;
   for (size_t i = 0; i < types.size(); ++i) {
     types[i].dtype = c.operands[i].dtype;
+    types[i].encoding = c.operands[i].encoding;
     for (int64_t d : c.operands[i].shape) types[i].shape.push_back(c.dims->Constant(d));
     pointers.push_back(c.operands[i].dtype == DType::kInvalid ? nullptr : &types[i]);
   }
@@ -287,8 +289,8 @@ Expected ExpectedOf(const BoundCase& b, const Device& device) {
 Status PlanCase(const Variant& v, const BoundCase& b, Layout layout) {
   std::deque<Laid> laid;
   std::vector<opw_tensor> operands, results;
-  for (const Tensor& t : b.c->operands) operands.push_back(t.dtype == DType::kInvalid ? opw_tensor{} : laid.emplace_back(t.shape, t.dtype, layout).tensor);
-  for (const Tensor& t : b.results) results.push_back(laid.emplace_back(t.shape, t.dtype, Layout::kDense).tensor);
+  for (const Tensor& t : b.c->operands) operands.push_back(t.dtype == DType::kInvalid ? opw_tensor{} : laid.emplace_back(t, layout).tensor);
+  for (const Tensor& t : b.results) results.push_back(laid.emplace_back(t, Layout::kDense).tensor);
   std::deque<std::vector<int64_t>> ints;
   const std::vector<opw_attr> attrs = AbiAttrs(b, &ints);
   opw_call call = CallOf(v, b, operands, results, attrs);
@@ -312,14 +314,15 @@ Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_pla
       operand_places.push_back(nullptr);
       continue;
     }
-    Placed& p = placed.emplace_back(device, t.shape, t.dtype, layout);
-    p.ForEach([&](int64_t i, char* element) { Encode(t.dtype, t.values[i], element); });
+    Placed& p = placed.emplace_back(device, t, layout);
+    if (t.encoding == Encoding::kDense) p.ForEach([&](int64_t i, char* element) { Encode(t.dtype, t.values[i], element); });
+    else std::ranges::copy(t.encoded, p.memory->host());
     operands.push_back(p.tensor);
     operand_places.push_back(&p);
   }
   for (const Tensor& t : b.results) {
     const int operand = in_place ? SharedBy(b, results.size()) : -1;
-    result_places.push_back(operand >= 0 ? operand_places[static_cast<size_t>(operand)] : &placed.emplace_back(device, t.shape, t.dtype, Layout::kDense));
+    result_places.push_back(operand >= 0 ? operand_places[static_cast<size_t>(operand)] : &placed.emplace_back(device, t, Layout::kDense));
     results.push_back(result_places.back()->tensor);
   }
   std::deque<std::vector<int64_t>> ints;

@@ -54,7 +54,7 @@ Expected Compute(const OracleCall& call, std::vector<Tensor> results) {
   }
   if (ComputeElementwise(call, &e) || ComputeShape(call, &e) || ComputeReduce(call, &e) || ComputeSort(call, &e) || ComputeNn(call, &e) ||
       ComputeGradients(call, &e) || ComputeConvolution(call, &e) || ComputeAttention(call, &e) || ComputeRotary(call, &e) || ComputeCreate(call, &e) ||
-      ComputeOptim(call, &e) || ComputeQuant(call, &e) || ComputeSampling(call, &e)) {
+      ComputeOptim(call, &e) || ComputeQuant(call, &e) || ComputeBlocks(call, &e) || ComputeSampling(call, &e)) {
     return e;
   }
   std::fprintf(stderr, "the oracle lacks %s\n", call.row->name.c_str());

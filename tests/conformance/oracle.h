@@ -18,6 +18,8 @@
 // what gradients are made of it by that and by the sums' bounds; sums over rows, which are of blocks of them, by (16 + rows/8) eps of the sum of magnitudes. An
 // angle of rotary embedding may be off by 2 eps of itself, of f64 by 4, for position, frequency and product, and its sine and cosine by that (by 2 at the most) and 4 eps. eps
 // is of the computing type.
+// A product with weights in blocks, but for f64, is off by what x may be rounded by: of each 32 by half of their largest magnitude over 127 times the sum of the weights'
+// magnitudes, and by 2^-119 of these where it is too small to divide by; and as a sum of products of scale and value, and of offsets, each by itself.
 #ifndef OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
 #define OPWIRE_TESTS_CONFORMANCE_ORACLE_H_
 
@@ -78,6 +80,7 @@ bool ComputeRotary(const OracleCall& call, Expected* e);
 bool ComputeCreate(const OracleCall& call, Expected* e);
 bool ComputeOptim(const OracleCall& call, Expected* e);
 bool ComputeQuant(const OracleCall& call, Expected* e);
+bool ComputeBlocks(const OracleCall& call, Expected* e);
 bool ComputeSampling(const OracleCall& call, Expected* e);
 
 // Helpers.

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "ir/base/dtype.h"
@@ -18,6 +19,8 @@ struct Tensor {
   DType dtype = DType::kInvalid;
   Extents shape;
   std::vector<Real> values;  // row-major
+  Encoding encoding = Encoding::kDense;
+  std::string encoded;  // else the bytes that say so
 
   int rank() const { return static_cast<int>(shape.size()); }
   int64_t elements() const { return static_cast<int64_t>(values.size()); }

@@ -470,10 +470,11 @@ class FilesTest : public TensorsTest {
     save.path = path;
     return Ask(c_, std::move(save));
   }
-  Answer LoadFile(uint64_t counter, const std::string& path) {
+  Answer LoadFile(uint64_t counter, const std::string& path, const std::string& tensor = "") {
     fb::LoadT load;
     load.id = IdPtr(c_, counter);
     load.path = path;
+    load.tensor = tensor;
     return Ask(c_, std::move(load));
   }
   std::string Own() const { return directory_ + "/uid-1"; }
@@ -500,6 +501,61 @@ TEST_F(FilesTest, RoundTrips) {
   // Another principal's directory is another.
   c_ = Hello("", "uid:2");
   EXPECT_EQ(LoadFile(4, "w.npy").code(), absl::StatusCode::kNotFound);
+}
+
+// A GGUF file of f32[2, 3] "w", 1 to 6, and i8:q8_0[1, 32] "q", whose elements are 2 times 0 to 31.
+std::string ModelFile() {
+  std::string bytes = "GGUF";
+  const auto add = [&](auto v) { bytes.append(reinterpret_cast<const char*>(&v), sizeof(v)); };
+  const auto tensor = [&](std::string_view name, uint64_t inner, uint64_t outer, uint32_t type, uint64_t offset) {
+    add(uint64_t{name.size()});
+    bytes += name;
+    add(uint32_t{2}), add(inner), add(outer), add(type), add(offset);
+  };
+  add(uint32_t{3}), add(uint64_t{2}), add(uint64_t{0});
+  tensor("w", 3, 2, 0, 0);
+  tensor("q", 32, 1, 8, 32);
+  bytes.resize((bytes.size() + 31) / 32 * 32);
+  for (const float v : {1, 2, 3, 4, 5, 6}) add(v);
+  add(uint64_t{0});
+  add(uint16_t{0x4000});  // 2 as f16
+  for (int8_t i = 0; i < 32; ++i) add(i);
+  return bytes;
+}
+
+TEST_F(FilesTest, ModelsTensorsByName) {
+  ASSERT_TRUE(Put(c_, 1, {1}).ok());
+  ASSERT_TRUE(Save(1, "first.npy").ok());  // makes the directory
+  const auto write = [&](const std::string& name, const std::string& bytes) { std::ofstream(Own() + "/" + name, std::ios::binary | std::ios::trunc) << bytes; };
+  write("m.gguf", ModelFile());
+  const Answer w = LoadFile(2, "m.gguf", "w");
+  ASSERT_TRUE(w.ok()) << w.status;
+  EXPECT_EQ(w.tensor().info->type->shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(Get(c_, 2).BulkFloats(), (Floats{1, 2, 3, 4, 5, 6}));
+  const Answer q = LoadFile(3, "m.gguf", "q");
+  ASSERT_TRUE(q.ok()) << q.status;
+  EXPECT_EQ(q.tensor().info->type->dtype, static_cast<uint8_t>(DType::kI8));
+  EXPECT_EQ(q.tensor().info->type->encoding, static_cast<uint8_t>(Encoding::kQ8_0));
+  EXPECT_EQ(q.tensor().info->type->shape, (std::vector<int64_t>{1, 32}));
+  EXPECT_EQ(q.tensor().info->bytes, 34u);
+  const std::string json = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  std::string safe(8, '\0');
+  safe[0] = static_cast<char>(json.size());
+  write("m.safetensors", safe + json + std::string("\0\0\x80\x3f\0\0\0\x40", 8));
+  ASSERT_TRUE(LoadFile(4, "m.safetensors", "w").ok());
+  EXPECT_EQ(Get(c_, 4).BulkFloats(), (Floats{1, 2}));
+  // Names that are missing, or are too much.
+  EXPECT_EQ(MessageOf(LoadFile(5, "m.gguf", "x").status), "file m.gguf: none of the file's 2 tensors is called x");
+  EXPECT_EQ(MessageOf(LoadFile(5, "m.gguf").status), "file m.gguf: expected the name of one of its 2 tensors");
+  EXPECT_EQ(MessageOf(LoadFile(5, "first.npy", "w").status), "file first.npy: expected a .gguf or .safetensors file, which name tensors; tensor w was asked for");
+  // A file that is another by now is read anew; one that ends early is refused.
+  const std::string good = ModelFile();
+  for (size_t n = 0; n < good.size(); n += 7) {
+    write("m.gguf", good.substr(0, n));
+    ASSERT_EQ(LoadFile(5, "m.gguf", "w").code(), kInvalid) << n;
+  }
+  write("m.gguf", good);
+  EXPECT_TRUE(LoadFile(5, "m.gguf", "w").ok());
 }
 
 TEST_F(FilesTest, PathsStayBeneath) {

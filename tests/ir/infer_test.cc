@@ -19,7 +19,7 @@ constexpr std::string_view kParams =
     "%o4: f32[2, 6, 5, 4], %l4: f32[2, 6, 5], %l8: f64[2, 6, 5], "
     "%ci: f32[2, 4, 7, 9], %cw: f32[6, 4, 3, 3], %cb: f32[6], %cg: f32[6, 2, 3, 3], %ct: f32[4, 6, 3, 3], %c0: f32[6, 4, 0, 3], %cs: f32[?b, 4, ?a, 7], %cz: f32[0, 4, 7, 9], "
     "%cd: f32[?a, ?c, ?b, 3], %co: f32[2, 6, 5, 7], %c6: f32[1, 1, 1, 1, 1, 1], %o3: f32[2, 3, 12], %k8: f32[3, 3, 8], "
-    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1], %k1: f32[2, 3, 1, 8], %p: i32[2], %f4: f32[4], %g4: f64[4], %i4: i64[4], %w0: f32[4, 0], %kp: f32[9, 3, 4, 8], %bt: i32[2, 5], %e8: f8e4m3[4, 8], %e5: f8e5m2[5, 8], %f5: f32[5]";
+    "%i8: i8[4, 8], %u8: u8[4, 8], %p1: f32[4, 2, 1], %p2: f32[4, 2, 2], %p3: f32[4, 3, 1], %p5: f32[5, 2, 1], %k1: f32[2, 3, 1, 8], %p: i32[2], %f4: f32[4], %g4: f64[4], %i4: i64[4], %w0: f32[4, 0], %kp: f32[9, 3, 4, 8], %bt: i32[2, 5], %e8: f8e4m3[4, 8], %e5: f8e5m2[5, 8], %f5: f32[5], %qw: i8:q4_1[5, 64], %q6: i8:q6_k[2, 3, 256], %qf: f32:q8_0[5, 64], %qi: i8:i4[5, 64], %x64: bf16[2, 3, 64], %b5: bf16[5], %qs2: i8:q8_0[?b, ?c]";
 
 // The type of %0, or the error without its position.
 std::string Infer(std::string_view node) {
@@ -237,6 +237,23 @@ TEST(Infer, Quantisation) {
   Check({{"dequantize(%i8, %p1)", "f32[4, 8]"},
          {"dequantize(%u8, %p2) {bits = 4, symmetric = false, dtype = bf16}", "bf16[4, 16]"},
          {"dequantize(%i8, %x)", "dequantize: operand params: expected rank 3, got f32[4, 8]"},
+         {"quantized_linear(%x64, %qw)", "bf16[2, 3, 5]"},
+         {"quantized_linear(%x64, %qw, %b5)", "bf16[2, 3, 5]"},
+         {"quantized_linear(%x64, %qs2)", "bf16[2, 3, ?b]"},
+         {"quantized_linear(%x64, %qw, %f5)", "quantized_linear: operand bias: expected bf16 as in x, got f32[5]"},
+         {"quantized_linear(%x64, %q)", "quantized_linear: inner dimensions differ: [2, 3, 64] x [4, 32] (64 and 32)"},
+         {"quantized_linear(%x64, %q6)", "quantized_linear: operand weight: expected rank 2, got i8:q6_k[2, 3, 256]"},
+         {"quantized_linear(%x, %y)", "quantized_linear: operand weight: expected i8 in blocks of q4_0, q4_1, q8_0 or q6_k, got f32[8, 3]"},
+         {"quantized_linear(%x, %qf)", "quantized_linear: operand weight: expected i8 in blocks of q4_0, q4_1, q8_0 or q6_k, got f32:q8_0[5, 64]"},
+         {"quantized_linear(%x, %qi)", "quantized_linear: operand weight: expected i8 in blocks of q4_0, q4_1, q8_0 or q6_k, got i8:i4[5, 64]"},
+         {"quantized_embedding(%qw, %j)", "f32[4, 2, 64]"},
+         {"quantized_embedding(%qw, %n) {dtype = f16}", "f16[64]"},
+         {"quantized_embedding(%q6, %j)", "quantized_embedding: operand weight: expected rank 2, got i8:q6_k[2, 3, 256]"},
+         {"quantized_embedding(%qw, %j) {dtype = i32}", "quantized_embedding: result y: expected f64, f32, f16, bf16, got i32"},
+         {"dequantize_blocks(%q6)", "f32[2, 3, 256]"},
+         {"dequantize_blocks(%q6) {dtype = f64}", "f64[2, 3, 256]"},
+         {"dequantize_blocks(%i8)", "dequantize_blocks: operand x: expected i8 in blocks of q4_0, q4_1, q8_0 or q6_k, got i8[4, 8]"},
+         {"linear(%x, %qw)", "linear: operand weight: expected a dense tensor, got i8:q4_1[5, 64]"},
          {"dequantize(%i8, %p1) {bits = 5}", "dequantize: bits: expected 4 or 8, got 5"},
          {"dequantize(%i8, %p1) {bits = 4}", "dequantize: operand values: expected u8 for 4 bits, got i8[4, 8]"},
          {"dequantize(%i8, %p2)", "dequantize: params' last extent and what a group has differ: [4, 8] x [4, 2, 2] (2 and 1)"},

@@ -32,6 +32,7 @@ constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {{"element
                                                                        {"loss", "Losses"},
                                                                        {"optim", "Optimisers"},
                                                                        {"quant", "Quantisation"},
+                                                                       {"blocks", "Weights in blocks"},
                                                                        {"sampling", "Sampling"},
                                                                        {"control", "Control"}};
 
@@ -87,7 +88,7 @@ std::string Reference() {
       "# Ops\n\n"
       "Written by `ops_reference --update docs/ops.md` from the catalogue (`ir/ops`); a test compares the two. In signatures `?` "
       "marks an\n"
-      "operand that may be absent, `...` a list, `any` whatever type the value has. All ops here are version 1 and, but for emit, pure.\n\n"
+      "operand that may be absent, `...` a list, `any` whatever type the value has, `blocks` i8 encoded in GGUF's blocks. All ops here are version 1 and, but for emit, pure.\n\n"
       "| letter | element types |\n|---|---|\n";
   std::map<std::string, std::string> letters;
   for (const OpRow& row : Catalogue().rows()) {

@@ -113,6 +113,10 @@ class Generator {
     AddParam({.dtype = DType::kF32, .shape = ConvolvedShape()}, ParamMode::kIn);
     AddParam({.dtype = DType::kI8, .shape = HeadShape()}, ParamMode::kIn);  // quantised values, and their groups' parameters
     AddParam({.dtype = DType::kF32, .shape = GroupsShape()}, ParamMode::kIn);
+    if (o_.encoded) {  // weights in blocks, and what they are multiplied with
+      AddParam({.dtype = DType::kI8, .encoding = static_cast<Encoding>(2 + Below(3)), .shape = {m_.dims.Constant(3), m_.dims.Constant(32)}}, ParamMode::kIn);
+      AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(2), m_.dims.Constant(32)}}, ParamMode::kIn);
+    }
     for (int i = 0; i < o_.params; ++i) {
       TensorType type{.dtype = RandomDType(), .shape = RandomShape()};
       if (Small(type)) AddParam(std::move(type), o_.inouts && Chance(30) ? ParamMode::kInout : ParamMode::kIn);
@@ -134,6 +138,7 @@ class Generator {
     const DTypeSet allowed = bound == DType::kInvalid ? row.TypesOf(spec.type) : DTypeSet{bound};
     std::vector<ValueId> fit;
     for (size_t v = 0; v < types_.size(); ++v) {
+      if ((types_[v].encoding != Encoding::kDense) != (spec.type == kBlocksType)) continue;
       if (IsValid(types_[v].dtype) && allowed.Has(types_[v].dtype) && (!like || types_[v].shape == *like)) fit.push_back(static_cast<ValueId>(v));
     }
     return fit.empty() ? kAbsent : Pick(fit);
@@ -148,6 +153,10 @@ class Generator {
       return spec.optional ? nullptr : &wanted_;
     }
     if (row.name == "scaled_matmul" && spec.type == "f32") return &kNoExtents;
+    if (row.name == "quantized_linear" && spec.name == "x") {
+      wanted_ = {m_.dims.Constant(2), m_.dims.Constant(32)};
+      return &wanted_;
+    }
     if (row.name == "dequantize") {
       wanted_ = spec.name == "params" ? GroupsShape() : HeadShape();
       return &wanted_;
@@ -358,7 +367,7 @@ class Generator {
       std::vector<ValueId> out;
       for (uint64_t n = least + Below(most - least + 1); out.size() < n;) {
         const auto v = static_cast<ValueId>(Below(types_.size()));
-        if (IsValid(types_[v].dtype)) out.push_back(v);
+        if (IsValid(types_[v].dtype) && types_[v].encoding == Encoding::kDense) out.push_back(v);
       }
       return out;
     };

@@ -21,6 +21,7 @@ struct RandomOptions {
   bool inouts = true;
   bool decorations = true;        // pins, locations
   bool control = false;           // loops and branches, whose functions come behind the others; loops go round three times at the most
+  bool encoded = false;           // a parameter of each function is in blocks
   int64_t max_extent = 5;         // of a constant
   int64_t max_elements = 4096;    // of a value, with symbols at most kRandomSymbolUpper
   std::vector<DType> dtypes = {}; // of parameters; empty: all

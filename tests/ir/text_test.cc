@@ -63,14 +63,14 @@ StatusOr<Module> ParseVerified(std::string_view text) {
   return m;
 }
 
-std::string ErrorOf(std::string_view text) {
+std::string ParseError(std::string_view text) {
   const auto m = Parse(text, "t.opw");
   return m.ok() ? "parsed" : MessageOf(m.status());
 }
 
 // A program of one node.
 std::string ErrorOfNode(std::string_view node) {
-  return ErrorOf("program @f(%x: f32[4, 8], %y: f32[6, 2], %i: i64[3]) -> (z) {\n  " + std::string(node) + "\n  return %0\n}\n");
+  return ParseError("program @f(%x: f32[4, 8], %y: f32[6, 2], %i: i64[3]) -> (z) {\n  " + std::string(node) + "\n  return %0\n}\n");
 }
 
 TEST(Text, PrintsTheDesignsExample) {
@@ -147,7 +147,7 @@ TEST(Text, RoundTripsOfRandomPrograms) {
   // Rows are drawn at random: it goes on until each was.
   const auto drawn = static_cast<size_t>(std::ranges::count_if(Catalogue().rows(), [](const OpRow& row) { return row.control != Control::kEmit; }));
   for (int i = 0; i < 300 || (ops.size() < drawn && i < 10'000); ++i) {
-    const Module m = RandomModule(rng, {.nodes = 1 + i % 40, .functions = 1 + i % 3, .control = true});
+    const Module m = RandomModule(rng, {.nodes = 1 + i % 40, .functions = 1 + i % 3, .control = true, .encoded = true});
     const std::string text = Print(m);
     auto again = Parse(text, "random.opw");
     ASSERT_TRUE(again.ok()) << again.status() << "\nseed " << seed << "\n" << text;
@@ -210,21 +210,21 @@ TEST(Text, FloatsRoundTripToTheBit) {
 }
 
 TEST(Text, ErrorsSayWhere) {
-  EXPECT_EQ(ErrorOf(""), "t.opw:1:1: expected program, got the end");
-  EXPECT_EQ(ErrorOf("program mlp"), "t.opw:1:9: expected '@', got mlp");
-  EXPECT_EQ(ErrorOf("// only a comment"), "t.opw:1:18: expected program, got the end");
-  EXPECT_EQ(ErrorOf("program @f(%x: f33[2]) -> () { return }"),
+  EXPECT_EQ(ParseError(""), "t.opw:1:1: expected program, got the end");
+  EXPECT_EQ(ParseError("program mlp"), "t.opw:1:9: expected '@', got mlp");
+  EXPECT_EQ(ParseError("// only a comment"), "t.opw:1:18: expected program, got the end");
+  EXPECT_EQ(ParseError("program @f(%x: f33[2]) -> () { return }"),
             "t.opw:1:16: expected an element type, got f33, did you mean f32, f64, f16?");
-  EXPECT_EQ(ErrorOf("program @f(%x: f32[2) -> () { return }"), "t.opw:1:21: expected ',', got )");
-  EXPECT_EQ(ErrorOf("program @f(%x: f32[2], %x: f32[2]) -> () { return }"), "t.opw:1:25: %x is defined twice");
-  EXPECT_EQ(ErrorOf("dim ?b in [4, 2]\nprogram"),
+  EXPECT_EQ(ParseError("program @f(%x: f32[2) -> () { return }"), "t.opw:1:21: expected ',', got )");
+  EXPECT_EQ(ParseError("program @f(%x: f32[2], %x: f32[2]) -> () { return }"), "t.opw:1:25: %x is defined twice");
+  EXPECT_EQ(ParseError("dim ?b in [4, 2]\nprogram"),
             "t.opw:1:5: dimension ?b: expected 0 <= lower <= upper <= 281474976710656 and multiple >= 1, got 4, 2, 1");
-  EXPECT_EQ(ErrorOf("program @f() -> (y: f32[2]) {\n  %0 = zeros() {shape = [3]}\n  return %0\n}"),
+  EXPECT_EQ(ParseError("program @f() -> (y: f32[2]) {\n  %0 = zeros() {shape = [3]}\n  return %0\n}"),
             "t.opw:1:19: result y: expected f32[3] as the program makes it, got f32[2]");
-  EXPECT_EQ(ErrorOf("program @f() -> () { return }\nblob 1 = \"\""), "t.opw:2:6: expected blob 0, got 1");
-  EXPECT_EQ(ErrorOf("program @f() -> () { return }\nblob 0 = \"0g\""), "t.opw:2:10: expected pairs of hexadecimal digits");
-  EXPECT_EQ(ErrorOf("program @f() -> () { return }\nblob 0 = \"00"), "t.opw:2:10: expected a string that ends on its line");
-  EXPECT_EQ(ErrorOf("program @f() -> () { return } x"), "t.opw:1:31: expected function, blob or the end, got x");
+  EXPECT_EQ(ParseError("program @f() -> () { return }\nblob 1 = \"\""), "t.opw:2:6: expected blob 0, got 1");
+  EXPECT_EQ(ParseError("program @f() -> () { return }\nblob 0 = \"0g\""), "t.opw:2:10: expected pairs of hexadecimal digits");
+  EXPECT_EQ(ParseError("program @f() -> () { return }\nblob 0 = \"00"), "t.opw:2:10: expected a string that ends on its line");
+  EXPECT_EQ(ParseError("program @f() -> () { return } x"), "t.opw:1:31: expected function, blob or the end, got x");
 }
 
 TEST(Text, ErrorsOfNodes) {
@@ -276,18 +276,18 @@ TEST(Text, AnyBytesAreSafe) {
     }
   }
   const std::string deep = "program @f(%x: f32[" + std::string(100000, '(') + "1";
-  EXPECT_EQ(ErrorOf(deep), "t.opw:1:84: expected at most 64 dimensions within each other, got more");
+  EXPECT_EQ(ParseError(deep), "t.opw:1:84: expected at most 64 dimensions within each other, got more");
   std::string wide = "program @f(%x: f32[?b";
   for (int i = 0; i < 5000; ++i) wide += "*?b";
-  EXPECT_NE(ErrorOf(wide).find("at most 256 terms"), std::string::npos);
+  EXPECT_NE(ParseError(wide).find("at most 256 terms"), std::string::npos);
   std::string names = "program @f(";
   for (int i = 0; i < 1025; ++i) names += "dim %a" + std::to_string(i) + ": ?a" + std::to_string(i) + ", ";
-  EXPECT_NE(ErrorOf(names).find("at most 1024 dimension symbols"), std::string::npos);
+  EXPECT_NE(ParseError(names).find("at most 1024 dimension symbols"), std::string::npos);
   // Ranks that would double with each line.
   std::string ranks = "program @f(%x: i64[2, 2, 2, 2, 2, 2, 2, 2]) -> () {\n  %0 = index_select(%x, %x)\n";
   for (int i = 1; i < 40; ++i)
     ranks += "  %" + std::to_string(i) + " = index_select(%" + std::to_string(i - 1) + ", %" + std::to_string(i - 1) + ")\n";
-  EXPECT_EQ(ErrorOf(ranks), "t.opw:3:8: index_select: result y: expected at most rank 16, got 29");
+  EXPECT_EQ(ParseError(ranks), "t.opw:3:8: index_select: result y: expected at most rank 16, got 29");
 }
 
 }  // namespace

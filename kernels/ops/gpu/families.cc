@@ -31,6 +31,7 @@ void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddLossGpu(table, code);
   AddOptimGpu(table, code);
   AddQuantGpu(table, code);
+  AddBlocksGpu(table, code);
   AddSamplingGpu(table, code);
 }
 

@@ -34,6 +34,7 @@ void AddNormBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddLossGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddOptimGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddQuantGpu(VariantTable& table, const std::shared_ptr<Code>& code);
+void AddBlocksGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 void AddSamplingGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 
 }  // namespace opwire::gpu

@@ -1,0 +1,128 @@
+// The ops on GGUF's blocks of dense tensors. x is rounded once, then ranges of panels of weights meet its rows.
+#include "kernels/ops/blocks/blocks.h"
+#include "kernels/ops/blocks/fast.h"
+#include "kernels/ops/families.h"
+#include "kernels/ops/rows.h"
+
+namespace opwire::ops {
+namespace {
+
+static_assert(kQ4_0 == static_cast<int>(Encoding::kQ4_0) && kQ4_1 == static_cast<int>(Encoding::kQ4_1) && kQ8_0 == static_cast<int>(Encoding::kQ8_0) &&
+              kQ6_K == static_cast<int>(Encoding::kQ6_K));
+
+constexpr int64_t kFewest = 12;             // rows of x from which unpacking weights first pays
+constexpr int64_t kRangeBytes = 16 * 1024;  // weights of a range that few rows meet: about a microsecond
+constexpr int64_t kRangeWork = 1 << 19;     // multiplications of a range that many rows meet
+constexpr DTypeSet kTypes = {DType::kF32, DType::kF16, DType::kBF16};
+
+struct Sizes {
+  EncodedRows w;
+  int64_t m, n, k;
+  bool few;
+  RoundedRows x;
+
+  explicit Sizes(const opw_call* c)
+      : w(Operand(c, 1)),
+        m(w.k == 0 ? 0 : Operand(c, 0).elements / w.k),
+        n(Operand(c, 1).shape[0]),
+        k(w.k),
+        few(m < kFewest),
+        x{static_cast<char*>(c->workspace), (k + kPadding - 1) / kPadding * kPadding} {}
+  int64_t WorkspaceBytes() const { return (m + kTileRows - 1) / kTileRows * kTileRows * RoundedRows::BytesOf(x.padded); }
+};
+
+const char* SupportsLinear(const opw_call* c) {
+  if (Operand(c, 1).shape[1] == 0) return "needs products of one element at least";
+  return nullptr;
+}
+
+int PrepareLinear(const opw_call* c, void**, int64_t* workspace_bytes) {
+  *workspace_bytes = Sizes(c).WorkspaceBytes();
+  return OPW_OK;
+}
+
+template <const BlocksLoops& (*kLoops)()>
+int Linear(const opw_call* c) {
+  const opw_tensor &x = Operand(c, 0), &weight = Operand(c, 1), &bias = Operand(c, 2), &y = c->results[0];
+  const Sizes s(c);
+  const BlocksLoops& loops = kLoops();
+  const RoundLoop round = loops.round[weight.encoding][x.dtype];
+  ParallelFor(c, s.m, RowsPerRange(s.k), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) round(s.x, r, At(x, r * s.k), s.k, s.few);
+  });
+  const SumsLoop store = loops.sums[x.dtype];
+  const int64_t panels = (s.n + kPanel - 1) / kPanel;
+  // What loop `by` gives for `rows` rows of x from `first` on and the panel.
+  const auto multiply = [&](FewLoop by, int64_t panel, int64_t first, int64_t rows, float* sums) {
+    const int64_t j = panel * kPanel, n = std::min(kPanel, s.n - j);
+    by({s.w.Row(j), s.w.bytes, s.k}, n, s.x, first, rows, sums);
+    for (int64_t r = 0; r < rows; ++r) store(At(y, (first + r) * s.n + j), sums + r * kPanel, Absent(bias) ? nullptr : At(bias, j), n);
+  };
+  if (s.few) {
+    ParallelFor(c, panels, std::max<int64_t>(1, kRangeBytes / (kPanel * s.w.bytes)), [&](int64_t begin, int64_t end) {
+      alignas(64) float sums[kFewRows * kPanel];
+      for (int64_t panel = begin; panel < end; ++panel) {
+        for (int64_t r = 0; r < s.m; r += kFewRows) multiply(loops.few[weight.encoding], panel, r, std::min(kFewRows, s.m - r), sums);
+      }
+    });
+    return OPW_OK;
+  }
+  const int64_t parts = (s.m + kPanelRows - 1) / kPanelRows;
+  ParallelFor(c, panels * parts, std::max<int64_t>(1, kRangeWork / (kPanel * s.k * std::min(s.m, kPanelRows))), [&](int64_t begin, int64_t end) {
+    alignas(64) float sums[kPanelRows * kPanel];
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i % parts * kPanelRows;
+      multiply(loops.many[weight.encoding], i / parts, first, std::min(kPanelRows, s.m - first), sums);
+    }
+  });
+  return OPW_OK;
+}
+
+template <const BlocksLoops& (*kLoops)()>
+int Embedding(const opw_call* c) {
+  const opw_tensor &weight = Operand(c, 0), &indices = Operand(c, 1), &y = c->results[0];
+  const EncodedRows w(weight);
+  if (y.elements == 0) return OPW_OK;
+  const FloatsLoop loop = kLoops().floats[weight.encoding][y.dtype];
+  ParallelFor(c, indices.elements, RowsPerRange(w.k), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = WrapIndex(LoadIndex(indices, i), weight.shape[0]);
+      if (row >= 0) {
+        loop(At(y, i * w.k), w.Row(row), w.k);
+      } else {
+        c->runtime->out_of_range(c->runtime, 1, i);
+        std::memset(At(y, i * w.k), 0, static_cast<size_t>(w.k * DTypeBytes(TypeOf(y))));
+      }
+    }
+  });
+  return OPW_OK;
+}
+
+template <const BlocksLoops& (*kLoops)()>
+int Dequantize(const opw_call* c) {
+  const opw_tensor &x = Operand(c, 0), &y = c->results[0];
+  const BlockLayout layout = LayoutOf(x);
+  const FloatsLoop loop = kLoops().floats[x.encoding][y.dtype];
+  ParallelFor(c, x.elements / layout.elements, RowsPerRange(layout.elements), [&](int64_t begin, int64_t end) {
+    loop(At(y, begin * layout.elements), static_cast<const uint8_t*>(x.data) + begin * layout.bytes, (end - begin) * layout.elements);
+  });
+  return OPW_OK;
+}
+
+template <const BlocksLoops& (*kLoops)()>
+void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
+  constexpr uint32_t kFlags = OPW_DETERMINISTIC | OPW_CONTIGUOUS;
+  AddProduction(table, isa, "quantized_linear", set, set, priority, kTypes, {OPW_ABI_VERSION, kFlags, SupportsLinear, PrepareLinear, nullptr, Linear<kLoops>});
+  AddProduction(table, isa, "quantized_embedding", set, set, priority, kIndex, {OPW_ABI_VERSION, kFlags, nullptr, nullptr, nullptr, Embedding<kLoops>});
+  AddProduction(table, isa, "dequantize_blocks", set, set, priority, kFloats, {OPW_ABI_VERSION, kFlags, nullptr, nullptr, nullptr, Dequantize<kLoops>});
+}
+
+}  // namespace
+
+void AddBlocksFast(VariantTable& table, const Isa& isa) {
+  Add<BlocksLoopsAvx512Vnni>(table, isa, "avx512vnni", 3);
+  Add<BlocksLoopsAvx512>(table, isa, "avx512", 2);
+  Add<BlocksLoopsAvx2>(table, isa, "avx2", 1);
+}
+
+}  // namespace opwire::ops
