@@ -179,10 +179,11 @@ TEST_F(RowFusionTest, RowsOfNothing) {
 }
 
 TEST_F(RowFusionTest, WeightsAreReplacedInTheirPlaces) {
-  // Rows are scaled to a sum of 1 where they lie, and how often that was is counted by row.
+  // Rows are scaled to magnitudes with a sum of 1 where they lie, and how often that was is counted by row.
   const char* const text = R"(
 program @f(inout %w: f32[300, 40], inout %n: f32[300, 1]) -> (w: f32[300, 40], n: f32[300, 1]) {
-  %0 = sum(%w) {dims = [1], keepdim = true}
+  %magnitude = abs(%w)
+  %0 = sum(%magnitude) {dims = [1], keepdim = true}
   %1 = div(%w, %0)
   %2 = div(%0, %0)
   %3 = add(%n, %2)
@@ -192,6 +193,28 @@ program @f(inout %w: f32[300, 40], inout %n: f32[300, 1]) -> (w: f32[300, 40], n
   const auto fused = Run(Parse(text, "t").value(), Seed(), true, FillSmall), alone = Run(Parse(text, "t").value(), Seed(), false, FillSmall);
   ASSERT_EQ(fused[0], "OK");
   for (size_t i : {1, 2}) EXPECT_LE(Difference(ValuesOf(DType::kF32, fused[i]), ValuesOf(DType::kF32, alone[i])), 2e-4);
+}
+
+TEST_F(RowFusionTest, MaximaOfNegatedIntegers) {
+  // As one instruction a compiler gave max(-a, b, c).
+  const char* const text = R"(
+program @f(%x: i32[1, 5000]) -> (y: i32[1, 1], z: i32[1, 5000]) {
+  %0 = neg(%x)
+  %1 = amax(%0) {dims = [-1], keepdim = true}
+  %2 = sub(%0, %1)
+  return %1, %2
+})";
+  EXPECT_EQ(Fused(text).size(), 1u);
+  const auto positive = [](const Param&, std::string& bytes, std::mt19937_64& random) {
+    for (size_t at = 0; at < bytes.size(); at += 4) {
+      const int32_t v = 1 + static_cast<int32_t>(random() % 1000);
+      std::memcpy(bytes.data() + at, &v, 4);
+    }
+  };
+  const auto fused = Run(Parse(text, "t").value(), Seed(), true, positive), alone = Run(Parse(text, "t").value(), Seed(), false, positive);
+  ASSERT_EQ(fused[0], "OK");
+  EXPECT_EQ(ValuesOf(DType::kI32, fused[1]), ValuesOf(DType::kI32, alone[1]));
+  EXPECT_EQ(ValuesOf(DType::kI32, fused[2]), ValuesOf(DType::kI32, alone[2]));
 }
 
 // A random graph over rows: elementwise ops of values that stay of about 1, folds, tensors that are broadcast. All is connected.
