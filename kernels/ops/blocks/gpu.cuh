@@ -7,8 +7,8 @@ namespace opw::blocks {
 
 inline constexpr int kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 4, kQ6_K = 5;
 
-constexpr int ElementsOf(int encoding) { return encoding == kQ6_K ? 256 : 32; }
-constexpr int BytesOf(int encoding) { return encoding == kQ4_0 ? 18 : encoding == kQ4_1 ? 20 : encoding == kQ8_0 ? 34 : 210; }
+OPW_DEVICE constexpr int ElementsOf(int encoding) { return encoding == kQ6_K ? 256 : 32; }
+OPW_DEVICE constexpr int BytesOf(int encoding) { return encoding == kQ4_0 ? 18 : encoding == kQ4_1 ? 20 : encoding == kQ8_0 ? 34 : 210; }
 
 OPW_DEVICE float HalfAt(const u8* p) { return ToFloat(f16{static_cast<u16>(p[0] | p[1] << 8)}); }
 OPW_DEVICE i32 NibbleAt(const u8* p, int i) { return p[i % 16] >> (i < 16 ? 0 : 4) & 15; }  // of 32 in 16 bytes
