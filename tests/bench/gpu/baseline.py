@@ -239,7 +239,7 @@ class Gpt2Row:
         torch.compiler.reset()
         torch.cuda.reset_peak_memory_stats()
         self.torch, self.row, self.shape = torch, request["row"], (batch, positions)
-        self.training = module.Training(argparse.Namespace(batch=batch, positions=positions, layers=layers, heads=heads, width=width, vocabulary=vocabulary, narrow=True,
+        self.training = module.Training(argparse.Namespace(batch=batch, positions=positions, layers=layers, heads=heads, width=width, vocabulary=vocabulary, narrow=True, wide=False,
                                                            initial=None, compile="max-autotune"), device)
         self.tokens = torch.randint(vocabulary, (batch * positions + 1,), device=device)
         self.steps(3)
