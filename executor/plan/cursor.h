@@ -28,6 +28,16 @@ class Cursor {
   // round more often than its max_trips.
   StatusOr<bool> Follow(const Step& s, Device* device, void* pinned);
 
+  // Of the loop of a trip step.
+  int64_t TripsDone(const Step& trip) const { return trips_[trip.control().loop].done; }
+  int64_t TripsAllowed(const Step& trip) const { return trips_[trip.control().loop].most; }
+  // A device made its trips up to number `done` by itself: on at `step`. All of the loop's steps lie before `end`.
+  void Went(const Step& trip, int64_t done, uint32_t step, uint32_t end) {
+    trips_[trip.control().loop].done = done;
+    begun_ = begun_ > end ? begun_ : end;
+    at_ = step;
+  }
+
  private:
   struct Trips {
     int64_t done = 0, most = 0;

@@ -1,10 +1,21 @@
-// Cutting steps into segments.
+// Cutting steps into segments, and capturing them; loops that the device makes.
 #include "executor/run/graphs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 
 namespace opwire {
 namespace {
 
-constexpr uint64_t kMostNanos = 2'000'000;  // of a segment, by what steps are expected to take
+constexpr uint64_t kMostNanos = 2'000'000;    // of a segment, by what steps are expected to take
+constexpr double kLoopNanos = 2'000'000;      // of trips that the device makes by itself,
+constexpr int64_t kFirstTrips = 16;           // as many where it is not known what one takes
+constexpr int64_t kFewestTrips = 4;           // of a loop, that are worth capturing it
+constexpr double kShortestTripNanos = 1000;   // whatever a clock says
+constexpr double kLongTripNanos = 500'000;    // in which what the host takes is nothing
+
+Status NotHere() { return Unimplemented("the device makes no such loop"); }
 
 }  // namespace
 
@@ -21,12 +32,181 @@ Graphs::Graphs(Device& device, const Instance& instance, bool ran) : device_(dev
     segments_.back().end = i + 1;
     segment_of_.push_back(static_cast<uint32_t>(segments_.size() - 1));
   }
+  if (device.loops()) FindLoops();
 }
 
 Graphs::~Graphs() {
   for (const Segment& s : segments_) {
     if (s.graph) device_.DestroyGraph(*s.graph);
   }
+  for (const DeviceLoop& l : loops_) {
+    if (l.graph) device_.DestroyGraph(*l.graph);
+    if (l.state) device_.Free(l.state);
+  }
+}
+
+bool Graphs::CallAll(const Segment& s, Call call) {
+  bool called = true;
+  for (uint32_t i = s.begin; i < s.end && called; ++i) called = call(i) == OPW_OK;
+  return called;
+}
+
+Status Graphs::Run(uint32_t step, Call call) {
+  Segment& s = segments_[SegmentAt(step)];
+  if (s.graph && s.bindings == instance_.bindings()) return device_.Replay(*s.graph, 0);
+  Status status = s.graph ? Update(s, call) : CaptureSegment(s, call);
+  if (status.ok()) status = device_.Replay(*s.graph, 0);
+  usable_ = status.ok();
+  return status;
+}
+
+Status Graphs::CaptureSegment(Segment& s, Call call) {
+  OPWIRE_RETURN_IF_ERROR(device_.BeginCapture(0));
+  const bool called = CallAll(s, call);
+  OPWIRE_ASSIGN_OR_RETURN(s.graph, device_.EndCapture(0));
+  s.bindings = instance_.bindings();
+  return called ? absl::OkStatus() : Internal("a step could not be captured");
+}
+
+Status Graphs::Update(Segment& s, Call call) {
+  OPWIRE_RETURN_IF_ERROR(device_.BeginUpdate(*s.graph));
+  const bool called = CallAll(s, call);
+  if (device_.EndUpdate() && called) {
+    s.bindings = instance_.bindings();
+    return absl::OkStatus();
+  }
+  // A graph before it may still run.
+  OPWIRE_RETURN_IF_ERROR(device_.Synchronize());
+  device_.DestroyGraph(*s.graph);
+  s.graph.reset();
+  return CaptureSegment(s, call);
+}
+
+// ---- Loops
+
+void Graphs::FindLoops() {
+  const std::span<const Step> steps = instance_.steps();
+  for (uint32_t next = 0; next < steps.size(); ++next) {
+    if (steps[next].kind != StepKind::kNext) continue;
+    DeviceLoop loop{.head = steps[next].control().target, .next = next};
+    const auto is_trip = [&](const Step& s) { return s.kind == StepKind::kTrip && s.control().loop == steps[next].control().loop; };
+    loop.trip = static_cast<uint32_t>(std::find_if(steps.begin() + loop.head, steps.begin() + next, is_trip) - steps.begin());
+    int branches = 0;
+    bool plain = IsPlain(loop.trip + 1, next, branches);
+    if (loop.trip > loop.head) {  // of a while: its condition ends with the branch out of it
+      const Step& leave = steps[loop.trip - 1];
+      loop.condition = leave.call.operands;
+      plain = plain && leave.kind == StepKind::kBranch && IsPlain(loop.head, loop.trip - 1, branches);
+    }
+    if (plain && (loop.condition || branches > 0)) loops_.push_back(loop);
+  }
+  std::ranges::sort(loops_, {}, &DeviceLoop::trip);
+}
+
+bool Graphs::IsPlain(uint32_t begin, uint32_t end, int& branches) const {
+  for (uint32_t i = begin; i < end; ++i) {
+    const Step& s = instance_.steps()[i];
+    const bool jumps = s.kind == StepKind::kBranch || s.kind == StepKind::kJump;
+    branches += s.kind == StepKind::kBranch;
+    if (jumps ? s.control().target > end : s.kind != StepKind::kCall || !s.captures) return false;
+  }
+  return true;
+}
+
+const Graphs::DeviceLoop* Graphs::FindLoop(uint32_t trip) const {
+  const auto found = std::ranges::lower_bound(loops_, trip, {}, &DeviceLoop::trip);
+  return found != loops_.end() && found->trip == trip ? &*found : nullptr;
+}
+
+// Kernels are compiled and measured when they are first called, which a capture does not bear.
+bool Graphs::AllRan(const DeviceLoop& loop) const {
+  for (uint32_t i = loop.head; i < loop.next; i = EndOf(i)) {
+    if (instance_.steps()[i].kind == StepKind::kCall && !segments_[SegmentAt(i)].ran) return false;
+  }
+  return true;
+}
+
+bool Graphs::LoopsAt(const Cursor& cursor) const {
+  const DeviceLoop* const loop = FindLoop(cursor.at());
+  if (!loop || !loop->usable || !usable_ || loop->trip_ns > kLongTripNanos) return false;
+  const Step& trip = instance_.steps()[loop->trip];
+  return cursor.TripsAllowed(trip) - cursor.TripsDone(trip) >= kFewestTrips && AllRan(*loop);
+}
+
+Status Graphs::CaptureSteps(uint32_t begin, uint32_t end, Call call) {
+  LoopCapture& loops = *device_.loops();
+  for (uint32_t i = begin; i < end; ++i) {
+    const Step& s = instance_.steps()[i];
+    if (s.kind == StepKind::kCall) {
+      if (call(i) != OPW_OK) return NotHere();
+      continue;
+    }
+    // A branch to what is done otherwise, before which a jump leads behind that.
+    const uint32_t otherwise = s.control().target, behind = instance_.steps()[otherwise - 1].control().target;
+    OPWIRE_RETURN_IF_ERROR(loops.BeginBranch(static_cast<const uint8_t*>(s.call.operands->data), otherwise < behind));
+    OPWIRE_RETURN_IF_ERROR(CaptureSteps(i + 1, otherwise - 1, call));
+    if (otherwise < behind) {
+      OPWIRE_RETURN_IF_ERROR(loops.Otherwise());
+      OPWIRE_RETURN_IF_ERROR(CaptureSteps(otherwise, behind, call));
+    }
+    OPWIRE_RETURN_IF_ERROR(loops.EndBranch());
+    i = behind - 1;
+  }
+  return absl::OkStatus();
+}
+
+Status Graphs::CaptureLoop(DeviceLoop& loop, Call call) {
+  if (!loop.state) {
+    OPWIRE_ASSIGN_OR_RETURN(void* const memory, device_.Allocate(sizeof(LoopState), MemoryKind::kDevice));
+    loop.state = static_cast<LoopState*>(memory);
+  }
+  if (loop.graph) {
+    device_.DestroyGraph(*loop.graph);
+    loop.graph.reset();
+  }
+  LoopCapture& loops = *device_.loops();
+  const opw_tensor* const number = instance_.steps()[loop.trip].call.results;
+  OPWIRE_RETURN_IF_ERROR(loops.BeginLoop({.state = loop.state, .number = number ? static_cast<int64_t*>(number->data) : nullptr,
+                                          .condition = loop.condition ? static_cast<const uint8_t*>(loop.condition->data) : nullptr}));
+  // From behind the trip step to it again: what a while asks comes behind its trip.
+  Status captured = CaptureSteps(loop.trip + 1, loop.next, call);
+  if (captured.ok() && loop.condition) captured = CaptureSteps(loop.head, loop.trip - 1, call);
+  if (!captured.ok()) {
+    loops.AbandonLoop();
+    return captured;
+  }
+  OPWIRE_ASSIGN_OR_RETURN(loop.graph, loops.EndLoop());
+  loop.bindings = instance_.bindings();
+  return absl::OkStatus();
+}
+
+Status Graphs::Loop(Cursor& cursor, Call call, void* pinned, Nanos (*clock)()) {
+  DeviceLoop& loop = *std::ranges::lower_bound(loops_, cursor.at(), {}, &DeviceLoop::trip);
+  const Step& trip = instance_.steps()[loop.trip];
+  if (!loop.graph || loop.bindings != instance_.bindings()) {
+    if (const Status captured = CaptureLoop(loop, call); !captured.ok()) {
+      loop.usable = false;
+      return NotHere();
+    }
+    OPWIRE_RETURN_IF_ERROR(device_.Synchronize());  // what was put on the stream before is none of the trips' time
+  }
+  const int64_t done = cursor.TripsDone(trip);
+  const int64_t trips = loop.trip_ns > 0 ? std::llround(kLoopNanos / loop.trip_ns) : kFirstTrips;  // kLongTripNanos at the most
+  // From memory that is not pinned, so that it is taken before it goes on.
+  const LoopState begin{done, done + std::min(trips, cursor.TripsAllowed(trip) - done), 1};
+  OPWIRE_RETURN_IF_ERROR(device_.Copy(loop.state, &begin, sizeof begin, 0));
+  if (trip.call.results) OPWIRE_RETURN_IF_ERROR(device_.Copy(trip.call.results->data, &begin.done, sizeof begin.done, 0));
+  const Nanos begun = clock();
+  OPWIRE_RETURN_IF_ERROR(device_.Replay(*loop.graph, 0));
+  OPWIRE_RETURN_IF_ERROR(device_.Copy(pinned, loop.state, sizeof(LoopState), 0));
+  OPWIRE_RETURN_IF_ERROR(device_.Synchronize());
+  LoopState end;
+  std::memcpy(&end, pinned, sizeof end);
+  loop.trip_ns = std::max(kShortestTripNanos, static_cast<double>(clock() - begun) / static_cast<double>(std::max<int64_t>(1, end.done - done)));
+  // Behind a trip of a while whose condition still holds comes the next; a repeat's trip step knows whether that was the last.
+  const bool leaves = loop.condition && end.holds == 0;
+  cursor.Went(trip, end.done, leaves ? instance_.steps()[loop.trip - 1].control().target : loop.trip, loop.next + 1);
+  return absl::OkStatus();
 }
 
 }  // namespace opwire

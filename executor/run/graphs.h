@@ -2,6 +2,10 @@
 //
 // Steps lie in segments of some milliseconds at the most, so that a run can stop, or be put aside, between two of them. A step that cannot be captured is a
 // segment by itself and is called.
+//
+// Loops whose way the host would have to read from the device in every trip are made by the device alone, where it can (loop_capture.h): a `while`, and a
+// `repeat` with an `if` in it, without loops and values sent in their trips. Some milliseconds of trips are one replay. Other loops gain nothing by that: on an
+// H200 a trip that the device begins by itself takes some 3 us, and an `if` there 5, where the host replays one graph after the other without a gap.
 #ifndef OPWIRE_EXECUTOR_RUN_GRAPHS_H_
 #define OPWIRE_EXECUTOR_RUN_GRAPHS_H_
 
@@ -10,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "executor/plan/cursor.h"
 #include "executor/plan/instance.h"
 #include "kernels/device/device.h"
 
@@ -17,6 +23,9 @@ namespace opwire {
 
 class Graphs {
  public:
+  // Calls a step's kernel: OPW_OK, or else.
+  using Call = absl::FunctionRef<int(uint32_t step)>;
+
   // Of a device that has graphs, which outlives this, as the instance does. `ran`: all steps have run before; else a segment is captured when it comes round
   // again.
   Graphs(Device& device, const Instance& instance, bool ran);
@@ -30,18 +39,17 @@ class Graphs {
     Segment& s = segments_[SegmentAt(step)];
     return usable_ && s.captures && s.begin == step && std::exchange(s.ran, true);
   }
-  // Puts that segment on the stream. `call` calls a step's kernel. Not OK: nothing was put there, and the step is to be called; all further ones too,
-  // but where only this one cannot be captured.
+  // Puts that segment on the stream. Not OK: nothing was put there, and the step is to be called; all further ones too, but where only this one cannot be
+  // captured.
   // REQUIRES: BeginsAt(step).
-  template <typename Call>
-  Status Run(uint32_t step, const Call& call) {
-    Segment& s = segments_[SegmentAt(step)];
-    if (s.graph && s.bindings == instance_.bindings()) return device_.Replay(*s.graph, 0);
-    Status status = s.graph ? Update(s, call) : Capture(s, call);
-    if (status.ok()) status = device_.Replay(*s.graph, 0);
-    usable_ = status.ok();
-    return status;
-  }
+  Status Run(uint32_t step, Call call);
+
+  // Whether the device may make the next trips of the loop whose trip step the cursor is at, and there are enough of them.
+  bool LoopsAt(const Cursor& cursor) const;
+  // Has it make some milliseconds of them, waits for them, and moves the cursor on. `pinned`: sizeof(LoopState) of host memory. UNIMPLEMENTED: it cannot after
+  // all, nothing was done, and it is not asked again. Any other failure is the device's.
+  // REQUIRES: LoopsAt(cursor).
+  Status Loop(Cursor& cursor, Call call, void* pinned, Nanos (*clock)());
 
  private:
   struct Segment {
@@ -51,41 +59,33 @@ class Graphs {
     std::optional<GraphId> graph;
     uint64_t bindings = 0;  // of the instance, that the graph has
   };
+  struct DeviceLoop {
+    uint32_t head, trip, next;      // steps: the condition's first, or the trip; the trip; the last
+    const opw_tensor* condition;    // null: a repeat
+    bool usable = true;
+    double trip_ns = 0;             // what one took; 0: not known
+    std::optional<GraphId> graph;
+    uint64_t bindings = 0;
+    LoopState* state = nullptr;     // in the device's memory
+  };
 
   size_t SegmentAt(uint32_t step) const { return segment_of_[step]; }
-  template <typename Call>
-  bool CallAll(const Segment& s, const Call& call) {
-    bool called = true;
-    for (uint32_t i = s.begin; i < s.end && called; ++i) called = call(i) == OPW_OK;
-    return called;
-  }
-  template <typename Call>
-  Status Capture(Segment& s, const Call& call) {
-    OPWIRE_RETURN_IF_ERROR(device_.BeginCapture(0));
-    const bool called = CallAll(s, call);
-    OPWIRE_ASSIGN_OR_RETURN(s.graph, device_.EndCapture(0));
-    s.bindings = instance_.bindings();
-    return called ? absl::OkStatus() : Internal("a step could not be captured");
-  }
-  template <typename Call>
-  Status Update(Segment& s, const Call& call) {
-    OPWIRE_RETURN_IF_ERROR(device_.BeginUpdate(*s.graph));
-    const bool called = CallAll(s, call);
-    if (device_.EndUpdate() && called) {
-      s.bindings = instance_.bindings();
-      return absl::OkStatus();
-    }
-    // A graph before it may still run.
-    OPWIRE_RETURN_IF_ERROR(device_.Synchronize());
-    device_.DestroyGraph(*s.graph);
-    s.graph.reset();
-    return Capture(s, call);
-  }
+  const DeviceLoop* FindLoop(uint32_t trip) const;
+  void FindLoops();
+  // Whether all of [begin, end) may be part of a trip: calls that are captured, and branches. `branches` counts those.
+  bool IsPlain(uint32_t begin, uint32_t end, int& branches) const;
+  bool AllRan(const DeviceLoop& loop) const;
+  Status CaptureSegment(Segment& s, Call call);
+  Status Update(Segment& s, Call call);
+  Status CaptureLoop(DeviceLoop& loop, Call call);
+  Status CaptureSteps(uint32_t begin, uint32_t end, Call call);
+  bool CallAll(const Segment& s, Call call);
 
   Device& device_;
   const Instance& instance_;
   std::vector<Segment> segments_;
   std::vector<uint32_t> segment_of_;  // by step
+  std::vector<DeviceLoop> loops_;     // by trip step
   bool usable_ = true;
 };
 

@@ -418,7 +418,17 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
         break;
       }
     }
-    if (s.kind != StepKind::kCall) {
+    if (s.kind == StepKind::kTrip && graphs && graphs->LoopsAt(cursor_)) {
+      Status looped = graphs->Loop(cursor_, call, env.inline_results, env.clock);
+      waited = looped.ok();
+      if (!waited && !absl::IsUnimplemented(looped)) {
+        lost(std::move(looped), s);
+        break;
+      }
+    }
+    if (waited) {
+      // Its steps were done as well.
+    } else if (s.kind != StepKind::kCall) {
       const auto followed = cursor_.Follow(s, on_host ? nullptr : env.device, env.inline_results);
       if (!followed.ok()) {
         lost(followed.status(), s);

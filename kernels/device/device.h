@@ -20,6 +20,7 @@
 #include "ir/base/dtype.h"
 #include "ir/base/status.h"
 #include "kernels/abi.h"
+#include "kernels/device/loop_capture.h"
 
 namespace opwire {
 
@@ -112,6 +113,7 @@ class Device {
   virtual Status BeginUpdate(GraphId graph) = 0;
   virtual bool EndUpdate() = 0;
   virtual void DestroyGraph(GraphId graph) = 0;  // once its replays are done
+  virtual LoopCapture* loops() { return nullptr; }  // null: graphs here have no loops
 
   virtual void PushRange(std::string_view name) = 0;
   virtual void PopRange() = 0;

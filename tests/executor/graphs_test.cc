@@ -1,4 +1,7 @@
 // Plans of a device with graphs: which steps are replayed, and which are called for each run.
+#include <cmath>
+#include <utility>
+
 #include "executor/plan/instance.h"
 #include "kernels/jit/sanitized.h"
 #include "tests/executor/fixture.h"
@@ -55,6 +58,87 @@ TEST_F(GraphsTest, AStepThatCannotBeCapturedIsCalledAndThoseAroundItAreReplayed)
   RunFourTimes();
   EXPECT_EQ(replayable, 2 * 3);
   EXPECT_EQ(called, 4);
+}
+
+int (*doubles)(const opw_call*) = nullptr;
+int RunDoubles(const opw_call* c) { return ++called, doubles(c); }
+
+// What a program calls of add, by which a loop doubles a value as often as it has trips.
+class LoopGraphsTest : public CoreTest {
+ protected:
+  // `most`: calls in the first run; in later ones there is one at the most.
+  void Expect(const std::string& text, int64_t trips, int most) {
+    if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
+    core_.reset();
+    auto device = OpenDevice("emu:0", {});
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    variants_ = BuildVariantTable(*device_, {.worker = OPWIRE_EXECUTOR});
+    Variant counting = variants_.Of("add")[0];
+    doubles = std::exchange(counting.kernel.run, RunDoubles);
+    counting.name = "counting";
+    variants_.Add(counting);
+    Restart();
+    Client c = Hello();
+    const Answer loaded = Load(c, 1, text);
+    ASSERT_TRUE(loaded.ok()) << loaded.status;
+    for (int round = 0; round < 3; ++round) {
+      called = 0;
+      const Answer a = Ask(c, RunOf(1).Scalar(static_cast<float>(trips)).Array({1}).Inline());
+      ASSERT_TRUE(a.ok()) << a.status;
+      EXPECT_EQ(a.Floats(0)[0], std::ldexp(1.0f, static_cast<int>(trips)));
+      EXPECT_LE(called, round == 0 ? most : 1);
+    }
+  }
+};
+
+TEST_F(LoopGraphsTest, AWhileIsMadeByTheDevice) {
+  Expect(R"(
+program @p(%n: f32[], %x: f32[1]) -> (y: f32[1]) {
+  %0 = full() {value = 0.0, dtype = f32, shape = []}
+  %y, %t = while([%x, %0], [%n]) calls(@below, @twice) {max_trips = 1000}
+  return %y
+}
+function @below(%y: f32[1], %t: f32[], %n: f32[]) -> (again: bool[]) {
+  %0 = lt(%t, %n)
+  return %0
+}
+function @twice(inout %y: f32[1], %t: f32[], %n: f32[]) -> (y: f32[1], t: f32[]) {
+  %0 = add@counting(%y, %y)
+  %one = full() {value = 1.0, dtype = f32, shape = []}
+  %1 = neg(%one)
+  %2 = sub(%t, %1)
+  return %0, %2
+})", 100, 3);
+}
+
+TEST_F(LoopGraphsTest, ARepeatWithABranchIsMadeByTheDevice) {
+  // Of two trips one halves, and one doubles three times: each doubles by itself, in a graph of its own, and in one of the loop.
+  Expect(R"(
+program @p(%n: f32[], %x: f32[1]) -> (y: f32[1]) {
+  %0 = cast(%n) {dtype = i64}
+  %1 = repeat(%0, [%x], []) calls(@step)
+  return %1
+}
+function @step(%trip: i64[], %y: f32[1]) -> (y: f32[1]) {
+  %0 = full() {value = 1, dtype = i64, shape = []}
+  %1 = bitwise_and(%trip, %0)
+  %2 = full() {value = 0, dtype = i64, shape = []}
+  %odd = ne(%1, %2)
+  %r = if(%odd, [%y]) calls(@twice, @half) -> (f32[1])
+  return %r
+}
+function @twice(%y: f32[1]) -> (y: f32[1]) {
+  %0 = add@counting(%y, %y)
+  %1 = add@counting(%0, %0)
+  %2 = add@counting(%1, %1)
+  return %2
+}
+function @half(%y: f32[1]) -> (y: f32[1]) {
+  %0 = full() {value = 0.5, dtype = f32, shape = []}
+  %1 = mul(%y, %0)
+  return %1
+})", 100, 9);
 }
 
 }  // namespace

@@ -15,10 +15,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/device/emu/grid.h"
 #include "kernels/device/emu/memory.h"
+#include "kernels/device/loop_capture.h"
 
 namespace opwire::gpu {
 
@@ -26,10 +28,18 @@ namespace opwire::gpu {
 struct StreamOfDriver {
   bool captures = false;
   std::vector<std::function<Result()>> captured;
+  Graph into = nullptr;  // that what is captured goes to; null: a graph of its own
 };
 struct EventOfDriver {};
+struct Condition {
+  unsigned value, initially;
+  bool set_at_launch;
+};
 struct GraphOfDriver {
   std::vector<std::function<Result()>> work;
+  std::vector<std::unique_ptr<GraphOfDriver>> bodies;  // of its conditional nodes
+  std::vector<Graph> handed_out;                       // the same, for who made them
+  std::vector<std::unique_ptr<Condition>> conditions;
 };
 struct GraphNodeOfDriver {};  // none is ever made: a node is the number of its work, from 1 on
 struct GraphExecOfDriver {
@@ -40,6 +50,8 @@ struct FunctionOfDriver {
   const opw_emu::Kernel* kernel;
   unsigned static_shared;   // bytes that its variables are known to take
   unsigned dynamic_shared;  // that a launch may ask for
+  void (*native)(const void* params) = nullptr;  // instead of all these: a function of this program, for one thread,
+  size_t native_bytes = 0;                       // with such a parameter
 };
 struct ModuleOfDriver {
   void* library;
@@ -147,18 +159,81 @@ Result Fill(void* to, unsigned char value, size_t bytes, Stream stream) {
 Result EndCapture(Stream stream, Graph* graph) {
   if (!stream->captures) return kInvalidValue;
   stream->captures = false;
-  *graph = new GraphOfDriver{std::move(stream->captured)};
+  *graph = stream->into ? std::exchange(stream->into, nullptr) : new GraphOfDriver;
+  std::ranges::move(stream->captured, std::back_inserter((*graph)->work));
   stream->captured.clear();
   return kSuccess;
 }
 
-Result Replay(GraphExec exec, Stream stream) {
-  return Do(stream, [exec] {
-    for (const auto& work : exec->work) {
-      if (const Result r = work(); r != kSuccess) return r;
+Result MakeCondition(unsigned long long* handle, Graph graph, void*, unsigned initially, unsigned flags) {
+  graph->conditions.push_back(std::make_unique<Condition>(Condition{initially, initially, flags != 0}));
+  *handle = reinterpret_cast<uintptr_t>(graph->conditions.back().get());
+  return kSuccess;
+}
+
+Result DoAll(const std::vector<std::function<Result()>>& all) {
+  for (const auto& work : all) {
+    if (const Result r = work(); r != kSuccess) return r;
+  }
+  return kSuccess;
+}
+
+// Behind all that the graph has, which is what the caller asks for: nothing runs side by side.
+Result AddConditional(GraphNode* node, Graph graph, const GraphNode*, const void*, size_t, ConditionalNode* made) {
+  graph->bodies.push_back(std::make_unique<GraphOfDriver>());
+  graph->handed_out.push_back(graph->bodies.back().get());
+  made->bodies = &graph->handed_out.back();
+  auto* const condition = reinterpret_cast<Condition*>(static_cast<uintptr_t>(made->handle));
+  graph->work.push_back([condition, body = graph->bodies.back().get(), loops = made->kind == 1] {
+    if (condition->set_at_launch) condition->value = condition->initially;
+    while (condition->value != 0) {
+      if (const Result r = DoAll(body->work); r != kSuccess) return r;
+      if (!loops) break;
     }
     return kSuccess;
   });
+  *node = reinterpret_cast<GraphNode>(graph->work.size());
+  return kSuccess;
+}
+
+Result CaptureInto(Stream stream, Graph graph, const GraphNode*, const void*, size_t, int) {
+  if (stream->captures) return kInvalidValue;
+  stream->captures = true;
+  stream->into = graph;
+  return kSuccess;
+}
+
+// As gpu_loops.cc has them for CUDA.
+void Trip(const void* bytes) {
+  struct {
+    Condition* goes_on;
+    LoopState* state;
+    int64_t* number;
+    const uint8_t* condition;
+  } p;
+  std::memcpy(&p, bytes, sizeof p);
+  const int64_t done = ++p.state->done;
+  p.state->holds = !p.condition || *p.condition != 0;
+  if (p.number) *p.number = done;
+  p.goes_on->value = p.state->holds != 0 && done < p.state->last;
+}
+void Choose(const void* bytes) {
+  struct {
+    Condition *then, *otherwise;
+    const uint8_t* condition;
+  } p;
+  std::memcpy(&p, bytes, sizeof p);
+  p.then->value = *p.condition != 0;
+  if (p.otherwise) p.otherwise->value = *p.condition == 0;
+}
+void LoopKernels(Function* trip, Function* branch) {
+  static FunctionOfDriver of_trip{nullptr, nullptr, 0, 0, Trip, 32}, of_branch{nullptr, nullptr, 0, 0, Choose, 24};
+  *trip = &of_trip;
+  *branch = &of_branch;
+}
+
+Result Replay(GraphExec exec, Stream stream) {
+  return Do(stream, [exec] { return DoAll(exec->work); });
 }
 
 // ---- Code
@@ -240,6 +315,14 @@ Result CaptureInfo(Stream stream, int* status, unsigned long long*, Graph*, cons
 
 Result LaunchKernel(Function f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                     unsigned shared_bytes, Stream stream, void** params, void**) {
+  if (f->native) {
+    const auto* const from = static_cast<const char*>(params[0]);
+    return Do(stream, [f, copy = std::vector<char>(from, from + f->native_bytes)] {
+      const Memory::Access access;
+      f->native(copy.data());
+      return kSuccess;
+    });
+  }
   const uint64_t threads = uint64_t{block_x} * block_y * block_z;
   if (grid_x == 0 || grid_x > INT32_MAX || grid_y == 0 || grid_y > 65535 || grid_z == 0 || grid_z > 65535) return kInvalidValue;
   if (threads == 0 || threads > kMaxThreads || threads > static_cast<uint64_t>(f->kernel->threads)) return kInvalidValue;
@@ -306,6 +389,11 @@ Api Functions() {
   api.graph_destroy = [](Graph graph) { return delete graph, kSuccess; };
   api.capture_info = CaptureInfo;
   api.graph_set_kernel = SetKernel;
+  api.graph_create = [](Graph* graph, unsigned) { return *graph = new GraphOfDriver, kSuccess; };
+  api.graph_condition = MakeCondition;
+  api.graph_add = AddConditional;
+  api.stream_capture_into = CaptureInto;
+  api.loop_kernels = LoopKernels;
   api.module_load = Load;
   api.module_unload = Unload;
   api.module_function = FindKernel;

@@ -148,6 +148,13 @@ Status Driver::Resolve(void* library) {
   both(api_.graph_destroy, "cuGraphDestroy", "hipGraphDestroy");
   both(api_.capture_info, "cuStreamGetCaptureInfo_v2", nullptr);
   both(api_.graph_set_kernel, "cuGraphExecKernelNodeSetParams_v2", nullptr);
+  if (cuda) {
+    const auto find_new = [&](auto& function, const char* name) { function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name)); };
+    find_new(api_.graph_create, "cuGraphCreate");
+    find_new(api_.graph_condition, "cuGraphConditionalHandleCreate");
+    find_new(api_.graph_add, "cuGraphAddNode_v2");
+    find_new(api_.stream_capture_into, "cuStreamBeginCaptureToGraph");
+  }
   both(api_.tile_map, "cuTensorMapEncodeTiled", nullptr);
   both(api_.module_load, "cuModuleLoadData", "hipModuleLoadData");
   both(api_.module_unload, "cuModuleUnload", "hipModuleUnload");

@@ -58,6 +58,19 @@ struct KernelNode {
   void* context = nullptr;
 };
 
+// CUgraphNodeParams of a conditional node.
+struct ConditionalNode {
+  int type = 13;
+  int reserved[3] = {};
+  unsigned long long handle = 0;
+  int kind = 0;
+  unsigned count = 1;       // of bodies
+  Graph* bodies = nullptr;  // the driver's, once the node is there
+  void* context = nullptr;
+  long long unused[26] = {};
+};
+static_assert(sizeof(ConditionalNode) == 256);
+
 // Results that are told apart: their numbers are CUDA's and HIP's.
 enum Result : int {
   kSuccess = 0,
@@ -105,6 +118,13 @@ struct Api {
   // Null in HIP: what is captured there is never changed.
   Result (*capture_info)(Stream, int* status, unsigned long long* id, Graph*, const GraphNode** last, size_t* count);
   Result (*graph_set_kernel)(GraphExec, GraphNode, const KernelNode*);
+  // Conditional nodes. Null in HIP, and where CUDA's driver is older than 12.4.
+  Result (*graph_create)(Graph*, unsigned flags);
+  Result (*graph_condition)(unsigned long long* handle, Graph, void* context, unsigned initially, unsigned flags);
+  Result (*graph_add)(GraphNode*, Graph, const GraphNode* after, const void* edges, size_t count, ConditionalNode*);
+  Result (*stream_capture_into)(Stream, Graph, const GraphNode* after, const void* edges, size_t count, int mode);
+  // The emulator's: the kernels that CUDA has as code (gpu_loops.cc).
+  void (*loop_kernels)(Function* trip, Function* branch);
   // Null but in CUDA's. Types, sizes and modes as in cuda.h.
   Result (*tile_map)(void* map, int type, unsigned rank, void* address, const unsigned long long* extents, const unsigned long long* strides, const unsigned* tile,
                      const unsigned* steps, int interleave, int swizzle, int promotion, int fill);

@@ -15,6 +15,7 @@
 #include "kernels/device/device.h"
 #include "kernels/device/gpu/driver.h"
 #include "kernels/device/gpu/flags.h"
+#include "kernels/device/gpu/gpu_loops.h"
 #include "kernels/device/host_runtime.h"
 
 namespace opwire::gpu {
@@ -60,6 +61,7 @@ class GpuDevice final : public Device {
   Status BeginUpdate(GraphId graph) override;
   bool EndUpdate() override;
   void DestroyGraph(GraphId graph) override;
+  LoopCapture* loops() override { return api_.stream_capture_into ? &loops_ : nullptr; }
 
   void PushRange(std::string_view name) override;
   void PopRange() override;
@@ -106,6 +108,7 @@ class GpuDevice final : public Device {
   Status Start();
 
  private:
+  friend GpuLoops;
   struct Block {
     int64_t bytes;
     MemoryKind kind;
@@ -130,6 +133,8 @@ class GpuDevice final : public Device {
     GraphExec exec = nullptr;
     std::vector<Node> nodes;
   };
+  // Makes it ready to be replayed.
+  StatusOr<GraphId> Keep(Graph graph, std::vector<Node> nodes);
   // Whether the work is to be put on stream 0: not where it is compared with a graph's.
   bool Note(Function f, const LaunchShape& shape, const void* bytes, size_t count);
   void Compare(Function f, const LaunchShape& shape, const void* bytes, size_t count);
@@ -176,6 +181,7 @@ class GpuDevice final : public Device {
   GraphId compared_ = 0;
   size_t compared_nodes_ = 0;
   bool agrees_ = true;
+  GpuLoops loops_{*this};
 };
 
 }  // namespace opwire::gpu

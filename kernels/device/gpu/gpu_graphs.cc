@@ -21,13 +21,17 @@ StatusOr<GraphId> GpuDevice::EndCapture(StreamId stream) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
   if (stream == 0) recording_ = Recording::kNone;
-  Captured captured;
-  OPWIRE_RETURN_IF_ERROR(Check(api_.stream_end_capture(s, &captured.graph), "ending a capture"));
-  if (const Result r = api_.graph_instantiate(&captured.exec, captured.graph, 0); r != kSuccess) {
-    (void)api_.graph_destroy(captured.graph);
+  Graph graph = nullptr;
+  OPWIRE_RETURN_IF_ERROR(Check(api_.stream_end_capture(s, &graph), "ending a capture"));
+  return Keep(graph, stream == 0 ? std::exchange(noted_, {}) : std::vector<Node>());
+}
+
+StatusOr<GraphId> GpuDevice::Keep(Graph graph, std::vector<Node> nodes) {
+  Captured captured{graph, nullptr, std::move(nodes)};
+  if (const Result r = api_.graph_instantiate(&captured.exec, graph, 0); r != kSuccess) {
+    (void)api_.graph_destroy(graph);
     return Check(r, "instantiating a graph");
   }
-  if (stream == 0) captured.nodes = std::exchange(noted_, {});
   std::lock_guard lock(mutex_);
   if (spare_graphs_.empty()) {
     graphs_.push_back({});

@@ -168,6 +168,59 @@ Status Replays(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
   return absl::OkStatus();
 }
 
+// ---- A loop whose end only the device knows
+
+constexpr int kTrips = 10'000;
+// Negates until a count is at its limit.
+constexpr std::string_view kWhile = R"(
+program @loop(%limit: f32[], %x: f32[1024]) -> (count: f32[]) {
+  %0 = full() {value = 0.0, dtype = f32, shape = []}
+  %y, %t = while([%x, %0], [%limit]) calls(@below, @step) {max_trips = 1000000}
+  return %t
+}
+function @below(%y: f32[1024], %t: f32[], %limit: f32[]) -> (again: bool[]) {
+  %0 = lt(%t, %limit)
+  return %0
+}
+function @step(inout %y: f32[1024], %t: f32[], %limit: f32[]) -> (y: f32[1024], t: f32[]) {
+  %0 = neg(%y)
+  %one = full() {value = 1.0, dtype = f32, shape = []}
+  %1 = add(%t, %one)
+  return %0, %1
+})";
+
+// Against a host that starts each trip by itself: kernels of the same sizes, its condition fetched.
+Status While(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
+  gpu.Begin("while_call");
+  const int trips = gpu.options().small ? 100 : kTrips;
+  OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor));
+  OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(kWhile));
+  OPWIRE_ASSIGN_OR_RETURN(const Tensor x, session.Put(Array::Random(DType::kF32, {kElements}, 1).view()));
+  RunOptions options;
+  options.wants = {Want::kNothing};
+  const auto ours = [&]() -> StatusOr<double> {
+    const double begun = Seconds();
+    OPWIRE_RETURN_IF_ERROR(program.Run({static_cast<float>(trips), x}, options).status());
+    return (Seconds() - begun) / trips;
+  };
+  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> add, Subject::OfOp(gpu, "add", {{DType::kF32, {kElements}}, {DType::kF32, {kElements}}}, {}));
+  OPWIRE_ASSIGN_OR_RETURN(const Buffer host, Buffer::Allocate(gpu.device(), 64, MemoryKind::kPinnedHost));
+  const auto by_host = [&]() -> StatusOr<double> {
+    const double begun = Seconds();
+    for (int i = 0; i < trips; ++i) {
+      for (int kernel = 0; kernel < 3; ++kernel) OPWIRE_RETURN_IF_ERROR(add->Launch(0));
+      OPWIRE_RETURN_IF_ERROR(gpu.device().Copy(host.data(), add->result(0), 1, 0));
+      OPWIRE_RETURN_IF_ERROR(gpu.device().Synchronize());
+    }
+    return (Seconds() - begun) / trips;
+  };
+  OPWIRE_RETURN_IF_ERROR(ours().status());
+  OPWIRE_RETURN_IF_ERROR(by_host().status());
+  const std::vector<Series> series = TakeTurns(gpu, {{"ours", ours}, {"three launches, a copy, a synchronisation", by_host}});
+  rows.push_back(TimeRow("while_call", "us/trip", 1e6, series[0], &series[1]));
+  return absl::OkStatus();
+}
+
 // ---- Tensors in and out
 
 Status Transfers(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
@@ -245,6 +298,7 @@ void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows) {
   };
   const Rows of_an_executor[] = {{{"roundtrip_call"}, RoundTrip},
                                  {{"replay_1000_call", "replay_rebound_call"}, Replays},
+                                 {{"while_call"}, While},
                                  {{"put_segment_call", "put_foreign_call", "get_segment_call", "get_foreign_call"}, Transfers}};
   const auto selected = [&](const Rows& r) { return std::ranges::any_of(r.names, [&](std::string_view name) { return gpu.Selected(name); }); };
   const bool starts = gpu.Selected("start_call") || gpu.Selected("ahead_cold_call"), others = std::ranges::any_of(of_an_executor, selected);

@@ -197,6 +197,62 @@ TEST_P(DeviceTest, GraphsReplayWhatWasCaptured) {
   EXPECT_FALSE(device_->EndCapture(stream).ok());
 }
 
+TEST_P(DeviceTest, LoopsGoRoundByThemselves) {
+  LoopCapture* const loops = device_->loops();
+  if (!loops) return;
+  // In each trip its number goes to a place of its own choice, and once to one that a flag chooses.
+  struct Place {
+    LoopState state;
+    int64_t number, seen, then, otherwise;
+    uint8_t flag, holds;
+  };
+  auto* const there = static_cast<Place*>(device_->Allocate(sizeof(Place), MemoryKind::kDevice).value());
+  const auto run = [&](GraphId graph, const Place& before) {
+    Place after;
+    EXPECT_TRUE(device_->Copy(there, &before, sizeof before, 0).ok());
+    EXPECT_TRUE(device_->Replay(graph, 0).ok());
+    EXPECT_TRUE(device_->Copy(&after, there, sizeof after, 0).ok());
+    EXPECT_TRUE(device_->Synchronize().ok());
+    return after;
+  };
+  const auto capture = [&](const uint8_t* condition, bool otherwise) {
+    EXPECT_TRUE(loops->BeginLoop({.state = &there->state, .number = &there->number, .condition = condition}).ok());
+    EXPECT_TRUE(device_->Copy(&there->seen, &there->number, sizeof(int64_t), 0).ok());
+    EXPECT_TRUE(loops->BeginBranch(&there->flag, otherwise).ok());
+    EXPECT_TRUE(device_->Copy(&there->then, &there->number, sizeof(int64_t), 0).ok());
+    if (otherwise) {
+      EXPECT_TRUE(loops->Otherwise().ok());
+      EXPECT_TRUE(device_->Copy(&there->otherwise, &there->number, sizeof(int64_t), 0).ok());
+    }
+    EXPECT_TRUE(loops->EndBranch().ok());
+    EXPECT_TRUE(device_->Copy(&there->flag, &there->number, 1, 0).ok());  // from the second trip on it is true
+    return loops->EndLoop().value();
+  };
+  const GraphId counted = capture(nullptr, true);
+  for (const int64_t last : {4, 50, 1000}) {
+    const Place after = run(counted, {.state = {3, last, 0}, .number = 3, .seen = -1, .then = -1, .otherwise = -1, .flag = 0, .holds = 0});
+    EXPECT_EQ(after.state.done, last);
+    EXPECT_EQ(after.state.holds, 1u);
+    EXPECT_EQ(after.number, last);
+    EXPECT_EQ(after.seen, last - 1);
+    EXPECT_EQ(after.then, last == 4 ? -1 : last == 1000 ? 999 : 49);
+    EXPECT_EQ(after.otherwise, last == 1000 ? 769 : 3) << "behind the trip whose number has a lowest byte of 0";
+  }
+  const GraphId held = capture(&there->flag, false);
+  const Place after = run(held, {.state = {200, 1000, 1}, .number = 200, .seen = -1, .then = -1, .otherwise = -1, .flag = 1, .holds = 0});
+  EXPECT_EQ(after.state.done, 257) << "the trip numbered 256 left a false condition";
+  EXPECT_EQ(after.state.holds, 0u);
+  EXPECT_EQ(after.seen, 256);
+  EXPECT_EQ(after.otherwise, -1);
+  // What is abandoned leaves the stream as it was.
+  ASSERT_OK(loops->BeginLoop({.state = &there->state, .number = nullptr, .condition = nullptr}));
+  ASSERT_OK(loops->BeginBranch(&there->flag, false));
+  loops->AbandonLoop();
+  EXPECT_EQ(run(counted, {.state = {0, 2, 0}, .number = 0}).state.done, 2);
+  device_->DestroyGraph(counted);
+  device_->DestroyGraph(held);
+}
+
 TEST_P(DeviceTest, ManyThreadsAtOnce) {
   std::atomic<int> wrong = 0;
   std::vector<std::thread> threads;
