@@ -54,20 +54,22 @@ def load(path: str | os.PathLike[str], *, device: Any = None, names: Iterable[st
         raise FileNotFoundError(f"{name} is neither in the --data directory of {find(device)} nor a file here")
     metadata, tensors = there or _core.read_header(name)
     known = {t[0]: t for t in tensors}
-    wanted = list(known) if names is None else list(names)
-    for n in wanted:
+    wanted: dict[str, _core.dtype] = {}
+    for n in known if names is None else names:
         if n not in known:
             raise KeyError(f"none of the {len(known)} tensors of {name} is called {n}")
-        if known[n][1] is None:
+        dtype = known[n][1]
+        if dtype is None:
             raise NotImplementedError(f"{name}: tensor {n} is of {known[n][5]}, which is no element type or encoding here")
+        wanted[n] = dtype
     if there is not None:
         return Weights(name, metadata, 0, {n: session.load_file(name, n) for n in wanted})
     if not wanted:
         return Weights(name, metadata, 0, {})
     with open(name, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
         arrays = {}
-        for n in wanted:
-            _, dtype, shape, offset, size, _ = known[n]
+        for n, dtype in wanted.items():
+            _, _, shape, offset, size, _ = known[n]
             with view[offset : offset + size] as part:
                 arrays[n] = _core.put(session, dtype, list(shape), part)
         return Weights(name, metadata, sum(known[n][4] for n in wanted), arrays)
