@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 _DIGIT = re.compile(r"[0-9]")
@@ -60,13 +60,20 @@ class Tokenizer:
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens."""
-        return "".join(self.stream(tokens))
+        stream = self.stream()
+        return "".join([stream.send(i) for i in tokens] + [stream.send(None)])
 
-    def stream(self, tokens: Iterable[int]) -> Iterator[str]:
-        """The text of each token as it comes; a character that is cut comes with its last token. Control tokens have none."""
+    def stream(self) -> Generator[str, int | None, None]:
+        """What tells the text of each token that it is sent, and of None what is left then: a character that was cut comes with its last token. Control tokens have no text."""
+        made = self._stream()
+        next(made)
+        return made
+
+    def _stream(self) -> Generator[str, int | None, None]:
         utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        for i in tokens:
-            yield "" if i in self._special else utf8.decode(bytes(self._bytes[c] for c in self.tokens[i]))
+        text = ""
+        while (token := (yield text)) is not None:
+            text = "" if token in self._special else utf8.decode(bytes(self._bytes[c] for c in self.tokens[token]))
         yield utf8.decode(b"", final=True)
 
     @staticmethod
