@@ -12,7 +12,7 @@ static_assert(kQ4_0 == static_cast<int>(Encoding::kQ4_0) && kQ4_1 == static_cast
 
 constexpr int64_t kFewest = 12;             // rows of x from which unpacking weights first pays
 constexpr int64_t kRangeBytes = 16 * 1024;  // weights of a range that few rows meet: about a microsecond
-constexpr int64_t kRangesPerThread = 4;     // of larger weights: where a range begins, nothing has asked for its weights
+constexpr int64_t kRangesPerThread = 2;     // of larger weights: where a range begins, nothing has asked for its weights
 constexpr int64_t kRangeWork = 1 << 19;     // multiplications of a range that many rows meet
 constexpr DTypeSet kTypes = {DType::kF32, DType::kF16, DType::kBF16};
 
