@@ -30,8 +30,9 @@ def _text(s):
 
 def _value(v):
     if isinstance(v, list):
-        kind = _KINDS[type(v[0])]
-        return struct.pack("<IIQ", 9, kind, len(v)) + b"".join(_scalar(e) for e in v)
+        if isinstance(v[0], int) and not isinstance(v[0], bool):  # as llama.cpp wants kinds of tokens
+            return struct.pack(f"<IIQ{len(v)}i", 9, 5, len(v), *v)
+        return struct.pack("<IIQ", 9, _KINDS[type(v[0])], len(v)) + b"".join(_scalar(e) for e in v)
     return struct.pack("<I", _KINDS[type(v)]) + _scalar(v)
 
 
