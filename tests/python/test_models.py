@@ -253,6 +253,8 @@ def test_bert(client, tmp_path, rng):
     assert got.shape == (11, 64) and got.dtype == np.float32
     for vector, tokens in zip(got, sentences):
         np.testing.assert_allclose(vector, bert(w, tokens), atol=2e-5)
+    rounded = example("06_search", "model").Encoder(ow.load(path), batch=4, dtype=ow.bfloat16)(sentences)
+    assert 0.999 < (rounded * got).sum(1).min() and np.abs(rounded - got).max() > 1e-5
 
 
 def test_word_pieces(tmp_path):
