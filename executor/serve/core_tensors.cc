@@ -331,7 +331,9 @@ void Core::ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, cons
         t.buffer = buffer;
         const auto made = session.store->Put(key, std::move(t));
         if (!made.ok()) return ReplyStatus(session, request, made.status());
-        ReplySmall(session, request, TensorReplyFor(key, **made));
+        fb::ReplyT reply = TensorReplyFor(key, **made);
+        reply.body.AsTensorReply()->file_bytes = static_cast<uint64_t>(file->file_bytes);
+        ReplySmall(session, request, std::move(reply));
       });
 }
 

@@ -152,11 +152,12 @@ void FileHeaders::Keep(const Identity& file, Tensors tensors) {
 StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::string& principal, const std::string& path, const std::string& name, FileHeaders& headers) {
   OPWIRE_RETURN_IF_ERROR(CheckPath(path));
   OPWIRE_ASSIGN_OR_RETURN(const OwnedFd own, PrincipalDirectory(directory, principal));
-  OpenedTensor file{path, OwnedFd(OpenBeneath(own.get(), path, O_RDONLY | O_NONBLOCK, 0)), {}};
+  OpenedTensor file{path, OwnedFd(OpenBeneath(own.get(), path, O_RDONLY | O_NONBLOCK, 0)), {}, 0};
   if (file.fd.get() < 0) return FileError(path);
   struct stat st;
   const std::string shown = path.substr(0, 256);
   if (fstat(file.fd.get(), &st) != 0 || !S_ISREG(st.st_mode)) return InvalidArgument("file {}: expected a regular file", shown);
+  file.file_bytes = st.st_size;
   const bool gguf = path.ends_with(".gguf");
   if (!gguf && !path.ends_with(".safetensors")) {
     if (!name.empty()) return InvalidArgument("file {}: expected a .gguf or .safetensors file, which name tensors; tensor {} was asked for", shown, Clip(name, kShownName));
@@ -171,7 +172,14 @@ StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::strin
     tensors = std::make_shared<const std::vector<FileTensor>>(*std::move(read));
     headers.Keep(identity, tensors);
   }
-  if (name.empty()) return InvalidArgument("file {}: expected the name of one of its {} tensors", shown, tensors->size());
+  if (name.empty()) {
+    int64_t header = st.st_size;
+    for (const FileTensor& t : *tensors) header = std::min(header, t.offset);
+    file.tensor.dtype = DType::kU8;
+    file.tensor.shape = {header};
+    file.tensor.bytes = header;
+    return file;
+  }
   const StatusOr<const FileTensor*> found = FindTensor(*tensors, name);
   if (!found.ok()) return absl::Status(found.status().code(), fmt::format("file {}: {}", shown, MessageOf(found.status())));
   file.tensor = **found;

@@ -45,9 +45,10 @@ struct OpenedTensor {
   std::string path;
   OwnedFd fd;
   FileTensor tensor;
+  int64_t file_bytes = 0;
 };
-// `name` is that of a tensor in a file that ends in .gguf or .safetensors, and empty for all others, which are read as .npy. INVALID_ARGUMENT for a file that is
-// none, with the byte, NOT_FOUND without such a tensor.
+// `name` is that of a tensor in a file that ends in .gguf or .safetensors; empty there, it is the beginning of the file as bytes, up to the first tensor. All other
+// files are read as .npy and have no names. INVALID_ARGUMENT for a file that is none, with the byte, NOT_FOUND without such a tensor.
 StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::string& principal, const std::string& path, const std::string& name, FileHeaders& headers);
 // Its elements, tensor.bytes of them.
 Status ReadTensor(const OpenedTensor& opened, uint8_t* into);

@@ -13,12 +13,13 @@
 
 namespace opwire {
 
-// Borrowed memory of a dense row-major array.
+// Borrowed memory of a row-major array, dense but where its encoding says otherwise.
 struct ArrayView {
   DType dtype = DType::kInvalid;
   std::vector<int64_t> shape;
   const void* data = nullptr;
   int64_t bytes = 0;
+  Encoding encoding = Encoding::kDense;
 };
 
 // Leaves new elements as they are: what is about to be filled need not be zeroed first.

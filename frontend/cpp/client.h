@@ -35,7 +35,7 @@ class Tensor {
  public:
   Tensor() = default;
   DType dtype() const;
-  // Not dense: loaded from a model's file. Its bytes can be fetched with FetchInto, its elements by a program that dequantises it.
+  // Not dense: of a model's file. Its bytes can be fetched with FetchInto, its elements by a program that dequantises it.
   Encoding encoding() const;
   const std::vector<int64_t>& shape() const;
   int64_t bytes() const;
@@ -197,6 +197,11 @@ struct TensorFacts {
   bool usable = false;
 };
 
+struct FileHeader {
+  std::vector<uint8_t> bytes;
+  int64_t file_bytes = 0;
+};
+
 struct LoadOptions {
   // The passes (ir/passes/pipeline.h) run first, and change results as far as this allows; a function that was called may be gone then. Nodes in errors and profiles are
   // those of what is left, Program::module(). None: the program runs as it is written.
@@ -215,7 +220,7 @@ class Session {
   StatusOr<Program> Load(Module module, const LoadOptions& options = {});
 
   StatusOr<Tensor> Put(const ArrayView& array, std::string_view name = "");
-  StatusOr<Writable> Alloc(DType dtype, const std::vector<int64_t>& shape);
+  StatusOr<Writable> Alloc(DType dtype, const std::vector<int64_t>& shape, Encoding encoding = Encoding::kDense);
   Status Seal(const Writable& w);
   StatusOr<Array> Fetch(const Tensor& t);
   // Into the caller's own memory, of exactly the tensor's bytes.
@@ -234,6 +239,8 @@ class Session {
   // through the client.
   Status Save(const Tensor& t, std::string_view path);
   StatusOr<Tensor> LoadFile(std::string_view path, std::string_view tensor = {});
+  // The beginning of such a .gguf or .safetensors file, up to its tensors: what ParseGguf and ParseSafetensors take.
+  StatusOr<FileHeader> LoadHeader(std::string_view path);
 
   // Several runs in one message and one reply, in order.
   struct BatchRun {

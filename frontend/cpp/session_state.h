@@ -152,6 +152,8 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Tensor Make(DType dtype, std::vector<int64_t> shape, int64_t bytes, uint64_t counter);
   Status Check(const Tensor::State& t) const;
   StatusOr<Tensor> Copy(const Tensor::State& t);
+  // And the file's size.
+  StatusOr<std::pair<Tensor, int64_t>> LoadFile(std::string_view path, std::string_view tensor);
 
   // ---- their bytes (session_transfers.cc)
   Status Upload(uint64_t ticket, Bytes bytes);

@@ -125,7 +125,19 @@ Status Session::Save(const Tensor& t, std::string_view path) {
 }
 
 StatusOr<Tensor> Session::LoadFile(std::string_view path, std::string_view tensor) {
-  SessionState& s = *state_;
+  OPWIRE_ASSIGN_OR_RETURN(auto loaded, state_->LoadFile(path, tensor));
+  return std::move(loaded.first);
+}
+
+StatusOr<FileHeader> Session::LoadHeader(std::string_view path) {
+  OPWIRE_ASSIGN_OR_RETURN(const auto loaded, state_->LoadFile(path, {}));
+  FileHeader out{std::vector<uint8_t>(static_cast<size_t>(loaded.first.bytes())), loaded.second};
+  OPWIRE_RETURN_IF_ERROR(FetchInto(loaded.first, out.bytes));
+  return out;
+}
+
+StatusOr<std::pair<Tensor, int64_t>> SessionState::LoadFile(std::string_view path, std::string_view tensor) {
+  SessionState& s = *this;
   OPWIRE_RETURN_IF_ERROR(s.Ensure());
   Tensor t = s.Make(DType::kInvalid, {}, 0, s.next_counter++);
   fb::LoadT load;
@@ -139,7 +151,7 @@ StatusOr<Tensor> Session::LoadFile(std::string_view path, std::string_view tenso
   t.state_->encoding = static_cast<Encoding>(body->info()->type()->encoding());
   if (const auto* shape = body->info()->type()->shape()) t.state_->shape.assign(shape->begin(), shape->end());
   t.state_->bytes = static_cast<int64_t>(body->info()->bytes());
-  return t;
+  return std::pair(std::move(t), static_cast<int64_t>(body->file_bytes()));
 }
 
 }  // namespace opwire

@@ -9,9 +9,10 @@ constexpr size_t kPieceBytes = 8 << 20;
 constexpr size_t kPiecesAhead = 4;
 constexpr size_t kRemotePieceBytes = 64 << 20;  // by chunks, which pause between pieces
 
-std::unique_ptr<fb::TensorTypeT> TypeT(DType dtype, const std::vector<int64_t>& shape) {
+std::unique_ptr<fb::TensorTypeT> TypeT(DType dtype, Encoding encoding, const std::vector<int64_t>& shape) {
   auto type = std::make_unique<fb::TensorTypeT>();
   type->dtype = static_cast<uint8_t>(dtype);
+  type->encoding = static_cast<uint8_t>(encoding);
   type->shape = shape;
   return type;
 }
@@ -64,13 +65,13 @@ Status SessionState::Download(uint64_t ticket, std::span<uint8_t> into) {
 
 StatusOr<Tensor> Session::Put(const ArrayView& array, std::string_view name) {
   SessionState& s = *state_;
-  const auto bytes = TensorBytes(array.dtype, Encoding::kDense, array.shape);
+  const auto bytes = TensorBytes(array.dtype, array.encoding, array.shape);
   if (!bytes || *bytes != array.bytes) {
     return InvalidArgument("put: {}{} has {} bytes, {} were given", DTypeName(array.dtype), ShapeToString(array.shape), bytes.value_or(-1), array.bytes);
   }
   const Bytes data{static_cast<const uint8_t*>(array.data), static_cast<size_t>(array.bytes)};
   if (data.size() > kInlineBytes) {
-    OPWIRE_ASSIGN_OR_RETURN(const Writable w, Alloc(array.dtype, array.shape));
+    OPWIRE_ASSIGN_OR_RETURN(const Writable w, Alloc(array.dtype, array.shape, array.encoding));
     Copier(data.size()).Copy(w.bytes.data(), data.data(), data.size());
     OPWIRE_RETURN_IF_ERROR(Seal(w));
     if (!name.empty()) OPWIRE_RETURN_IF_ERROR(Rename(w.tensor, name));
@@ -78,24 +79,26 @@ StatusOr<Tensor> Session::Put(const ArrayView& array, std::string_view name) {
   }
   OPWIRE_RETURN_IF_ERROR(s.Ensure());
   Tensor t = s.Make(array.dtype, array.shape, array.bytes, s.next_counter++);
+  t.state_->encoding = array.encoding;
   fb::PutT put;
   put.id = std::make_unique<fb::TensorId>(IdOf(s.attachment, t.state_->counter));
-  put.type = TypeT(array.dtype, array.shape);
+  put.type = TypeT(array.dtype, array.encoding, array.shape);
   put.bytes_follow = true;
   put.name = name;
   OPWIRE_RETURN_IF_ERROR(s.Ask(std::move(put), nullptr, data).status());
   return t;
 }
 
-StatusOr<Writable> Session::Alloc(DType dtype, const std::vector<int64_t>& shape) {
+StatusOr<Writable> Session::Alloc(DType dtype, const std::vector<int64_t>& shape, Encoding encoding) {
   SessionState& s = *state_;
-  const auto bytes = TensorBytes(dtype, Encoding::kDense, shape);
+  const auto bytes = TensorBytes(dtype, encoding, shape);
   if (!bytes) return InvalidArgument("alloc: {}{} is no shape that memory could hold", DTypeName(dtype), ShapeToString(shape));
   OPWIRE_RETURN_IF_ERROR(s.Ensure());
   Writable w{s.Make(dtype, shape, *bytes, s.next_counter++), {}};
+  w.tensor.state_->encoding = encoding;
   fb::PutT put;
   put.id = std::make_unique<fb::TensorId>(IdOf(s.attachment, w.tensor.state_->counter));
-  put.type = TypeT(dtype, shape);
+  put.type = TypeT(dtype, encoding, shape);
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, s.Ask(std::move(put)));
   const fb::TensorReply* body = reply->body_as_TensorReply();
   if (!body || !body->info()) return Internal("executor {} answered something else", s.executor_id);

@@ -19,6 +19,7 @@ struct FunctionBuilder::State {
   uint32_t number;  // in the module
   Function f;
   std::vector<TensorType> types;  // by ValueId: parameters, then results
+  bool has_outside = false;
 
   void Fail(Status s) {
     if (status->ok()) *status = std::move(s);
@@ -47,14 +48,17 @@ ModuleBuilder::~ModuleBuilder() = default;
 ModuleBuilder::ModuleBuilder(ModuleBuilder&&) noexcept = default;
 
 FunctionBuilder ModuleBuilder::Function(std::string_view name) {
-  s_->functions.push_back({&s_->module, &s_->ops, &s_->status, static_cast<uint32_t>(s_->functions.size()), {.name = std::string(name)}, {}});
+  s_->functions.push_back({&s_->module, &s_->ops, &s_->status, static_cast<uint32_t>(s_->functions.size()), {.name = std::string(name)}, {}, false});
   return FunctionBuilder(&s_->functions.back());
 }
 
 StatusOr<Module> ModuleBuilder::Finish() {
   OPWIRE_RETURN_IF_ERROR(s_->status);
   Module out = s_->module;
-  for (const FunctionBuilder::State& f : s_->functions) out.functions.push_back(f.f);
+  for (const FunctionBuilder::State& f : s_->functions) {
+    if (f.has_outside) return FailedPrecondition("function {} uses values of outside", Clip(f.f.name));
+    out.functions.push_back(f.f);
+  }
   OPWIRE_RETURN_IF_ERROR(VerifyModule(out, {}, s_->ops).status());
   return out;
 }
@@ -68,24 +72,30 @@ Dim FunctionBuilder::Symbol(std::string_view name, int64_t lower, int64_t upper,
   return dims().Constant(0);
 }
 
-Value FunctionBuilder::Param(std::string_view name, ParamMode mode, DType dtype, const std::vector<Extent>& shape) {
+Value FunctionBuilder::Param(std::string_view name, ParamMode mode, DType dtype, const std::vector<Extent>& shape, Encoding encoding) {
   if (!s_->f.nodes.empty()) {
     s_->Fail(InvalidArgument("{}: parameter {} comes after the first node", Clip(s_->f.name), Clip(name)));
     return {};
   }
-  TensorType type{.dtype = dtype};
+  TensorType type{.dtype = dtype, .encoding = encoding};
   for (const Extent& e : shape) type.shape.push_back(e.is_dim ? e.dim : dims().Constant(e.number));
   s_->types.push_back(type);
   s_->f.params.push_back({.name = std::string(name), .mode = mode, .type = std::move(type)});
   return {static_cast<ValueId>(s_->types.size() - 1)};
 }
 
-Value FunctionBuilder::In(std::string_view name, DType dtype, const std::vector<Extent>& shape) {
-  return Param(name, ParamMode::kIn, dtype, shape);
+Value FunctionBuilder::In(std::string_view name, DType dtype, const std::vector<Extent>& shape, Encoding encoding) {
+  return Param(name, ParamMode::kIn, dtype, shape, encoding);
 }
 
 Value FunctionBuilder::Inout(std::string_view name, DType dtype, const std::vector<Extent>& shape) {
   return Param(name, ParamMode::kInout, dtype, shape);
+}
+
+Value FunctionBuilder::Outside(TensorType type) {
+  s_->has_outside = true;
+  s_->types.push_back(std::move(type));
+  return {static_cast<ValueId>(s_->types.size() - 1)};
 }
 
 Dim FunctionBuilder::DimParam(std::string_view name, Dim symbol) {

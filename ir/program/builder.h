@@ -54,7 +54,7 @@ class FunctionBuilder {
   Dim Symbol(std::string_view name, int64_t lower = 0, int64_t upper = kMaxExtent, int64_t multiple = 1);
   DimTable& dims();
 
-  Value In(std::string_view name, DType dtype, const std::vector<Extent>& shape);
+  Value In(std::string_view name, DType dtype, const std::vector<Extent>& shape, Encoding encoding = Encoding::kDense);
   Value Inout(std::string_view name, DType dtype, const std::vector<Extent>& shape);
   // A parameter that binds a symbol which no tensor parameter has as an extent.
   Dim DimParam(std::string_view name, Dim symbol);
@@ -85,6 +85,9 @@ class FunctionBuilder {
   // type of its parameter, UNIMPLEMENTED where the entry has dimensions as parameters, extents that come from values, or calls functions.
   std::vector<Value> Inline(const Module& module, const std::vector<Value>& arguments);
 
+  // A value that nothing makes, of a function that is built to see what its nodes are of: Finish refuses it.
+  Value Outside(TensorType type);
+
   // A 0-d constant.
   Value Scalar(DType dtype, double value);
 
@@ -102,7 +105,7 @@ class FunctionBuilder {
   friend class ModuleBuilder;
   struct State;
   explicit FunctionBuilder(State* s) : s_(s) {}
-  Value Param(std::string_view name, ParamMode mode, DType dtype, const std::vector<Extent>& shape);
+  Value Param(std::string_view name, ParamMode mode, DType dtype, const std::vector<Extent>& shape, Encoding encoding = Encoding::kDense);
   std::vector<Value> Append(std::string_view op, std::vector<ValueId> operands, std::vector<uint32_t> segments,
                             const std::vector<AttrArg>& attrs, std::vector<uint32_t> calls = {}, std::vector<TensorType> declared = {});
   std::vector<Value> Call(std::string_view op, const std::vector<std::vector<Value>>& operands, std::vector<const FunctionBuilder*> functions,

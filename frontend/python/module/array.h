@@ -16,6 +16,7 @@ class Trace;
 
 struct Array {
   DType dtype = DType::kInvalid;
+  Encoding encoding = Encoding::kDense;
   std::vector<int64_t> shape;
   // On a device:
   std::shared_ptr<PySession> session;
@@ -25,8 +26,8 @@ struct Array {
   Value value;
 
   Array() = default;
-  Array(std::shared_ptr<PySession> s, Tensor t, DType dt, std::vector<int64_t> extents) : dtype(dt), shape(std::move(extents)), session(std::move(s)), tensor(std::move(t)) {}
-  Array(std::shared_ptr<Trace> t, Value v, DType dt, std::vector<int64_t> extents) : dtype(dt), shape(std::move(extents)), trace(std::move(t)), value(v) {}
+  Array(std::shared_ptr<PySession> s, Tensor t, DType dt, std::vector<int64_t> extents, Encoding e = Encoding::kDense) : dtype(dt), encoding(e), shape(std::move(extents)), session(std::move(s)), tensor(std::move(t)) {}
+  Array(std::shared_ptr<Trace> t, Value v, DType dt, std::vector<int64_t> extents, Encoding e = Encoding::kDense) : dtype(dt), encoding(e), shape(std::move(extents)), trace(std::move(t)), value(v) {}
   Array(Array&&) = default;
   Array& operator=(Array&&) = default;
   Array(const Array&) = default;

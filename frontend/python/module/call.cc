@@ -193,7 +193,7 @@ PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
         if (session != a->session) {
           throw nb::value_error(fmt::format("{}: arrays of two devices, {} and {}: move one by to_device", row.name, session->place, a->session->place).c_str());
         }
-        call.given.push_back({a->dtype, false, &a->shape});
+        call.given.push_back({a->dtype, false, &a->shape, a->encoding});
         args.emplace_back(a->tensor);
       } else if (IsNumber(h)) {
         const DType t = TypeOfScalar(operands, i);
@@ -269,6 +269,10 @@ nb::object PyOp::Two(nb::handle a, nb::handle b) const {
   if (x == nullptr && !IsNumber(a)) x = convert(held_a, b);
   if (y == nullptr && !IsNumber(b)) y = convert(held_b, a);
   if ((x == nullptr && !IsNumber(a)) || (y == nullptr && !IsNumber(b))) return nb::borrow(Py_NotImplemented);
+  for (const Array* const operand : {x, y}) {
+    if (operand == nullptr || operand->encoding == Encoding::kDense) continue;
+    throw nb::type_error(fmt::format("{}: expected dense elements, got blocks, {}{}: see dequantize_blocks", row_->name, PythonName(operand->dtype, operand->encoding), ShapeToString(operand->shape)).c_str());
+  }
   DType t;
   if (x != nullptr && y != nullptr) {
     t = Promote(x->dtype, y->dtype);

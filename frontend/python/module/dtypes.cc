@@ -13,36 +13,60 @@ namespace {
 constexpr std::string_view kNames[kDTypeCount] = {"",      "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64",
                                                   "int32", "int16",   "int8",    "uint64",  "uint32",   "uint16",        "uint8",       "bool"};
 PyObject* objects[kDTypeCount];
+constexpr Encoding kBlocks[] = {Encoding::kQ4_0, Encoding::kQ4_1, Encoding::kQ8_0, Encoding::kQ6_K};
+PyObject* block_objects[kEncodingCount];
+
+nb::str NameOf(const PyDType& d) {
+  const std::string_view name = PythonName(d.type, d.encoding);
+  return nb::str(name.data(), name.size());
+}
 
 }  // namespace
 
-std::string_view PythonName(DType type) { return kNames[static_cast<size_t>(type)]; }
+std::string_view PythonName(DType type, Encoding encoding) { return IsBlocks(encoding) ? EncodingName(encoding) : kNames[static_cast<size_t>(type)]; }
 
-nb::object DTypeObject(DType type) { return nb::borrow(objects[static_cast<size_t>(type)]); }
+nb::object DTypeObject(DType type, Encoding encoding) {
+  return nb::borrow(IsBlocks(encoding) ? block_objects[static_cast<size_t>(encoding)] : objects[static_cast<size_t>(type)]);
+}
 
 DType DTypeOf(nb::handle h) {
+  const PyDType d = StoredTypeOf(h);
+  if (d.encoding == Encoding::kDense) return d.type;
+  throw nb::type_error(fmt::format("expected an element type such as opwire.float32, got the blocks {}", nb::repr(h).c_str()).c_str());
+}
+
+PyDType StoredTypeOf(nb::handle h) {
   PyDType d{};
-  if (nb::try_cast<PyDType>(h, d)) return d.type;
+  if (nb::try_cast<PyDType>(h, d)) return d;
   throw nb::type_error(fmt::format("expected an element type such as opwire.float32, got {}", nb::repr(h).c_str()).c_str());
 }
 
 void BindDTypes(nb::module_& m) {
   nb::class_<PyDType>(m, "dtype", "The element type of an array.")
-      .def_prop_ro("name", [](const PyDType& d) { return nb::str(PythonName(d.type).data(), PythonName(d.type).size()); }, nb::sig("def name(self) -> str"))
-      .def_prop_ro("itemsize", [](const PyDType& d) { return DTypeBytes(d.type); }, "Bytes of an element.", nb::sig("def itemsize(self) -> int"))
-      .def("__repr__", [](const PyDType& d) { return nb::str(fmt::format("opwire.{}", PythonName(d.type)).c_str()); })
-      .def("__hash__", [](const PyDType& d) { return static_cast<Py_ssize_t>(d.type); })
+      .def_prop_ro("name", [](const PyDType& d) { return NameOf(d); }, nb::sig("def name(self) -> str"))
+      .def_prop_ro("itemsize", [](const PyDType& d) {
+        const BlockLayout layout = LayoutOf(d.type, d.encoding);
+        if (layout.elements == 1) return layout.bytes;
+        throw nb::type_error(fmt::format("{} has no bytes of an element: {} elements are a block of {} bytes", PythonName(d.type, d.encoding), layout.elements, layout.bytes).c_str());
+      }, "Bytes of an element. TypeError for blocks.", nb::sig("def itemsize(self) -> int"))
+      .def("__repr__", [](const PyDType& d) { return nb::str(fmt::format("opwire.{}", PythonName(d.type, d.encoding)).c_str()); })
+      .def("__hash__", [](const PyDType& d) { return static_cast<Py_ssize_t>(d.type) + kDTypeCount * static_cast<Py_ssize_t>(d.encoding); })
       .def("__eq__", [](const PyDType& a, nb::handle b) {
         PyDType other{};
-        return nb::try_cast<PyDType>(b, other) && other.type == a.type;
+        return nb::try_cast<PyDType>(b, other) && other == a;
       }, nb::arg().none(), nb::sig("def __eq__(self, arg: object, /) -> bool"))
       .def("__reduce__", [](const PyDType& d) {
-        return nb::make_tuple(nb::module_::import_("opwire").attr("_dtype_named"), nb::make_tuple(nb::str(PythonName(d.type).data(), PythonName(d.type).size())));
+        return nb::make_tuple(nb::module_::import_("opwire").attr("_dtype_named"), nb::make_tuple(NameOf(d)));
       });
   for (int t = 1; t < kDTypeCount; ++t) {
     nb::object object = nb::cast(PyDType{static_cast<DType>(t)});
     m.attr(std::string(kNames[t]).c_str()) = object;
     objects[t] = object.release().ptr();
+  }
+  for (const Encoding e : kBlocks) {
+    nb::object object = nb::cast(PyDType{DType::kI8, e});
+    m.attr(std::string(EncodingName(e)).c_str()) = object;
+    block_objects[static_cast<size_t>(e)] = object.release().ptr();
   }
 }
 

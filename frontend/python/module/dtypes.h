@@ -1,4 +1,4 @@
-// Element types as Python objects, one for each: `opwire.float32`.
+// Element types as Python objects, one for each: `opwire.float32`; those of GGUF's blocks, too: `opwire.q4_1`.
 #ifndef OPWIRE_FRONTEND_PYTHON_MODULE_DTYPES_H_
 #define OPWIRE_FRONTEND_PYTHON_MODULE_DTYPES_H_
 
@@ -12,14 +12,18 @@ namespace opwire::python {
 
 struct PyDType {
   DType type;
+  Encoding encoding = Encoding::kDense;
+  bool operator==(const PyDType&) const = default;
 };
 
 // "float32", "bfloat16", "float8_e4m3fn", "bool": as the Array API and ml_dtypes have them.
-std::string_view PythonName(DType type);
+std::string_view PythonName(DType type, Encoding encoding = Encoding::kDense);
 // The object of a type.
-nanobind::object DTypeObject(DType type);
-// From such an object. Raises TypeError for anything else.
+nanobind::object DTypeObject(DType type, Encoding encoding = Encoding::kDense);
+// From such an object of dense elements. Raises TypeError for anything else.
 DType DTypeOf(nanobind::handle h);
+// Of blocks, too.
+PyDType StoredTypeOf(nanobind::handle h);
 void BindDTypes(nanobind::module_& m);
 
 // What two types make together: the Array API's table; f16 and bf16 make f32; integers and floats the float, as in PyTorch. kInvalid: u64 and a signed type.

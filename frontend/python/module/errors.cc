@@ -11,12 +11,13 @@ namespace nb = nanobind;
 
 namespace {
 
-// "sqrt: operand x: expected f64, f32, f16, bf16, got i64[3]": what was expected is an element type.
+// "sqrt: operand x: expected f64, f32, f16, bf16, got i64[3]", "sqrt: operand x: expected a dense tensor, got i8:q4_1[32]": what was expected is an element type.
 bool IsOfTypes(const std::string& message) {
   constexpr std::string_view kExpected = ": expected ";
   const size_t at = message.find(kExpected);
   if (at == std::string::npos) return false;
   const size_t begin = at + kExpected.size();
+  if (std::string_view(message).substr(begin).starts_with("a dense tensor")) return true;
   return ParseDType(std::string_view(message).substr(begin, message.find_first_of(" ,[", begin) - begin)).has_value();
 }
 

@@ -14,6 +14,7 @@
 #include "frontend/python/module/call.h"
 #include "frontend/python/module/dtypes.h"
 #include "frontend/python/module/errors.h"
+#include "frontend/python/module/model_file.h"
 #include "frontend/python/module/program.h"
 #include "frontend/python/module/session.h"
 #include "frontend/python/module/source.h"
@@ -59,8 +60,9 @@ nb::dict FactsOf(const ExecutorFacts& e) {
 // An array of a tensor that the session has.
 nb::object Held(PySession& s, Tensor t) {
   const DType dtype = t.dtype();
+  const Encoding encoding = t.encoding();
   std::vector<int64_t> shape = t.shape();
-  return Wrap(Array(s.shared_from_this(), std::move(t), dtype, std::move(shape)));
+  return Wrap(Array(s.shared_from_this(), std::move(t), dtype, std::move(shape), encoding));
 }
 
 void BindClient(nb::module_& m) {
@@ -102,7 +104,7 @@ void BindClient(nb::module_& m) {
           nb::dict d;
           d["id"] = t.id;
           d["name"] = t.name;
-          d["dtype"] = DTypeObject(t.dtype);
+          d["dtype"] = DTypeObject(t.dtype, t.encoding);
           d["shape"] = ShapeTuple(t.shape);
           d["bytes"] = t.bytes;
           d["usable"] = t.usable;
@@ -113,6 +115,18 @@ void BindClient(nb::module_& m) {
       .def("find", [](PySession& s, const std::string& name) {
         const Use use(s);
         return Held(s, use.Unwrap(Waiting([&] { return use->Find(name); })));
+      })
+      .def("load_file", [](PySession& s, const std::string& path, const std::string& tensor) {
+        const Use use(s);
+        return Held(s, use.Unwrap(Waiting([&] { return use->LoadFile(path, tensor); })));
+      })
+      .def("load_header", [](PySession& s, const std::string& path) {
+        const Use use(s);
+        const StatusOr<FileHeader> header = Waiting([&] { return use->LoadHeader(path); });
+        // None of its files, which may be one of this host's.
+        if (absl::IsNotFound(header.status()) || absl::IsPermissionDenied(header.status()) || absl::IsFailedPrecondition(header.status())) return nb::object(nb::none());
+        use.Check(header.status());
+        return nb::object(ParseHeader(path, header->bytes, header->file_bytes));
       })
       .def("rename", [](PySession& s, nb::handle array, const std::string& name) {
         Array& a = EagerArray(array);
@@ -137,10 +151,11 @@ auto Binary(const char* name) {
 
 void BindArray(nb::module_& m) {
   nb::class_<Array> array(m, "Array");
-  array.def_prop_ro("dtype", [](const Array& a) { return DTypeObject(a.dtype); })
+  array.def_prop_ro("dtype", [](const Array& a) { return DTypeObject(a.dtype, a.encoding); })
       .def_prop_ro("shape", [](const Array& a) { return ShapeTuple(a.shape); })
       .def_prop_ro("ndim", [](const Array& a) { return a.shape.size(); })
       .def_prop_ro("size", &Array::elements)
+      .def_prop_ro("nbytes", [](const Array& a) { return TensorBytes(a.dtype, a.encoding, a.shape).value_or(0); }, "Bytes of its elements.")
       .def_prop_ro("traced", [](const Array& a) { return a.trace != nullptr; })
       .def_prop_ro("valid", [](const Array& a) { return a.trace != nullptr || a.tensor.valid(); })
       .def_prop_ro("session", [](const Array& a) { return a.session; })
@@ -174,8 +189,9 @@ void BindArray(nb::module_& m) {
       .def("__call__", &PyOp::Call, nb::arg("operands").none(), nb::arg("attrs"))
       .def("many", &PyOp::Many, nb::arg("operands").none(), nb::arg("attrs"))
       .def("two", &PyOp::Two, "a"_a.none(), "b"_a.none());
-  m.def("put", [](std::shared_ptr<PySession> s, nb::handle dtype, std::vector<int64_t> shape, nb::handle buffer) { return Put(std::move(s), DTypeOf(dtype), std::move(shape), buffer); });
+  m.def("put", [](std::shared_ptr<PySession> s, nb::handle dtype, std::vector<int64_t> shape, nb::handle buffer) { return Put(std::move(s), StoredTypeOf(dtype), std::move(shape), buffer); });
   m.def("fetch", &Fetch);
+  m.def("read_header", &ReadHeader);
   BindTransfer(m);
 }
 
@@ -187,7 +203,7 @@ void BindTrace(nb::module_& m) {
       .def_static("current", &Trace::Current)
       .def("__enter__", [](Trace& t) { t.Enter(); })
       .def("__exit__", [](Trace& t, nb::handle, nb::handle, nb::handle) { t.Leave(); }, nb::arg().none(), nb::arg().none(), nb::arg().none())
-      .def("param", [](Trace& t, const std::string& name, nb::handle dtype, const std::vector<int64_t>& shape, bool inout) { return t.Param(name, DTypeOf(dtype), shape, inout); },
+      .def("param", [](Trace& t, const std::string& name, nb::handle dtype, const std::vector<int64_t>& shape, bool inout) { return t.Param(name, StoredTypeOf(dtype), shape, inout); },
            "name"_a, "dtype"_a, "shape"_a, "inout"_a = false)
       .def("declare", &Trace::Declare)
       .def_prop_ro("captured", [](Trace& t) { return t.captured(); })

@@ -77,7 +77,7 @@ StatusOr<Module> Build(const OpCall& call, bool symbolic, std::vector<int64_t>& 
     if (!g.scalar) {
       for (const int64_t n : *g.shape) shape.push_back(extent(n));
     }
-    values.push_back(f.In("p" + std::to_string(values.size()), g.dtype, shape));
+    values.push_back(f.In("p" + std::to_string(values.size()), g.dtype, shape, g.encoding));
   }
   const size_t bound = symbols.known();
   const auto dim = [&](Dim d) {
@@ -159,6 +159,7 @@ StatusOr<const OpCache::Entry*> OpCache::Find(Session& session, const OpCall& ca
   for (const Given& g : call.given) {
     AppendRaw(key_, static_cast<uint8_t>(static_cast<int>(g.dtype) | (g.scalar ? 64 : 0)));
     if (g.shape == nullptr) continue;
+    AppendRaw(key_, g.encoding);
     AppendRaw(key_, static_cast<uint8_t>(g.shape->size()));
     for (const int64_t n : *g.shape) AppendRaw(key_, n);
   }

@@ -20,6 +20,7 @@ struct Given {
   DType dtype = DType::kInvalid;          // kInvalid: absent
   bool scalar = false;
   const std::vector<int64_t>* shape = nullptr;  // of a tensor
+  Encoding encoding = Encoding::kDense;
 };
 
 // A call without its data. Operands in the row's order, one list after the other; `segments` as a node has them.

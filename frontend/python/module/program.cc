@@ -176,7 +176,7 @@ nb::object CallKey(nb::tuple args) {
     if (const Array* a = AsArray(h)) {
       if (a->trace) return nb::none();
       const PySession* const session = a->session.get();
-      const uint8_t type[2] = {static_cast<uint8_t>(a->dtype), static_cast<uint8_t>(a->shape.size())};
+      const uint8_t type[3] = {static_cast<uint8_t>(a->dtype), static_cast<uint8_t>(a->encoding), static_cast<uint8_t>(a->shape.size())};
       fits = append(type, sizeof type) && append(&session, sizeof session) && append(a->shape.data(), a->shape.size() * sizeof(int64_t));
     } else {
       const char type = PyFloat_Check(h.ptr()) ? 'f' : PyBool_Check(h.ptr()) ? 'b' : PyLong_Check(h.ptr()) ? 'i' : 0;

@@ -32,15 +32,16 @@ Trace::Trace(const std::string& name, bool check_nan) : module_(std::make_shared
 Trace::Trace(const Trace& outer, const std::string& name, bool apart)
     : module_(apart ? std::make_shared<ModuleBuilder>() : outer.module_), f_(module_->Function(name)), check_nan_(false) {}
 
-nb::object Trace::Param(const std::string& name, DType dtype, const std::vector<int64_t>& shape, bool inout) {
-  const Value v = inout ? f_.Inout(name, dtype, Extents(shape)) : f_.In(name, dtype, Extents(shape));
+nb::object Trace::Param(const std::string& name, PyDType type, const std::vector<int64_t>& shape, bool inout) {
+  if (inout && type.encoding != Encoding::kDense) throw nb::type_error(fmt::format("donated argument {}: results are dense, it is of the blocks {}", name, PythonName(type.type, type.encoding)).c_str());
+  const Value v = inout ? f_.Inout(name, type.type, Extents(shape)) : f_.In(name, type.type, Extents(shape), type.encoding);
   ++params_;
   return WrapAll({v}).front();
 }
 
 void Trace::Declare(nb::object array) {
   const Array& a = *AsArray(array);
-  values_[array.ptr()] = f_.In(fmt::format("captured{}", declared_++), a.dtype, Extents(a.shape));
+  values_[array.ptr()] = f_.In(fmt::format("captured{}", declared_++), a.dtype, Extents(a.shape), a.encoding);
   ++params_;
   captured_.push_back(std::move(array));
 }
@@ -53,7 +54,9 @@ Value Trace::Of(nb::handle h) {
     throw nb::value_error("this array is a value of a function that was traced and has ended: return what you need of it, instead of keeping it elsewhere");
   }
   // Stands for it until it is traced again.
-  const Value v = f_.Op("zeros", {}, {{"shape", AttrValue(Ints(a.shape))}, {"dtype", AttrValue(a.dtype)}});
+  TensorType type{.dtype = a.dtype, .encoding = a.encoding};
+  for (const int64_t n : a.shape) type.shape.push_back(f_.dims().Constant(n));
+  const Value v = f_.Outside(std::move(type));
   values_[h.ptr()] = v;
   captured_.push_back(nb::borrow(h));
   return v;
@@ -97,7 +100,7 @@ std::vector<nb::object> Trace::WrapAll(const std::vector<Value>& values, const s
     if (type.dtype == DType::kInvalid) Raise(module_->Finish().status(), line);
     std::vector<int64_t> shape;
     for (const Dim d : type.shape) shape.push_back(f_.dims().ConstantValue(d));
-    out.push_back(Wrap(Array(shared_from_this(), v, type.dtype, std::move(shape))));
+    out.push_back(Wrap(Array(shared_from_this(), v, type.dtype, std::move(shape), type.encoding)));
   }
   f_.Location(line);
   if (check_nan_ && !op.empty()) {

@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "frontend/python/module/array.h"
+#include "frontend/python/module/dtypes.h"
 #include "ir/program/builder.h"
 
 namespace opwire::python {
@@ -25,7 +26,7 @@ class Trace : public std::enable_shared_from_this<Trace> {
   // A function that nodes of `outer` call, in its module; or, to find out what it captures, in one of its own.
   Trace(const Trace& outer, const std::string& name, bool apart);
 
-  nanobind::object Param(const std::string& name, DType dtype, const std::vector<int64_t>& shape, bool inout);
+  nanobind::object Param(const std::string& name, PyDType type, const std::vector<int64_t>& shape, bool inout);
   // A parameter for an array of outside.
   void Declare(nanobind::object array);
   // Those that were used, the declared ones first.

@@ -60,19 +60,22 @@ Array& EagerArray(nb::handle h) {
   return *a;
 }
 
-nb::object Put(std::shared_ptr<PySession> session, DType dtype, std::vector<int64_t> shape, nb::handle object) {
+nb::object Put(std::shared_ptr<PySession> session, PyDType type, std::vector<int64_t> shape, nb::handle object) {
   const Buffer buffer(object, PyBUF_C_CONTIGUOUS);
-  const auto bytes = TensorBytes(dtype, Encoding::kDense, shape);
-  if (!bytes) throw nb::value_error("the array is too large");
+  const auto bytes = TensorBytes(type.type, type.encoding, shape);
+  if (!bytes) throw nb::value_error("the array is too large, or its rows are no whole blocks");
   CheckBytes(buffer, *bytes);
   const Use use(*session);
-  const ArrayView view{dtype, shape, buffer.data(), *bytes};
+  const ArrayView view{type.type, shape, buffer.data(), *bytes, type.encoding};
   Tensor made = use.Unwrap(Waiting([&] { return use->Put(view); }));
-  return Wrap(Array(session, std::move(made), dtype, std::move(shape)));
+  return Wrap(Array(session, std::move(made), type.type, std::move(shape), type.encoding));
 }
 
 nb::object Fetch(nb::handle h) {
   const Array& a = EagerArray(h);
+  if (a.encoding != Encoding::kDense) {
+    throw nb::type_error(fmt::format("an array of blocks, {}{}, has no elements to read: see opwire.dequantize_blocks", PythonName(a.dtype, a.encoding), ShapeToString(a.shape)).c_str());
+  }
   const auto session = a.session;
   const Tensor tensor = a.tensor;
   const int64_t bytes = TensorBytes(a.dtype, Encoding::kDense, a.shape).value_or(0);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "frontend/python/module/array.h"
+#include "frontend/python/module/dtypes.h"
 
 namespace opwire::python {
 
@@ -15,7 +16,7 @@ namespace opwire::python {
 Array& EagerArray(nanobind::handle h);
 
 // An array of the contiguous bytes of `buffer`, which are copied.
-nanobind::object Put(std::shared_ptr<PySession> session, DType dtype, std::vector<int64_t> shape, nanobind::handle buffer);
+nanobind::object Put(std::shared_ptr<PySession> session, PyDType type, std::vector<int64_t> shape, nanobind::handle buffer);
 // Its bytes, waiting for what makes them: small ones as a bytearray, others as a read-only buffer in the memory that the session shares, without a copy. What is done with the array
 // afterwards changes neither.
 nanobind::object Fetch(nanobind::handle array);

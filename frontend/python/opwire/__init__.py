@@ -24,6 +24,10 @@ from ._core import (
     int16,
     int32,
     int64,
+    q4_0,
+    q4_1,
+    q6_k,
+    q8_0,
     uint8,
     uint16,
     uint32,
@@ -100,6 +104,7 @@ from ._elementwise import (
     trunc,
     where,
 )
+from ._files import Weights, load
 from ._jit import Function, grad, jit, value_and_grad
 from ._manipulation import (
     broadcast_arrays,
@@ -119,13 +124,18 @@ from ._manipulation import (
 )
 from ._nn import (
     cross_entropy,
+    dequantize_blocks,
     dropout,
     embedding,
     gelu,
+    kv_append,
+    kv_attention,
     layer_norm,
     linear,
     log_softmax,
     one_hot,
+    quantized_embedding,
+    quantized_linear,
     relu,
     rms_norm,
     rotary_embedding,

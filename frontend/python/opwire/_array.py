@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from ._dtypes import as_dtype, astype, host_bytes, isdtype, numpy_dtype
+from ._dtypes import BLOCKS, as_dtype, astype, host_bytes, isdtype, numpy_dtype
 
 if TYPE_CHECKING:
     from ._client import Device
@@ -39,13 +39,8 @@ class Array(_core.Array):
         return device() if self.traced else device_of(self.session)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of its elements."""
-        return self.size * int(self.dtype.itemsize)
-
-    @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """Bytes of an element. TypeError for an array of blocks."""
         return int(self.dtype.itemsize)
 
     @property
@@ -142,6 +137,8 @@ class Array(_core.Array):
             return f"<traced {self.dtype.name}{list(self.shape)}>"
         if not self.valid:
             return f"<given away: {self.dtype.name}{list(self.shape)}>"
+        if self.dtype in BLOCKS:
+            return f"Array(<{self.nbytes:,} bytes of blocks>, shape={self.shape}, dtype={self.dtype.name}, device={self.device})"
         value = self if self.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else self.astype(_core.float32)
         shown = np.array2string(np.asarray(value), separator=", ", prefix="Array(")
         return f"Array({shown}, dtype={self.dtype.name}, device={self.device})"

@@ -21,6 +21,7 @@ SIGNED = (_core.int8, _core.int16, _core.int32, _core.int64)
 UNSIGNED = (_core.uint8, _core.uint16, _core.uint32, _core.uint64)
 INTEGERS = SIGNED + UNSIGNED
 ALL = (_core.bool, *INTEGERS, *FLOATS, _core.float8_e4m3fn, _core.float8_e5m2)
+BLOCKS = (_core.q4_0, _core.q4_1, _core.q8_0, _core.q6_k)  # of weights in GGUF files
 _BY_NAME = {d.name: d for d in ALL}
 # Bytes that NumPy can hold where it has no type of that name by itself.
 _BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
@@ -28,7 +29,7 @@ _BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uin
 
 def _dtype_named(name: str) -> dtype:
     """The type of this name, for unpickling."""
-    return _BY_NAME[name]
+    return _BY_NAME[name] if name in _BY_NAME else next(d for d in BLOCKS if d.name == name)
 
 
 def as_dtype(given: Any) -> dtype:

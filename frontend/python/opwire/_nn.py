@@ -22,6 +22,13 @@ _embedding, _one_hot, _attention, _rotary, _cross_entropy, _dropout = (
     Op("cross_entropy"),
     Op("dropout"),
 )
+_quantized_linear, _quantized_embedding, _dequantize_blocks, _kv_append, _kv_attention = (
+    Op("quantized_linear"),
+    Op("quantized_embedding"),
+    Op("dequantize_blocks"),
+    Op("kv_append"),
+    Op("kv_attention"),
+)
 
 
 def relu(x: Array, /) -> Array:
@@ -103,3 +110,44 @@ def cross_entropy(logits: Array, targets: Array, /, *, reduction: str = "mean", 
 def dropout(x: Array, p: float | Array, key: Array, /, *, site: int = 0) -> Array:
     """x / (1 - p), or 0 with probability p, by a key of opwire.random.key and a site, which tells apart the uses of one key."""
     return _dropout(x, p, key, site=site)
+
+
+def quantized_linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
+    """x weight^T + bias of x [..., K], bias [N] and weight [N, K] in GGUF's blocks (opwire.load). But for float64 x may be rounded to 8 bits, each 32 neighbours by their largest magnitude."""
+    return _quantized_linear(x, weight, bias)
+
+
+def quantized_embedding(weight: Array, index: Array, /, *, dtype: Any = None) -> Array:
+    """The rows of weight [V, D], in GGUF's blocks, that index, in [-V, V), names, as floats: float32 where no type is named."""
+    from ._dtypes import as_dtype
+
+    return _quantized_embedding(weight, index, dtype=_core.float32 if dtype is None else as_dtype(dtype))
+
+
+def dequantize_blocks(x: Array, /, *, dtype: Any = None) -> Array:
+    """The elements of an array of GGUF's blocks as floats: float32 where no type is named."""
+    from ._dtypes import as_dtype
+
+    return _dequantize_blocks(x, dtype=_core.float32 if dtype is None else as_dtype(dtype))
+
+
+def kv_append(cache: Array, new: Array, position: Array | int, block_table: Array | None = None, /) -> Array:
+    """cache [B, H, S, D] with new [B, H, Snew, D] at the positions from `position` on, which is 0-d, or one for each of B. A cache that is donated is written in place.
+
+    With block_table [B, N] the cache is a pool of pages, [P, H, S, D], and batch b's positions from i * S on are page block_table[b, i].
+
+    >>> import opwire as ow
+    >>> ow.kv_append(ow.zeros((1, 1, 3, 1)), ow.ones((1, 1, 2, 1)), 1).reshape(-1).tolist()
+    [0.0, 1.0, 1.0]
+    """
+    return _kv_append(cache, new, position, block_table)
+
+
+def kv_attention(
+    query: Array, key: Array, value: Array, length: Array | int, block_table: Array | None = None, /, *, causal: bool = True, window: int = 0, scale: float | None = None
+) -> Array:
+    """scaled_dot_product_attention of query [B, Hq, Sq, D], the last Sq positions, with the first `length` positions of caches, key [B, Hkv, S, D] and value [B, Hkv, S, Dv].
+
+    length is 0-d, or one for each of B. block_table: as kv_append's. window: each query sees so many positions, its own and those before it; 0: all. scale is 1 / sqrt(D) where none is given.
+    """
+    return _kv_attention.many(query, key, value, length, block_table, causal=causal, window=window, scale=0.0 if scale is None else scale)[0]

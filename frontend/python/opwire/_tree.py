@@ -15,7 +15,7 @@ def _flatten(tree: Any, leaves: list[Any]) -> Any:
     kind = type(tree)
     if kind is tuple or kind is list:
         return (kind, tuple([_flatten(e, leaves) for e in tree]))
-    if kind is dict:
+    if isinstance(tree, dict):
         names = tuple(sorted(tree))
         return (dict, names, tuple([_flatten(tree[n], leaves) for n in names]))
     if tree is None:

@@ -12,6 +12,7 @@ static_assert(kQ4_0 == static_cast<int>(Encoding::kQ4_0) && kQ4_1 == static_cast
 
 constexpr int64_t kFewest = 12;             // rows of x from which unpacking weights first pays
 constexpr int64_t kRangeBytes = 16 * 1024;  // weights of a range that few rows meet: about a microsecond
+constexpr int64_t kRangesPerThread = 2;     // of larger weights: where a range begins, nothing has asked for its weights
 constexpr int64_t kRangeWork = 1 << 19;     // multiplications of a range that many rows meet
 constexpr DTypeSet kTypes = {DType::kF32, DType::kF16, DType::kBF16};
 
@@ -59,7 +60,8 @@ int Linear(const opw_call* c) {
     for (int64_t r = 0; r < rows; ++r) store(At(y, (first + r) * s.n + j), sums + r * kPanel, Absent(bias) ? nullptr : At(bias, j), n);
   };
   if (s.few) {
-    ParallelFor(c, panels, std::max<int64_t>(1, kRangeBytes / (kPanel * s.w.bytes)), [&](int64_t begin, int64_t end) {
+    const int64_t ranges = kRangesPerThread * c->runtime->threads;
+    ParallelFor(c, panels, std::max({int64_t{1}, kRangeBytes / (kPanel * s.w.bytes), (panels + ranges - 1) / ranges}), [&](int64_t begin, int64_t end) {
       alignas(64) float sums[kFewRows * kPanel];
       for (int64_t panel = begin; panel < end; ++panel) {
         for (int64_t r = 0; r < s.m; r += kFewRows) multiply(loops.few[weight.encoding], panel, r, std::min(kFewRows, s.m - r), sums);

@@ -1,0 +1,75 @@
+"""Weights out of the files that models come in."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+
+if TYPE_CHECKING:
+    from ._array import Array
+
+
+class Weights(dict[str, "Array"]):
+    """The arrays of a model's file by their names there, as a dict; and what else the file says.
+
+    metadata: the key-values of a GGUF file, of which the vocabulary is some, or a safetensors file's __metadata__. Text that is no UTF-8 has surrogates for its bytes, as file names do.
+    streamed_bytes: how much of the weights passed through this process; 0 where the executor read the file.
+    """
+
+    def __init__(self, path: str, metadata: dict[str, Any], streamed_bytes: int, arrays: dict[str, Array]):
+        super().__init__(arrays)
+        self.path = path
+        self.metadata = metadata
+        self.streamed_bytes = streamed_bytes
+
+    def __missing__(self, name: str) -> Array:
+        raise KeyError(f"none of the {len(self)} arrays of {self.path} is called {name}")
+
+    def __repr__(self) -> str:
+        return f"<opwire.Weights: {len(self)} arrays of {self.path}, {sum(a.nbytes for a in self.values()):,} bytes>"
+
+
+def load(path: str | os.PathLike[str], *, device: Any = None, names: Iterable[str] | None = None) -> Weights:
+    """The arrays of a .gguf or .safetensors file on a device.
+
+    A relative path is looked for in the executor's --data directory first: it reads what is there by itself, so that no weight passes through this process. What is not there is read here
+    and sent. names: those that are loaded; None: all.
+
+    Weights in GGUF's blocks of types Q4_0, Q4_1, Q8_0 and Q6_K stay as they are: arrays of dtype opwire.q4_1, say, which quantized_linear, quantized_embedding and dequantize_blocks take.
+
+    ValueError for a file that is broken, with the byte; FileNotFoundError where it is in neither place; KeyError for a name that it lacks; NotImplementedError for weights of other types.
+    """
+    from ._client import device as find
+
+    name = os.fspath(path)
+    if not name.endswith((".gguf", ".safetensors")):
+        raise ValueError(f"load: expected a .gguf or .safetensors file, got {name}")
+    session = find(device).session
+    there = None if os.path.isabs(name) else session.load_header(name)
+    if there is None and not os.path.exists(name):
+        raise FileNotFoundError(f"{name} is neither in the --data directory of {find(device)} nor a file here")
+    metadata, tensors = there or _core.read_header(name)
+    known = {t[0]: t for t in tensors}
+    wanted: dict[str, _core.dtype] = {}
+    for n in known if names is None else names:
+        if n not in known:
+            raise KeyError(f"none of the {len(known)} tensors of {name} is called {n}")
+        dtype = known[n][1]
+        if dtype is None:
+            raise NotImplementedError(f"{name}: tensor {n} is of {known[n][5]}, which is no element type or encoding here")
+        wanted[n] = dtype
+    if there is not None:
+        return Weights(name, metadata, 0, {n: session.load_file(name, n) for n in wanted})
+    if not wanted:
+        return Weights(name, metadata, 0, {})
+    with open(name, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
+        arrays = {}
+        for n, dtype in wanted.items():
+            _, _, shape, offset, size, _ = known[n]
+            with view[offset : offset + size] as part:
+                arrays[n] = _core.put(session, dtype, list(shape), part)
+        return Weights(name, metadata, sum(known[n][4] for n in wanted), arrays)

@@ -1,0 +1,175 @@
+"""Weights out of GGUF and safetensors files: streamed, and read by the executor."""
+
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+
+import model_files
+import numpy as np
+import opwire as ow
+import pytest
+from model_files import Q4_1, Q5_0, Q8_0
+
+
+@pytest.fixture
+def weights(rng):
+    return {"dense": rng.standard_normal((3, 5)), "head": rng.standard_normal((6, 64)), "rows": rng.standard_normal((8, 32))}
+
+
+def write(path, weights):
+    blocks = {"head": Q4_1, "rows": Q8_0}
+    tensors = {n: (blocks[n], w.shape, model_files.quantise(w, blocks[n])[0]) if n in blocks else w for n, w in weights.items()}
+    metadata = {"general.name": "näme", "count": 7, "scale": 0.5, "yes": True, "words": ["a", "b c"], "kinds": [1, 2, 3]}
+    path.write_bytes(model_files.gguf(metadata, tensors))
+    return path
+
+
+def test_blocks_stay_blocks(client, tmp_path, weights, rng):
+    path = write(tmp_path / "m.gguf", weights)
+    w = ow.load(path)
+    assert list(w) == list(weights) and w.streamed_bytes == 3 * 5 * 4 + 6 * 2 * 20 + 8 * 34
+    assert w.metadata == {"general.name": "näme", "count": 7, "scale": 0.5, "yes": True, "words": ["a", "b c"], "kinds": [1, 2, 3]}
+    assert (w["dense"].dtype, w["head"].dtype, w["rows"].dtype) == (ow.float32, ow.q4_1, ow.q8_0)
+    assert w["head"].shape == (6, 64) and w["head"].nbytes == 240
+    np.testing.assert_array_equal(np.asarray(w["dense"]), weights["dense"].astype(np.float32))
+    for name, kind in (("head", Q4_1), ("rows", Q8_0)):
+        np.testing.assert_allclose(np.asarray(ow.dequantize_blocks(w[name])), model_files.quantise(weights[name], kind)[1], rtol=1e-6, atol=1e-6)
+    x, head = rng.standard_normal((2, 64)), model_files.quantise(weights["head"], Q4_1)[1]
+    product = ow.quantized_linear(ow.asarray(x), w["head"], ow.ones(6, dtype=ow.float64))
+    np.testing.assert_allclose(np.asarray(product), x @ head.T + 1, rtol=1e-6)
+    picked = ow.quantized_embedding(w["head"], ow.asarray([5, -6]), dtype=ow.float64)
+    np.testing.assert_allclose(np.asarray(picked), head[[5, 0]], rtol=1e-6, atol=1e-7)
+
+
+def test_blocks_in_traced_functions(client, tmp_path, weights, rng):
+    w = ow.load(write(tmp_path / "m.gguf", weights))
+    x = rng.standard_normal((1, 64))  # in float64 products round nothing to 8 bits
+
+    @ow.jit
+    def both(x, w):  # one is an argument, one is captured, by a loop's body too
+        return ow.for_loop(3, lambda i, total: total + ow.quantized_linear(x, w["head"]) + ow.quantized_linear(x, outside), ow.zeros((1, 6), dtype=ow.float64))
+
+    outside = w["head"]
+    expected = 6 * (x @ model_files.quantise(weights["head"], Q4_1)[1].T)
+    np.testing.assert_allclose(np.asarray(both(x, w)), expected, rtol=1e-5, atol=1e-5)
+    other = {"head": ow.zeros((6, 64))}
+    with pytest.raises(TypeError, match="quantized_linear: operand weight: expected i8 in blocks"):
+        both(x, other)
+
+
+def test_what_blocks_are_not_for(client, tmp_path, weights):
+    q = ow.load(write(tmp_path / "m.gguf", weights))["head"]
+    assert "blocks" in repr(q) and repr(q.dtype) == "opwire.q4_1" and pickle.loads(pickle.dumps(q.dtype)) == ow.q4_1
+    assert len({ow.q4_0, ow.q4_1, ow.q8_0, ow.q6_k, ow.int8}) == 5
+    refused = [
+        lambda: q + 1,
+        lambda: q @ q,
+        lambda: np.asarray(q),
+        lambda: q.tolist(),
+        lambda: q.astype(ow.float32),
+        lambda: ow.relu(q),
+        lambda: q.sum(),
+        lambda: q[0],
+        lambda: q.reshape(-1),
+        lambda: ow.concat([q, q]),
+        lambda: ow.jit(lambda a: a)(q),
+        lambda: ow.jit(lambda a: ow.relu(a), donate_argnames="a")(q),
+        lambda: ow.zeros(32, dtype=ow.q4_1),
+        lambda: q.itemsize,
+    ]
+    for f in refused:
+        with pytest.raises(TypeError, match="block|dense"):
+            f()
+
+
+def test_names(client, tmp_path, weights):
+    path = write(tmp_path / "m.gguf", weights)
+    w = ow.load(path, names=["rows"])
+    assert list(w) == ["rows"] and w.streamed_bytes == 8 * 34
+    with pytest.raises(KeyError, match="none of the 1 arrays of .* is called head"):
+        w["head"]
+    with pytest.raises(KeyError, match="none of the 3 tensors of .* is called other"):
+        ow.load(path, names=["other"])
+    with pytest.raises(FileNotFoundError, match=r"neither in the --data directory of here/\S+ nor a file here"):
+        ow.load(str(tmp_path / "none.gguf"))
+    with pytest.raises(ValueError, match="expected a .gguf or .safetensors file"):
+        ow.load("weights.bin")
+    with pytest.raises(ValueError, match="expected a regular file"):
+        (tmp_path / "folder.gguf").mkdir()
+        ow.load(tmp_path / "folder.gguf")
+    old = tmp_path / "old.gguf"
+    old.write_bytes(model_files.gguf({}, {"a": np.ones((2, 2)), "b": (Q5_0, (1, 32), bytes(22))}))
+    assert ow.load(old, names=["a"])["a"].tolist() == [[1, 1], [1, 1]]
+    with pytest.raises(NotImplementedError, match="tensor b is of Q5_0"):
+        ow.load(old)
+
+
+def test_safetensors(client, tmp_path, rng):
+    given = {"a.weight": rng.standard_normal((4, 6)).astype(np.float32), "ids": np.arange(9), "half": np.ones(3, np.float16), "none": np.zeros((0, 2), np.float32)}
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(model_files.safetensors({"format": "pt"}, given))
+    w = ow.load(path)
+    assert w.metadata == {"format": "pt"} and list(w) == list(given)
+    for name, value in given.items():
+        assert w[name].dtype.name == value.dtype.name
+        np.testing.assert_array_equal(np.asarray(w[name]), value)
+
+
+def test_broken_files(client, tmp_path, weights, rng):
+    good = {"m.gguf": write(tmp_path / "m.gguf", weights).read_bytes(), "m.safetensors": model_files.safetensors({}, {"a": np.ones((8, 8), np.float32)})}
+    for name, data in good.items():
+        for n in range(0, len(data) - 32, 13):  # what fills up the end may be missing
+            (tmp_path / name).write_bytes(data[:n])
+            with pytest.raises(ValueError, match=r"byte \d+"):
+                ow.load(tmp_path / name)
+        (tmp_path / name).write_bytes(b"\xff" * 16 + data[16:])
+        with pytest.raises(ValueError, match=r"byte \d+: expected"):
+            ow.load(tmp_path / name)
+
+
+CODE = """
+import pathlib, sys
+import numpy as np, opwire as ow
+data, elsewhere = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+ow.connect()
+for attach in range(2):
+    w = ow.load("m.gguf")
+    assert w.streamed_bytes == 0 and w["head"].dtype == ow.q4_1 and w.metadata["count"] == 7
+    print(float(ow.quantized_linear(ow.ones((1, 64)), w["head"]).sum()))
+(elsewhere / "local.gguf").write_bytes((data / "m.gguf").read_bytes())
+assert ow.load("local.gguf").streamed_bytes > 0      # not there, but here
+assert ow.load("../" + elsewhere.name + "/local.gguf").streamed_bytes > 0
+(elsewhere / "m.gguf").write_bytes(b"nothing that would be read")
+assert ow.load("m.gguf", names=["rows"]).streamed_bytes == 0
+(data / "broken.gguf").write_bytes((data / "m.gguf").read_bytes()[:100])
+try:
+    ow.load("broken.gguf")
+except ValueError as e:
+    assert "file broken.gguf: gguf: byte " in str(e), e
+else:
+    raise AssertionError("a broken file was loaded")
+"""
+
+
+def test_executor_reads_its_own_files(tmp_path, weights):
+    data, elsewhere = tmp_path / "data" / f"uid-{os.getuid()}", tmp_path / "elsewhere"
+    data.mkdir(parents=True)
+    elsewhere.mkdir()
+    (tmp_path / "run").mkdir(mode=0o700)
+    write(data / "m.gguf", weights)
+    environment = {**os.environ, "OPWIRE_RUNTIME_DIR": str(tmp_path / "run"), "PYTHONPATH": os.pathsep.join(str(pathlib.Path(p).absolute()) for p in sys.path if p)}
+    up = subprocess.Popen([os.environ.get("OPWIRE_PROGRAM", "opwire"), "up", "--device", "cpu", "--data", str(tmp_path / "data")], env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        while "ready" not in (line := up.stdout.readline()) and line:
+            pass
+        done = subprocess.run([sys.executable, "-c", CODE, str(data), str(elsewhere)], cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.wait(60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    expected = model_files.quantise(weights["head"], Q4_1)[1].sum()
+    for said in done.stdout.split():
+        np.testing.assert_allclose(float(said), expected, rtol=1e-3, atol=1e-2)
