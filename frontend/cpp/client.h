@@ -197,6 +197,13 @@ struct TensorFacts {
   bool usable = false;
 };
 
+// Who may take a granted tensor.
+struct GrantOptions {
+  std::string session;    // the one of this name; empty: all of the principal's
+  std::string principal;  // "uid:1001", "key:ada", as `opwire sessions` has it; empty: this client's own
+  std::string name;       // to take it by, beside the capability; empty: the tensor's own
+};
+
 struct LoadOptions {
   // The passes (ir/passes/pipeline.h) run first, and change results as far as this allows; a function that was called may be gone then. Nodes in errors and profiles are
   // those of what is left, Program::module(). None: the program runs as it is written.
@@ -234,6 +241,17 @@ class Session {
   // through the client.
   Status Save(const Tensor& t, std::string_view path);
   StatusOr<Tensor> LoadFile(std::string_view path, std::string_view tensor = {});
+
+  // Shares the tensor as it is now with other sessions of the executor, read-only and without a copy; what it is taken by: 32 hexadecimal digits. The bytes stay when this session writes or
+  // frees the tensor, or has ended, as long as somebody holds them. PERMISSION_DENIED for what another session granted to this one; INVALID_ARGUMENT for a grant to this session alone;
+  // RESOURCE_EXHAUSTED beyond --limit-grants.
+  StatusOr<std::string> Grant(const Tensor& t, const GrantOptions& to = {});
+  // Nobody takes it by this any more; who did keeps it.
+  Status Revoke(std::string_view capability);
+  // What another session granted: by the capability, or by its name in a session of the same principal. It counts in this session's quota; an `inout` parameter that it is bound to gives it
+  // memory of its own first. NOT_FOUND, PERMISSION_DENIED where it was granted to others, RESOURCE_EXHAUSTED.
+  StatusOr<Tensor> Take(std::string_view capability);
+  StatusOr<Tensor> Take(std::string_view session, std::string_view name);
 
   // Several runs in one message and one reply, in order.
   struct BatchRun {

@@ -152,6 +152,9 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Tensor Make(DType dtype, std::vector<int64_t> shape, int64_t bytes, uint64_t counter);
   Status Check(const Tensor::State& t) const;
   StatusOr<Tensor> Copy(const Tensor::State& t);
+  StatusOr<Tensor> Take(fb::TakeT take);
+  // What the executor made, as its reply says.
+  Status Describe(const fb::Reply& reply, Tensor& t) const;
 
   // ---- their bytes (session_transfers.cc)
   Status Upload(uint64_t ticket, Bytes bytes);

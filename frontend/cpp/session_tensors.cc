@@ -133,13 +133,18 @@ StatusOr<Tensor> Session::LoadFile(std::string_view path, std::string_view tenso
   load.path = path;
   load.tensor = tensor;
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, s.Ask(std::move(load)));
-  const fb::TensorReply* body = reply->body_as_TensorReply();
-  if (!body || !body->info() || !body->info()->type()) return Internal("executor {} answered something else", s.executor_id);
+  OPWIRE_RETURN_IF_ERROR(s.Describe(*reply, t));
+  return t;
+}
+
+Status SessionState::Describe(const fb::Reply& reply, Tensor& t) const {
+  const fb::TensorReply* body = reply.body_as_TensorReply();
+  if (!body || !body->info() || !body->info()->type()) return Internal("executor {} answered something else", executor_id);
   t.state_->dtype = static_cast<DType>(body->info()->type()->dtype());
   t.state_->encoding = static_cast<Encoding>(body->info()->type()->encoding());
   if (const auto* shape = body->info()->type()->shape()) t.state_->shape.assign(shape->begin(), shape->end());
   t.state_->bytes = static_cast<int64_t>(body->info()->bytes());
-  return t;
+  return absl::OkStatus();
 }
 
 }  // namespace opwire

@@ -58,6 +58,7 @@ nb::dict FactsOf(const ExecutorFacts& e) {
 
 // An array of a tensor that the session has.
 nb::object Held(PySession& s, Tensor t) {
+  if (t.encoding() != Encoding::kDense) Raise(Unimplemented("tensor {} is encoded as {}: arrays are dense", t.id(), EncodingName(t.encoding())));
   const DType dtype = t.dtype();
   std::vector<int64_t> shape = t.shape();
   return Wrap(Array(s.shared_from_this(), std::move(t), dtype, std::move(shape)));
@@ -126,6 +127,16 @@ void BindClient(nb::module_& m) {
         use.Check(Waiting([&] { return use->Free(a.tensor); }));
         a.tensor = Tensor();
       })
+      .def("grant", [](PySession& s, nb::handle array, const std::string& session, const std::string& principal, const std::string& name) {
+        Array& a = EagerArray(array);
+        const Use use(s);
+        return use.Unwrap(Waiting([&] { return use->Grant(a.tensor, {session, principal, name}); }));
+      }, "array"_a, "session"_a, "principal"_a, "name"_a)
+      .def("revoke", [](PySession& s, const std::string& capability) { const Use use(s); use.Check(Waiting([&] { return use->Revoke(capability); })); })
+      .def("take", [](PySession& s, const std::string& what, const std::optional<std::string>& session) {
+        const Use use(s);
+        return Held(s, use.Unwrap(Waiting([&] { return session ? use->Take(*session, what) : use->Take(what); })));
+      }, "what"_a, "session"_a.none() = nb::none())
       .def("close", [](PySession& s, bool free) { const Use use(s); use.Check(Waiting([&] { return use->Close(free); })); }, "free"_a = false);
 }
 

@@ -163,6 +163,17 @@ class Array(_core.Array):
             return self
         return _core.put(to.session, self.dtype, list(self.shape), self._bytes())
 
+    def grant(self, session: str = "", *, principal: str = "", name: str = "") -> str:
+        """Shares the array, as it is now, with other sessions on its device: read-only, and without a copy. Returns what it is taken by, a text that opens it to those that it is granted to.
+
+        session: the only one that may take it, which need not exist yet; empty: every session of the principal.
+        principal: whose sessions may take it, as `opwire sessions` names it ("uid:1001", "key:ada"); empty: this user's.
+        name: for Client.take(name, session=...); empty: the array's name in the store.
+
+        What it held stays, whatever becomes of this array, as long as anybody has it. PermissionError for an array that was itself taken: only its owner grants it.
+        """
+        return self.session.grant(self, session, principal, name)
+
     # ---- Operators that are not the module's own
 
     def __neg__(self) -> Array:

@@ -175,6 +175,20 @@ class Client:
             return _tables.of_tensors(session.tensors())
         raise ValueError(f"show: expected \"devices\", \"sessions\", \"ops\" or \"tensors\", got {what!r}")
 
+    def take(self, what: str, *, session: str | None = None, device: Device | None = None) -> Array:
+        """An array that another session granted (Array.grant): by the text that this returned or, with `session`, by its name in that session of this user's.
+
+        It shares the other's memory, and counts in full in what this session may hold. Nothing that is done with it changes the other's. device: where it lies; None: `device`.
+
+        LookupError where nothing is granted so, PermissionError where it was granted to others.
+        """
+        taken: Array = (device or self.device).session.take(what, session)
+        return taken
+
+    def revoke(self, capability: str, *, device: Device | None = None) -> None:
+        """Ends a grant of this client's session: who took the array keeps it. LookupError where there is none."""
+        (device or self.device).session.revoke(capability)
+
     def close(self, *, free: bool = False) -> None:
         """Ends this client's sessions; an unnamed session, or any with `free`, loses its tensors."""
         global _current
