@@ -149,9 +149,9 @@ auto Binary(const char* name) {
 void BindArray(nb::module_& m) {
   nb::class_<Array> array(m, "Array");
   array.def_prop_ro("dtype", [](const Array& a) { return DTypeObject(a.dtype); })
-      .def_prop_ro("shape", [](const Array& a) { return ShapeTuple(a.shape); })
+      .def_prop_ro("shape", [](const Array& a) { return ShapeOf(a); })
       .def_prop_ro("ndim", [](const Array& a) { return a.shape.size(); })
-      .def_prop_ro("size", &Array::elements)
+      .def_prop_ro("size", &SizeOf)
       .def_prop_ro("traced", [](const Array& a) { return a.trace != nullptr; })
       .def_prop_ro("valid", [](const Array& a) { return a.trace != nullptr || a.tensor.valid(); })
       .def_prop_ro("session", [](const Array& a) { return a.session; })
@@ -198,7 +198,7 @@ void BindTrace(nb::module_& m) {
       .def_static("current", &Trace::Current)
       .def("__enter__", [](Trace& t) { t.Enter(); })
       .def("__exit__", [](Trace& t, nb::handle, nb::handle, nb::handle) { t.Leave(); }, nb::arg().none(), nb::arg().none(), nb::arg().none())
-      .def("param", [](Trace& t, const std::string& name, nb::handle dtype, const std::vector<int64_t>& shape, bool inout) { return t.Param(name, DTypeOf(dtype), shape, inout); },
+      .def("param", [](Trace& t, const std::string& name, nb::handle dtype, nb::sequence shape, bool inout) { return t.Param(name, DTypeOf(dtype), shape, inout); },
            "name"_a, "dtype"_a, "shape"_a, "inout"_a = false)
       .def("declare", &Trace::Declare)
       .def_prop_ro("captured", [](Trace& t) { return t.captured(); })
@@ -232,12 +232,13 @@ void BindTrace(nb::module_& m) {
         return names;
       })
       .def_prop_ro("nodes", [](const Module& module) { return module.functions[0].nodes.size(); });
+  BindExtents(m);
   m.def("call_key", &CallKey);
   nb::class_<PyProgram>(m, "Program")
       .def(nb::new_([](std::shared_ptr<PySession> s, const Module& module, const std::string& accuracy) { return std::make_shared<PyProgram>(std::move(s), module, accuracy); }),
            "session"_a, "module"_a, "accuracy"_a = "usual")
       .def("__call__", &PyProgram::Call, "args"_a, "on_emit"_a.none() = nb::none())
-      .def("plan", &PyProgram::Plan)
+      .def("plan", &PyProgram::Plan, "args"_a)
       .def("profile", &PyProgram::Profile)
       .def("text", &PyProgram::Text);
 }
