@@ -299,9 +299,11 @@ struct SessionOptions {
 };
 
 struct ClientOptions {
-  std::vector<std::string> registries;  // empty: OPWIRE_REGISTRY, else the user's own
+  // "ipc://PATH", "tcp://HOST:PORT", or alone "ssh://[USER@]HOST[:PORT]": what runs there for that user, by the system's ssh, which asks for no password and starts executors there where nothing
+  // runs. Empty: OPWIRE_REGISTRY, else the user's own.
+  std::vector<std::string> registries;
   std::string name = "c++";             // for logs and `opwire sessions`
-  // Where no registry was named and none of the user's own runs, start one with an executor; they leave when nobody uses them.
+  // Where no registry was named and none of the user's own runs, or none on the host that ssh reaches, start one with an executor; they leave when nobody uses them.
   bool embedded = true;
   // How long to wait for executors of a registry that has just begun.
   int64_t patience_us = 3'000'000;

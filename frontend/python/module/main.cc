@@ -42,6 +42,7 @@ nb::dict FactsOf(const ExecutorFacts& e) {
   out["device_name"] = e.device_name;
   out["arch"] = e.arch;
   out["endpoint"] = e.control_endpoint;
+  out["host"] = e.host;
   out["memory_bytes"] = e.memory_bytes;
   out["free_memory"] = e.free_memory;
   out["compute_units"] = e.compute_units;
