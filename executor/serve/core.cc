@@ -274,6 +274,9 @@ void Core::Process(Nanos now, Session& s) {
     case fb::Body::Put: ReplySmall(s, q, PutTensor(s, q, *r.body_as_Put())); break;
     case fb::Body::Rename: ReplySmall(s, q, RenameTensor(s, *r.body_as_Rename())); break;
     case fb::Body::Copy: ReplySmall(s, q, CopyTensor(s, q, *r.body_as_Copy())); break;
+    case fb::Body::Grant: ReplySmall(s, q, GrantTensor(s, *r.body_as_Grant())); break;
+    case fb::Body::Revoke: ReplyStatus(s, q, RevokeGrant(s, *r.body_as_Revoke())); break;
+    case fb::Body::Take: ReplySmall(s, q, TakeTensor(s, q, *r.body_as_Take())); break;
     case fb::Body::List: ReplySmall(s, q, ListTensors(s)); break;
     case fb::Body::Print: ReplySmall(s, q, PrintTensor(s, *r.body_as_Print())); break;
     case fb::Body::Flush: ReplyStatus(s, q, absl::OkStatus()); break;

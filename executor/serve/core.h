@@ -184,6 +184,12 @@ class Core {
   // Ends the transfer that fills a writable tensor.
   void CloseFilling(Session& s, const Tensor& t);
 
+  // core_grants.cc
+  StatusOr<fb::ReplyT> GrantTensor(Session& s, const fb::Grant& body);
+  Status RevokeGrant(Session& s, const fb::Revoke& body);
+  StatusOr<fb::ReplyT> TakeTensor(Session& s, const QueuedRequest& q, const fb::Take& body);
+  StatusOr<const Grant*> FindGrant(const Session& by, const fb::Take& body) const;
+
   // core_control.cc
   void SendToolchains(PeerId peer, uint64_t seq);
   StatusOr<std::string> Hello(Nanos now, uint64_t seq, const std::string& principal, const fb::Hello& hello);
@@ -191,6 +197,9 @@ class Core {
   Status CancelQueued(const fb::Cancel& cancel);
   // Ends the unnamed session whose clients have all been lost longest, a principal's or, with "", anybody's; false: there is none.
   bool EndLostSession(Nanos now, const std::string& principal);
+  Session* FindSession(const std::string& principal, const std::string& name) const;  // null: there is none
+  // A principal's or, with "", all, with those that have ended but left what others hold.
+  int64_t CountSessions(const std::string& principal);
   StatusOr<Session*> SessionFor(Nanos now, const std::string& principal, const fb::Hello& hello);
   std::string HelloReplyFor(uint64_t seq, const Session& s, const Attachment& a) const;
   void EndAttachment(Nanos now, Session& s, Attachment& a);
@@ -218,6 +227,12 @@ class Core {
   absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> sessions_;
   // Ended while a worker was at it: their memory stays until the worker is done.
   absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> ended_;
+  // Ended, but others hold what they granted: they count as sessions until nobody does.
+  struct Remains {
+    std::string principal;
+    std::weak_ptr<Store> store;
+  };
+  std::vector<Remains> remains_;
   std::mutex token_mutex_;  // held to change tokens_, and to read it on other threads
   absl::flat_hash_map<std::string, Speaker> tokens_;
   absl::flat_hash_map<PeerId, Speaker> peers_;

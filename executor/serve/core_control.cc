@@ -14,7 +14,6 @@ std::string TokenText(const Token& token) { return std::string(reinterpret_cast<
 
 std::string Cut(const flatbuffers::String* s, size_t limit) { return s ? s->str().substr(0, limit) : std::string(); }
 
-constexpr size_t kSessionNameBytes = 128;
 constexpr size_t kClientNameBytes = 128;
 // Clients that have said Hello come to the run socket within it, and those whose connection broke come back.
 constexpr Nanos kReturn = kSecond;
@@ -134,21 +133,18 @@ StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, con
   if (hello.ttl_s() > longest) {
     return ResourceExhausted("session '{}': expected a time to live of at most {} s, got {}", name, longest, hello.ttl_s());
   }
-  int64_t of_principal = 0;
-  for (const auto& [id, s] : sessions_) {
-    if (s->principal != principal) continue;
-    ++of_principal;
-    // Names are the principal's own: two with equal names never meet.
-    if (!name.empty() && s->name == name) return s.get();
-  }
+  // Names are the principal's own: two with equal names never meet.
+  if (Session* const known = name.empty() ? nullptr : FindSession(principal, name)) return known;
   if (draining_) return Unavailable("the executor is shutting down and takes no new sessions");
   // Before anybody is refused, a session goes whose lease would end it soon.
-  if (of_principal >= options_.limits[LimitId::kSessionsPerPrincipal] && !EndLostSession(now, principal)) {
-    return ResourceExhausted("{}: expected at most {} sessions, got {}; end some ('opwire sessions')", principal,
-                             options_.limits[LimitId::kSessionsPerPrincipal], of_principal + 1);
+  for (int64_t n; (n = CountSessions(principal)) >= options_.limits[LimitId::kSessionsPerPrincipal];) {
+    if (EndLostSession(now, principal)) continue;
+    return ResourceExhausted("{}: expected at most {} sessions, got {}; end some ('opwire sessions'), or free what others took of those that ended", principal,
+                             options_.limits[LimitId::kSessionsPerPrincipal], n + 1);
   }
-  if (static_cast<int64_t>(sessions_.size()) >= options_.limits[LimitId::kSessions] && !EndLostSession(now, "")) {
-    return ResourceExhausted("the executor: expected at most {} sessions, got {}", options_.limits[LimitId::kSessions], sessions_.size() + 1);
+  for (int64_t n; (n = CountSessions("")) >= options_.limits[LimitId::kSessions];) {
+    if (EndLostSession(now, "")) continue;
+    return ResourceExhausted("the executor: expected at most {} sessions, got {}", options_.limits[LimitId::kSessions], n + 1);
   }
   const int64_t most = std::max<int64_t>(budget_.limit / 100 * options_.limits[LimitId::kSessionMemoryPercent], 1 << 20);
   const int64_t quota = hello.memory_bytes() == 0 ? most : static_cast<int64_t>(std::min<uint64_t>(hello.memory_bytes(), static_cast<uint64_t>(most)));
@@ -165,6 +161,20 @@ StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, con
   sessions_[s->id] = std::move(s);
   load_.sessions.store(static_cast<uint32_t>(sessions_.size()), std::memory_order_relaxed);
   return made;
+}
+
+Session* Core::FindSession(const std::string& principal, const std::string& name) const {
+  for (const auto& [id, s] : sessions_) {
+    if (s->principal == principal && s->name == name) return s.get();
+  }
+  return nullptr;
+}
+
+int64_t Core::CountSessions(const std::string& principal) {
+  std::erase_if(remains_, [](const Remains& r) { return r.store.expired(); });
+  const auto counts = [&](const std::string& of) { return principal.empty() || of == principal; };
+  return std::ranges::count_if(remains_, [&](const Remains& r) { return counts(r.principal); }) +
+         std::ranges::count_if(sessions_, [&](const auto& s) { return counts(s.second->principal); });
 }
 
 bool Core::EndLostSession(Nanos now, const std::string& principal) {
@@ -237,7 +247,9 @@ void Core::EndSession(Session& s) {
   load_.queued.fetch_sub(static_cast<uint32_t>(s.queue.size()), std::memory_order_relaxed);
   for (const auto& q : s.queue) host_budget_.in_use -= static_cast<int64_t>(q->bytes());
   s.queue.clear();
+  s.grants.clear();
   Settle(s);
+  if (s.store.use_count() > 1) remains_.push_back({s.principal, s.store});
   const auto it = sessions_.find(s.id);
   if (s.waiting) ended_[s.id] = std::move(it->second);
   sessions_.erase(it);

@@ -4,38 +4,10 @@
 #include "executor/serve/core.h"
 #include "executor/serve/files.h"
 #include "executor/serve/print.h"
+#include "executor/serve/tensor_info.h"
 
 namespace opwire {
 namespace {
-
-constexpr size_t kTensorNameBytes = 256;
-
-TensorKey KeyOf(const fb::TensorId* id) { return id ? TensorKey{id->attachment(), id->counter()} : TensorKey{}; }
-
-std::unique_ptr<fb::TensorInfoT> Describe(const TensorKey& key, const Tensor& t) {
-  auto info = std::make_unique<fb::TensorInfoT>();
-  info->id = std::make_unique<fb::TensorId>(key.attachment, 0, key.counter);
-  info->type = std::make_unique<fb::TensorTypeT>();
-  info->type->dtype = static_cast<uint8_t>(t.dtype);
-  info->type->encoding = static_cast<uint8_t>(t.encoding);
-  info->type->shape.assign(t.shape.span().begin(), t.shape.span().end());
-  info->name = t.name;
-  info->state = static_cast<uint8_t>(t.state);
-  if (t.buffer) {
-    info->bytes = static_cast<uint64_t>(t.buffer->bytes());
-    info->offset = t.filling ? t.filling.offset() : t.buffer->offset();
-  }
-  return info;
-}
-
-fb::ReplyT TensorReplyFor(const TensorKey& key, const Tensor& t, uint64_t ticket = 0) {
-  fb::ReplyT reply;
-  fb::TensorReplyT body;
-  body.info = Describe(key, t);
-  body.ticket = ticket;
-  reply.body.Set(std::move(body));
-  return reply;
-}
 
 // A name is one tensor's of the session.
 Status CheckUnused(const Store& store, const std::string& name, const TensorKey& by) {

@@ -25,6 +25,8 @@ namespace opwire {
 
 // Names that clients give to sessions and tensors are kept as they are, or refused with INVALID_ARGUMENT.
 Status CheckName(std::string_view what, std::string_view name, size_t most);
+inline constexpr size_t kSessionNameBytes = 128;
+inline constexpr size_t kTensorNameBytes = 256;
 
 using Token = std::array<uint8_t, 16>;
 inline constexpr PeerId kNoPeer = UINT64_MAX;
@@ -72,7 +74,23 @@ struct TransferTicket {
   uint32_t attachment = 0;
 };
 
+// A tensor as it was when it was granted, for other sessions to take.
+struct Grant {
+  Token capability{};
+  std::string principal, session;  // who may take it; an empty session: all of the principal's
+  std::string name;
+  Tensor tensor;
+  bool To(const std::string& other_principal, const std::string& other_session) const {
+    return principal == other_principal && (session.empty() || session == other_session);
+  }
+};
+
 struct Session {
+  Session() = default;
+  Session(const Session&) = delete;
+  ~Session() {
+    if (store) store->End();
+  }
   uint64_t id = 0;
   std::string principal;
   std::string name;           // empty: unnamed
@@ -80,7 +98,7 @@ struct Session {
   Nanos empty_since = 0;      // when the last client left
   uint32_t next_attachment = 1;
   absl::flat_hash_map<uint32_t, std::unique_ptr<Attachment>> attachments;
-  std::unique_ptr<Store> store;
+  std::shared_ptr<Store> store;  // beyond the session's end: that of who took what it granted
   std::shared_ptr<const KernelSet> kernels;
   // Each client numbers its own.
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, ProgramSlot> slots;  // by (attachment, slot)
@@ -97,6 +115,7 @@ struct Session {
   std::optional<Staged> staged;  // what its head copies between the device and the segment; between steps other sessions have their slices
   Nanos last_used = 0;
   std::vector<TransferTicket> transfers;
+  std::vector<Grant> grants;     // the oldest first
 
   Attachment* FindAttachment(uint32_t attachment) {
     const auto it = attachments.find(attachment);

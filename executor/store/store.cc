@@ -4,6 +4,11 @@
 #include <algorithm>
 
 namespace opwire {
+namespace {
+
+constexpr int64_t kCopiedAtOnce = int64_t{64} << 20;
+
+}  // namespace
 
 std::string ToString(const TensorKey& key) { return fmt::format("{}:{}", key.attachment, key.counter); }
 
@@ -25,7 +30,7 @@ StatusOr<std::unique_ptr<Store>> Store::Create(int64_t quota, int64_t max_tensor
 
 Store::~Store() { tensors_.clear(); }
 
-BufferRef Store::NewBuffer(int64_t at, int64_t bytes, bool in_segment) {
+Buffer* Store::NewBuffer(int64_t bytes) {
   if (spare_.empty()) {
     buffers_.push_back(std::make_unique<Buffer>());
     spare_.push_back(buffers_.back().get());
@@ -33,9 +38,14 @@ BufferRef Store::NewBuffer(int64_t at, int64_t bytes, bool in_segment) {
   Buffer* b = spare_.back();
   spare_.pop_back();
   b->store_ = this;
+  b->bytes_ = bytes;
+  return b;
+}
+
+BufferRef Store::NewBlock(int64_t at, int64_t bytes, bool in_segment) {
+  Buffer* const b = NewBuffer(bytes);
   b->at_ = at;
   b->data_ = (in_segment ? segment_->base() : on_device_->base) + at;
-  b->bytes_ = bytes;
   b->in_segment_ = in_segment;
   return BufferRef(b);
 }
@@ -48,19 +58,33 @@ StatusOr<int64_t> Store::TakeOnDevice(int64_t bytes) {
   return backed;
 }
 
+Status Store::CheckQuota(int64_t bytes) const {
+  if (quota_.Fits(Blocks::Rounded(bytes))) return absl::OkStatus();
+  return ResourceExhausted("over quota: asked for {} bytes, the session holds {} of {}; free tensors or ask for a larger quota", bytes, quota_.in_use,
+                           quota_.limit);
+}
+
+StatusOr<BufferRef> Store::Share(const BufferRef& of) {
+  OPWIRE_RETURN_IF_ERROR(CheckQuota(of->bytes()));
+  quota_.Take(Blocks::Rounded(of->bytes()));
+  Buffer* const b = NewBuffer(of->bytes());
+  b->data_ = of->data();
+  b->in_segment_ = false;
+  b->owner_ = of->store_->shared_from_this();
+  b->of_ = of;
+  return BufferRef(b);
+}
+
 StatusOr<BufferRef> Store::Allocate(int64_t bytes) {
+  OPWIRE_RETURN_IF_ERROR(CheckQuota(bytes));
   const int64_t rounded = Blocks::Rounded(bytes);
-  if (!quota_.Fits(rounded)) {
-    return ResourceExhausted("over quota: asked for {} bytes, the session holds {} of {}; free tensors or ask for a larger quota", bytes,
-                             quota_.in_use, quota_.limit);
-  }
   if (!budget_->Fits(rounded)) {
     return ResourceExhausted("out of memory: asked for {} bytes, the executor holds {} of {}", bytes, budget_->in_use, budget_->limit);
   }
   OPWIRE_ASSIGN_OR_RETURN(const int64_t at, on_device_ ? TakeOnDevice(bytes) : segment_->Allocate(bytes));
   quota_.Take(rounded);
   budget_->Take(rounded);
-  return NewBuffer(at, bytes, !on_device_);
+  return NewBlock(at, bytes, !on_device_);
 }
 
 StatusOr<Staged> Store::Stage(const BufferRef& tensor, int64_t offset, int64_t bytes) {
@@ -68,9 +92,14 @@ StatusOr<Staged> Store::Stage(const BufferRef& tensor, int64_t offset, int64_t b
   s.tensor_ = tensor;
   s.from_ = offset;
   s.bytes_ = bytes;
-  if (!on_device_) {
+  if (!on_device_ && !tensor->granted()) {
     s.shared_ = tensor;
     s.at_ = offset;
+    return s;
+  }
+  if (!on_device_) {
+    // Its clients do not map the other session's segment.
+    OPWIRE_ASSIGN_OR_RETURN(s.shared_, Allocate(bytes));
     return s;
   }
   const int64_t rounded = Blocks::Rounded(bytes);
@@ -85,13 +114,14 @@ StatusOr<Staged> Store::Stage(const BufferRef& tensor, int64_t offset, int64_t b
   OPWIRE_ASSIGN_OR_RETURN(const int64_t at, segment_->Allocate(bytes));
   host_budget_->Take(rounded);
   staged_ += rounded;
-  s.shared_ = NewBuffer(at, bytes, true);
+  s.shared_ = NewBlock(at, bytes, true);
   return s;
 }
 
 StatusOr<bool> Store::Step(Staged& s, bool to_host) {
-  if (!on_device_ || s.copied_ == s.bytes_) return true;
-  const int64_t piece = segment_->BeginCopy(s.offset() + s.copied_, s.bytes_ - s.copied_);
+  if (s.shared_ == s.tensor_ || s.copied_ == s.bytes_) return true;
+  const int64_t left = s.bytes_ - s.copied_;
+  const int64_t piece = on_device_ ? segment_->BeginCopy(s.offset() + s.copied_, left) : std::min(left, kCopiedAtOnce);
   uint8_t* const host = s.data() + s.copied_;
   uint8_t* const device = s.tensor_->data() + s.from_ + s.copied_;
   OPWIRE_RETURN_IF_ERROR(device_.Copy(to_host ? host : device, to_host ? device : host, piece, 0));
@@ -104,6 +134,12 @@ StatusOr<bool> Store::StepToHost(Staged& s) { return Step(s, true); }
 StatusOr<bool> Store::StepToDevice(Staged& s) { return Step(s, false); }
 
 StatusOr<Staged> Store::ToHost(const BufferRef& tensor) {
+  if (!on_device_) {
+    Staged s;
+    s.tensor_ = s.shared_ = tensor;
+    s.bytes_ = tensor->bytes();
+    return s;
+  }
   OPWIRE_ASSIGN_OR_RETURN(Staged s, Stage(tensor));
   for (bool done = false; !done;) {
     OPWIRE_ASSIGN_OR_RETURN(done, StepToHost(s));
@@ -128,8 +164,22 @@ void Store::Trim() {
   (void)device_.Resize(on_device_->base, on_device_->blocks.top());
 }
 
+void Store::End() {
+  tensors_.clear();
+  ended_ = true;
+  if (weak_from_this().use_count() > 1) Trim();  // else it all goes at once
+}
+
 void Store::Release(Buffer* b) {
   const int64_t rounded = Blocks::Rounded(b->bytes_);
+  if (b->granted()) {
+    quota_.in_use -= rounded;
+    // The block goes before its store, which may have been waiting for nothing else.
+    const std::shared_ptr<Store> owner = std::move(b->owner_);
+    const BufferRef of = std::move(b->of_);
+    spare_.push_back(b);
+    return;
+  }
   if (on_device_ && b->in_segment_) {
     host_budget_->in_use -= rounded;
     staged_ -= rounded;
@@ -140,6 +190,7 @@ void Store::Release(Buffer* b) {
   if (b->in_segment_) segment_->Free(b->at_, b->bytes_);
   else on_device_->blocks.Free(b->at_, b->bytes_);
   spare_.push_back(b);
+  if (ended_) Trim();
 }
 
 Status Store::CheckRoom(int64_t more) const {

@@ -2,11 +2,13 @@
 #ifndef OPWIRE_EXECUTOR_STORE_STORE_H_
 #define OPWIRE_EXECUTOR_STORE_STORE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -70,14 +72,36 @@ class Reservation {
   int64_t bytes_ = 0;
 };
 
-// A block of a session's memory, shared by the tensors, transfers and runs that hold it. One thread's.
+class Buffer;
+
+class BufferRef {
+ public:
+  BufferRef() = default;
+  explicit BufferRef(Buffer* b);
+  BufferRef(const BufferRef& o);
+  BufferRef(BufferRef&& o) noexcept : b_(std::exchange(o.b_, nullptr)) {}
+  BufferRef& operator=(BufferRef o) noexcept { std::swap(b_, o.b_); return *this; }
+  ~BufferRef();
+  Buffer* operator->() const { return b_; }
+  explicit operator bool() const { return b_ != nullptr; }
+  bool operator==(const BufferRef&) const = default;
+  // Whether others hold the bytes, too: who writes a tensor of it moves the tensor first.
+  bool Shared() const;
+
+ private:
+  Buffer* b_ = nullptr;
+};
+
+// A block of a session's memory, shared by the tensors, transfers and runs that hold it, or another session's block that was granted to it. One thread's.
 class Buffer {
  public:
   // For kernels and the device's copies; the host may use it only in the segment.
   uint8_t* data() const { return data_; }
-  // In the segment; -1: it lies in the device's memory.
+  // In the session's segment; -1: it lies in the device's memory or another session's.
   int64_t offset() const { return in_segment_ ? at_ : -1; }
   int64_t bytes() const { return bytes_; }
+  // Whether it is another session's.
+  bool granted() const { return static_cast<bool>(of_); }
 
  private:
   friend class BufferRef;
@@ -88,26 +112,18 @@ class Buffer {
   int64_t bytes_ = 0;
   int32_t references_ = 0;
   bool in_segment_ = true;
+  std::shared_ptr<class Store> owner_;  // of `of_`
+  BufferRef of_;                        // the other session's block
 };
 
-class BufferRef {
- public:
-  BufferRef() = default;
-  explicit BufferRef(Buffer* b) : b_(b) { ++b_->references_; }
-  BufferRef(const BufferRef& o) : b_(o.b_) { if (b_) ++b_->references_; }
-  BufferRef(BufferRef&& o) noexcept : b_(std::exchange(o.b_, nullptr)) {}
-  BufferRef& operator=(BufferRef o) noexcept { std::swap(b_, o.b_); return *this; }
-  ~BufferRef();
-  Buffer* operator->() const { return b_; }
-  explicit operator bool() const { return b_ != nullptr; }
-  bool Shared() const { return b_->references_ > 1; }
+inline BufferRef::BufferRef(Buffer* b) : b_(b) { ++b_->references_; }
+inline BufferRef::BufferRef(const BufferRef& o) : b_(o.b_) {
+  if (b_) ++b_->references_;
+}
+inline bool BufferRef::Shared() const { return b_->references_ > 1 || b_->granted(); }
 
- private:
-  Buffer* b_ = nullptr;
-};
-
-// A range of a tensor's bytes where the host reaches them: in the tensor's own block where the device's memory is the host's, else in a block of the
-// segment that they are copied through.
+// A range of a tensor's bytes where the host reaches them: in the tensor's own block where the device's memory is the host's, else, and where the block
+// is another session's, in a block of the segment that they are copied through.
 class Staged {
  public:
   uint8_t* data() const { return shared_->data() + at_; }
@@ -144,7 +160,7 @@ struct Tensor {
   Status error;  // kPoisoned, kFailed
 };
 
-class Store {
+class Store : public std::enable_shared_from_this<Store> {
  public:
   // `quota` bytes of tensors at most, rounded as blocks are. They count in `budget` too; what they are copied through, on a device with memory
   // of its own, in `host_budget`. Device and budgets outlive the store.
@@ -153,13 +169,18 @@ class Store {
 
   // A block of its own for a tensor. RESOURCE_EXHAUSTED says what was asked, what is in use and which limit stopped it.
   StatusOr<BufferRef> Allocate(int64_t bytes);
+  // Another store's block as one of this: it counts in this one's quota too, and the other's memory stays as long as this holds it. RESOURCE_EXHAUSTED as
+  // Allocate. REQUIRES: the other is held by a shared pointer.
+  StatusOr<BufferRef> Share(const BufferRef& of);
+  // The session has ended: frees its tensors. What others hold of them stays, and nothing else is asked of the store.
+  void End();
   // Room for a range of a tensor where the host reaches it; what lies there is undefined until it was copied. RESOURCE_EXHAUSTED as Allocate.
   StatusOr<Staged> Stage(const BufferRef& tensor, int64_t offset, int64_t bytes);
   StatusOr<Staged> Stage(const BufferRef& tensor) { return Stage(tensor, 0, tensor->bytes()); }
   // A step of the copy from the tensor to the host, or back: 64 MiB at the most. True: that was the last.
   StatusOr<bool> StepToHost(Staged& s);
   StatusOr<bool> StepToDevice(Staged& s);
-  // All steps.
+  // All of a tensor where the executor's own threads reach it, in all steps.
   StatusOr<Staged> ToHost(const BufferRef& tensor);
   Status ToDevice(Staged s);
   // One tensor's bytes into another's of the same size.
@@ -203,8 +224,10 @@ class Store {
   };
 
   explicit Store(Device& device) : device_(device) {}
+  Status CheckQuota(int64_t bytes) const;
   StatusOr<int64_t> TakeOnDevice(int64_t bytes);
-  BufferRef NewBuffer(int64_t at, int64_t bytes, bool in_segment);
+  Buffer* NewBuffer(int64_t bytes);
+  BufferRef NewBlock(int64_t at, int64_t bytes, bool in_segment);
   void Release(Buffer* b);
   StatusOr<bool> Step(Staged& s, bool to_host);
 
@@ -216,6 +239,7 @@ class Store {
   MemoryBudget quota_;
   int64_t staged_ = 0;                  // bytes of the segment that tensors in the device's memory are copied through
   int64_t max_tensors_ = 0;
+  bool ended_ = false;
   absl::flat_hash_map<TensorKey, Tensor> tensors_;
   std::vector<Buffer*> spare_;                      // buffer objects for reuse
   std::vector<std::unique_ptr<Buffer>> buffers_;

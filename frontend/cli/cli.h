@@ -57,6 +57,8 @@ struct UpArgs {
   std::string data;
   std::vector<std::string> executor;  // options handed to every executor
   bool detach = false;
+  bool if_none = false;  // no error where one runs
+  bool where = false;    // only says where one runs
   int idle_timeout_s = 0;  // 0: stays
 };
 

@@ -64,7 +64,8 @@ int main(int argc, char** argv) {
   std::function<opwire::Status()> chosen;
   app.require_subcommand(1);
   app.fallthrough();
-  app.add_option("--registry", common.registries, "A registry to ask; may be given again (default: OPWIRE_REGISTRY, else your own)")
+  app.add_option("--registry,--host", common.registries,
+                 "A registry to ask, which may be given again, or ssh://HOST: yours on a host that ssh reaches (default: OPWIRE_REGISTRY, else your own)")
       ->type_name("ADDRESS")
       ->allow_extra_args(false);
   app.add_option("--on", common.device, "Only on this device or executor: cpu, cuda:1, an executor's id")->type_name("DEVICE");
@@ -93,6 +94,8 @@ int main(int argc, char** argv) {
   hand_on("--forbid", "A variant that is never run; may be given again", "OP@VARIANT");
   command->add_flag_callback("--deterministic", [&up] { up.executor.push_back("--deterministic"); }, "Only variants that give equal bits every time");
   command->add_flag("--detach", up.detach, "Return once they are ready, and leave them running");
+  auto* const if_none = command->add_flag("--if-none", up.if_none, "Say where it is, and no more, where one runs already");
+  command->add_flag("--where", up.where, "Say where one runs, and start none")->excludes(if_none);
   command->add_option("--idle-timeout", up.idle_timeout_s, "Stop when no session was open for this time (default: never)")
       ->check(CLI::Range(2, 86400).description(""))
       ->type_name("SECONDS");

@@ -222,6 +222,12 @@ Status Detach(const Common& common, const UpArgs& args, const std::string& regis
   return Unavailable("opwire up: no executor is ready after {}; {} says why", HumanNanos(kReadyWithin), log);
 }
 
+// Where a registry runs that was not started now.
+void SayThere(const Common& common, const std::string& registry) {
+  if (common.json) fmt::print("{{\"registry\":{}}}\n", Quote(registry));
+  else fmt::print("runs already: {}\nnext: opwire devices\n", registry);
+}
+
 }  // namespace
 
 Status Up(const Common& common, const UpArgs& given) {
@@ -231,10 +237,20 @@ Status Up(const Common& common, const UpArgs& given) {
   if (!args.data.empty() && !std::filesystem::is_directory(args.data, error))
     return Usage("--data {}: expected a directory that exists", args.data);
   OPWIRE_ASSIGN_OR_RETURN(const std::string registry, Place(common));
+  const auto there = [&] { return SomebodyListens(registry) || ComesBack(registry); };
+  if ((args.where || args.if_none) && there()) {
+    SayThere(common, registry);
+    return absl::OkStatus();
+  }
+  if (args.where) return WithNext(Unavailable("no registry: nobody listens at {}", IpcPath(registry)), "start a registry and an executor: opwire up");
   if (Status status = ClearStaleSocket(registry); !status.ok()) return WithNext(status, "a registry runs already: opwire devices");
   // Released when the supervisor ends, however that is; it says that a registry that is gone comes back.
   const OwnedFd lock(open(SupervisorLock(registry).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (lock.get() < 0 || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (args.if_none && there()) {
+      SayThere(common, registry);
+      return absl::OkStatus();
+    }
     return WithNext(AlreadyExists("opwire up: another one supervises {}", registry), "see what it started: opwire devices");
   }
   if (args.detach) return Detach(common, args, registry);

@@ -202,6 +202,13 @@ struct FileHeader {
   int64_t file_bytes = 0;
 };
 
+// Who may take a granted tensor.
+struct GrantOptions {
+  std::string session;    // the one of this name; empty: all of the principal's
+  std::string principal;  // "uid:1001", "key:ada", as `opwire sessions` has it; empty: this client's own
+  std::string name;       // to take it by, beside the capability; empty: the tensor's own
+};
+
 struct LoadOptions {
   // The passes (ir/passes/pipeline.h) run first, and change results as far as this allows; a function that was called may be gone then. Nodes in errors and profiles are
   // those of what is left, Program::module(). None: the program runs as it is written.
@@ -241,6 +248,17 @@ class Session {
   StatusOr<Tensor> LoadFile(std::string_view path, std::string_view tensor = {});
   // The beginning of such a .gguf or .safetensors file, up to its tensors: what ParseGguf and ParseSafetensors take.
   StatusOr<FileHeader> LoadHeader(std::string_view path);
+
+  // Shares the tensor as it is now with other sessions of the executor, read-only and without a copy; what it is taken by: 32 hexadecimal digits. The bytes stay when this session writes or
+  // frees the tensor, or has ended, as long as somebody holds them. PERMISSION_DENIED for what another session granted to this one; INVALID_ARGUMENT for a grant to this session alone;
+  // RESOURCE_EXHAUSTED beyond --limit-grants.
+  StatusOr<std::string> Grant(const Tensor& t, const GrantOptions& to = {});
+  // Nobody takes it by this any more; who did keeps it.
+  Status Revoke(std::string_view capability);
+  // What another session granted: by the capability, or by its name in a session of the same principal. It counts in this session's quota; an `inout` parameter that it is bound to gives it
+  // memory of its own first. NOT_FOUND, PERMISSION_DENIED where it was granted to others, RESOURCE_EXHAUSTED.
+  StatusOr<Tensor> Take(std::string_view capability);
+  StatusOr<Tensor> Take(std::string_view session, std::string_view name);
 
   // Several runs in one message and one reply, in order.
   struct BatchRun {
@@ -288,9 +306,11 @@ struct SessionOptions {
 };
 
 struct ClientOptions {
-  std::vector<std::string> registries;  // empty: OPWIRE_REGISTRY, else the user's own
+  // "ipc://PATH", "tcp://HOST:PORT", or alone "ssh://[USER@]HOST[:PORT]": what runs there for that user, by the system's ssh, which asks for no password and starts executors there where nothing
+  // runs. Empty: OPWIRE_REGISTRY, else the user's own.
+  std::vector<std::string> registries;
   std::string name = "c++";             // for logs and `opwire sessions`
-  // Where no registry was named and none of the user's own runs, start one with an executor; they leave when nobody uses them.
+  // Where no registry was named and none of the user's own runs, or none on the host that ssh reaches, start one with an executor; they leave when nobody uses them.
   bool embedded = true;
   // How long to wait for executors of a registry that has just begun.
   int64_t patience_us = 3'000'000;

@@ -23,7 +23,9 @@ std::string RunEndpoint(const std::string& told, const std::string& control) {
 
 StatusOr<std::unique_ptr<Connection>> Connection::Open(ZmqContext& context, const std::string& control_endpoint, const ConnectOptions& options) {
   auto c = std::unique_ptr<Connection>(new Connection);
-  OPWIRE_ASSIGN_OR_RETURN(c->control_, Dealer::Connect(context, control_endpoint));
+  const auto reach = [&](const std::string& endpoint) -> StatusOr<std::string> { return options.reach ? options.reach(endpoint) : endpoint; };
+  OPWIRE_ASSIGN_OR_RETURN(const std::string control, reach(control_endpoint));
+  OPWIRE_ASSIGN_OR_RETURN(c->control_, Dealer::Connect(context, control));
   fb::InfoT ping;
   ping.topic = "ping";
   auto pong = c->Control(std::move(ping), {}, options.ping_timeout);
@@ -51,7 +53,8 @@ StatusOr<std::unique_ptr<Connection>> Connection::Open(ZmqContext& context, cons
     }
   }
   if (!c->run_) {
-    OPWIRE_ASSIGN_OR_RETURN(c->run_, Dealer::Connect(context, RunEndpoint(c->hello_.run_endpoint, control_endpoint)));
+    OPWIRE_ASSIGN_OR_RETURN(const std::string run, reach(RunEndpoint(c->hello_.run_endpoint, control_endpoint)));
+    OPWIRE_ASSIGN_OR_RETURN(c->run_, Dealer::Connect(context, run));
   }
   fb::AttachT attach;
   attach.token = c->hello_.token;

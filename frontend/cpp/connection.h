@@ -2,6 +2,7 @@
 #ifndef OPWIRE_FRONTEND_CPP_CONNECTION_H_
 #define OPWIRE_FRONTEND_CPP_CONNECTION_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,6 +15,7 @@ struct ConnectOptions {
   fb::HelloT hello;              // without a token: a new attachment
   bool ring = true;              // where the executor offers one
   Nanos ping_timeout = kSecond;  // for the first answer, which comes from the host thread, whatever runs
+  std::function<StatusOr<std::string>(const std::string&)> reach;  // where the executor's endpoints are reached; empty: where they are
 };
 
 class Connection {

@@ -22,6 +22,7 @@ struct OpFacts {
 
 struct ExecutorFacts {
   std::string id, device, device_name, arch, control_endpoint;
+  std::string host;           // that is reached by ssh, as the address names it; empty: none
   uint64_t incarnation = 0;
   int64_t memory_bytes = 0, free_memory = 0;
   int compute_units = 0;

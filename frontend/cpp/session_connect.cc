@@ -14,6 +14,7 @@ constexpr Nanos kMostBackoff = 32 * kSecond;
 // A live executor answers a ping at once, whatever it runs, unless its machine is so busy that nothing does.
 constexpr Nanos kQuickPing = 200 * kMillisecond;
 constexpr Nanos kPatientPing = 2 * kSecond;
+constexpr Nanos kFarPing = 10 * kSecond;
 
 ExecutorFacts FactsOf(const fb::ExecutorInfoT& i) {
   ExecutorFacts f;
@@ -63,27 +64,49 @@ StatusOr<Client> Client::Connect(const ClientOptions& options) {
     registries.push_back(own);
     client.state_->own = true;
   }
-  for (const std::string& r : registries) OPWIRE_RETURN_IF_ERROR(CheckEndpoint(r));
+  for (const std::string& r : registries) {
+    OPWIRE_RETURN_IF_ERROR(IsSsh(r) ? CheckSsh(r) : CheckEndpoint(r));
+    if (!IsSsh(r)) continue;
+    if (registries.size() > 1) return InvalidArgument("address {}: a host that is reached by ssh is asked alone, got {} addresses", r, registries.size());
+    SshHost::Options reach{.start = options.embedded, .interrupted = options.interrupted, .notice = options.notice};
+    if (!reach.notice) reach.notice = [](std::string_view line) { fmt::print(stderr, "opwire: {}\n", line); };
+    client.state_->ssh = std::make_unique<SshHost>(r, std::move(reach));
+  }
   return client;
+}
+
+StatusOr<fb::QueryReplyT> Client::State::Query(const fb::QueryT& query) {
+  if (!ssh) return Directory(context, registries).Query(query);
+  StatusOr<fb::QueryReplyT> answer = Unavailable("not asked");
+  // What ran there may have left, or the connection be one of before this machine slept: then all of it is made anew, once.
+  for (const bool anew : {false, true}) {
+    if (anew) ssh->Disconnect();
+    OPWIRE_ASSIGN_OR_RETURN(const std::string registry, ssh->Registry());
+    answer = Directory(context, {registry}).Query(query);
+    if (answer.ok()) break;
+  }
+  return answer.ok() ? std::move(answer) : Unavailable("{}: {}", registries[0], MessageOf(answer.status()));
 }
 
 StatusOr<std::vector<ExecutorFacts>> Client::State::Executors(bool with_ops) {
   fb::QueryT query;
   query.with_ops = with_ops;
-  Directory directory(context, registries);
-  auto answer = directory.Query(query);
+  auto answer = Query(query);
   if (!answer.ok() && std::any_of(registries.begin(), registries.end(), [](const std::string& r) { return IsIpc(r) && ComesBack(r); })) {
-    answer = directory.Query(query);
+    answer = Query(query);
   }
   // Those of a registry that has just begun are about to find it.
   for (const Nanos until = MonotonicNow() + options.patience_us * kMicrosecond; answer.ok() && answer->warming && answer->executors.empty() && MonotonicNow() < until;) {
     PollReadable({}, 20 * kMillisecond);
-    answer = directory.Query(query);
+    answer = Query(query);
   }
   OPWIRE_RETURN_IF_ERROR(answer.status());
   const fb::QueryReplyT& reply = *answer;
   std::vector<ExecutorFacts> out;
-  for (const auto& e : reply.executors) out.push_back(FactsOf(*e));
+  for (const auto& e : reply.executors) {
+    out.push_back(FactsOf(*e));
+    if (ssh) out.back().host = ssh->name();
+  }
   return out;
 }
 
@@ -122,7 +145,8 @@ StatusOr<Session> Client::Open(const SessionOptions& options) {
 Status SessionState::ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token, Nanos ping_timeout) {
   ConnectOptions connect;
   connect.ping_timeout = ping_timeout;
-  connect.ring = options.ring;
+  connect.ring = options.ring && !client->ssh;
+  if (client->ssh) connect.reach = [ssh = client->ssh.get()](const std::string& there) { return ssh->Reach(there); };
   connect.hello.major = kProtocolMajor;
   connect.hello.minor = kProtocolMinor;
   connect.hello.client = client->options.name;
@@ -141,7 +165,7 @@ Status SessionState::Open() {
   const std::vector<PlacementCandidate> candidates = Place(executors, options);
   std::vector<Status> refusals(candidates.size(), Unavailable("not asked"));
   // Those that are silent are asked once more, after all others: waiting for one that is stopped costs only who has no other.
-  for (const Nanos patience : {kQuickPing, kPatientPing}) {
+  for (const Nanos patience : {client->ssh ? kPatientPing : kQuickPing, client->ssh ? kFarPing : kPatientPing}) {
     for (size_t i = 0; i < candidates.size(); ++i) {
       const PlacementCandidate& c = candidates[i];
       if (!absl::IsUnavailable(refusals[i])) continue;
@@ -203,7 +227,7 @@ void SessionState::OnLost(const Status& why) {
   const std::vector<uint8_t> token = connection->hello().token;
   connection.reset();
   // A short break: the session is still there, and so are the replies that did not arrive.
-  Status again = ConnectTo(control_endpoint, &token, kQuickPing);
+  Status again = ConnectTo(control_endpoint, &token, client->ssh ? kPatientPing : kQuickPing);
   if (again.ok()) again = SendAgain();
   if (again.ok()) return;
   connection.reset();

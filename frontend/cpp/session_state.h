@@ -12,6 +12,7 @@
 #include "frontend/cpp/copier.h"
 #include "frontend/cpp/flight.h"
 #include "frontend/cpp/placement.h"
+#include "frontend/cpp/ssh.h"
 #include "ir/verify/verify.h"
 #include "registry/client/directory.h"
 
@@ -20,12 +21,14 @@ namespace opwire {
 inline fb::TensorId IdOf(uint32_t attachment, uint64_t counter) { return fb::TensorId(attachment, 0, counter); }
 
 struct Client::State {
-  ZmqContext context;
+  std::unique_ptr<SshHost> ssh;  // null: what is asked is on this host or at addresses of its own
+  ZmqContext context;            // whose sockets go before the connection that they go through
   ClientOptions options;
   std::vector<std::string> registries;
   bool own = false;  // no registry was named: the user's own place
 
   StatusOr<std::vector<ExecutorFacts>> Executors(bool with_ops);
+  StatusOr<fb::QueryReplyT> Query(const fb::QueryT& query);
 };
 
 struct Program::State {
@@ -154,6 +157,9 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   StatusOr<Tensor> Copy(const Tensor::State& t);
   // And the file's size.
   StatusOr<std::pair<Tensor, int64_t>> LoadFile(std::string_view path, std::string_view tensor);
+  StatusOr<Tensor> Take(fb::TakeT take);
+  // What the executor made, as its reply says.
+  Status Describe(const fb::Reply& reply, Tensor& t) const;
 
   // ---- their bytes (session_transfers.cc)
   Status Upload(uint64_t ticket, Bytes bytes);

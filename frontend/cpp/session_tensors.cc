@@ -145,13 +145,18 @@ StatusOr<std::pair<Tensor, int64_t>> SessionState::LoadFile(std::string_view pat
   load.path = path;
   load.tensor = tensor;
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, s.Ask(std::move(load)));
-  const fb::TensorReply* body = reply->body_as_TensorReply();
-  if (!body || !body->info() || !body->info()->type()) return Internal("executor {} answered something else", s.executor_id);
+  OPWIRE_RETURN_IF_ERROR(s.Describe(*reply, t));
+  return std::pair(std::move(t), static_cast<int64_t>(reply->body_as_TensorReply()->file_bytes()));
+}
+
+Status SessionState::Describe(const fb::Reply& reply, Tensor& t) const {
+  const fb::TensorReply* body = reply.body_as_TensorReply();
+  if (!body || !body->info() || !body->info()->type()) return Internal("executor {} answered something else", executor_id);
   t.state_->dtype = static_cast<DType>(body->info()->type()->dtype());
   t.state_->encoding = static_cast<Encoding>(body->info()->type()->encoding());
   if (const auto* shape = body->info()->type()->shape()) t.state_->shape.assign(shape->begin(), shape->end());
   t.state_->bytes = static_cast<int64_t>(body->info()->bytes());
-  return std::pair(std::move(t), static_cast<int64_t>(body->file_bytes()));
+  return absl::OkStatus();
 }
 
 }  // namespace opwire

@@ -31,8 +31,9 @@ enum class LimitId : uint16_t {
   kSessionTtlSeconds,
   kBatchRuns,
   kTransfers,
+  kGrants,
 };
-inline constexpr int kLimitCount = static_cast<int>(LimitId::kTransfers) + 1;
+inline constexpr int kLimitCount = static_cast<int>(LimitId::kGrants) + 1;
 
 struct ExecutorLimit {
   LimitId id;
@@ -62,6 +63,7 @@ inline constexpr std::array<ExecutorLimit, kLimitCount> kExecutorLimits = {{
     {LimitId::kSessionTtlSeconds, "session-ttl-seconds", 3600, "that a named session lives without clients"},
     {LimitId::kBatchRuns, "batch-runs", 256, "runs of one batch"},
     {LimitId::kTransfers, "transfers", 1024, "bulk transfers and views open at once in one session"},
+    {LimitId::kGrants, "grants", 1024, "tensors that one session grants to others at once"},
 }};
 
 class ExecutorLimits {

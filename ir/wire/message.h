@@ -20,7 +20,7 @@
 namespace opwire {
 
 inline constexpr uint16_t kProtocolMajor = 1;
-inline constexpr uint16_t kProtocolMinor = 2;  // 1: what a run emits; 2: batches of independent runs
+inline constexpr uint16_t kProtocolMinor = 3;  // 1: what a run emits; 2: batches of independent runs; 3: grants, tensors by name of a file
 
 inline constexpr size_t kMaxFrameBytes = 1 << 20;
 inline constexpr size_t kChunkBytes = 512 << 10;

@@ -299,6 +299,26 @@ class LimitsTest : public CoreTest {
          EXPECT_TRUE(Ask(c, std::move(seal)).ok());
          EXPECT_TRUE(Take(c, 3, 8).ok());
        }},
+      {LimitId::kGrants,
+       [this] {
+         Start(LimitId::kGrants, 2);
+         Client c = Hello();
+         EXPECT_TRUE(Put(c, 1, {1}).ok());
+         const auto grant = [&](const char* name) {
+           fb::GrantT g;
+           g.id = IdPtr(c, 1);
+           g.name = name;
+           return Ask(c, std::move(g));
+         };
+         for (const char* name : {"", "w"}) EXPECT_TRUE(grant(name).ok());
+         Over([&] { return grant("v"); }, kExhausted, 2, 3);
+         const Answer again = grant("w");
+         ASSERT_TRUE(again.ok()) << "in place of another: " << again.status;
+         fb::RevokeT revoke;
+         revoke.capability = again.reply.body.AsGrantReply()->capability;
+         EXPECT_TRUE(Ask(c, std::move(revoke)).ok());
+         EXPECT_TRUE(grant("v").ok());
+       }},
   };
 };
 

@@ -578,7 +578,31 @@ class World : public Shell {
     r.acked = Often() && !c.unanswered.empty() ? c.unanswered.begin()->first : Any<uint16_t>();
     if (!Often()) r.frees.push_back(Id(c));
     if (!Often()) r.closes.push_back(AnyTicket());
-    switch (Pick(28)) {
+    switch (Pick(31)) {
+      case 28: {
+        fb::GrantT grant;
+        grant.id = IdPtr(c);
+        if (!Often()) grant.session = in_.ConsumeRandomLengthString(2);
+        if (!Often()) grant.principal = in_.ConsumeRandomLengthString(6);
+        if (Often()) grant.name = "w";
+        r.body.Set(std::move(grant));
+        break;
+      }
+      case 29: {
+        fb::TakeT take;
+        take.id = IdPtr(c);
+        take.session = in_.ConsumeRandomLengthString(2);
+        take.name = "w";
+        if (!Often()) take.capability.assign(Pick(20), Any<uint8_t>());
+        r.body.Set(std::move(take));
+        break;
+      }
+      case 30: {
+        fb::RevokeT revoke;
+        revoke.capability.assign(Pick(20), Any<uint8_t>());
+        r.body.Set(std::move(revoke));
+        break;
+      }
       case 0: {
         fb::SealT seal;
         seal.id = IdPtr(c);

@@ -266,6 +266,20 @@ std::vector<fb::RequestT> Requests(int minor) {
     batch.independent = true;
     Add(all, std::move(batch));
   }
+  if (minor >= 3) {
+    fb::LoadT load;
+    load.id = Id(104), load.path = "in/model.gguf", load.tensor = "blk.0.attn_q.weight";
+    Add(all, std::move(load));
+    fb::GrantT grant;
+    grant.id = Id(105), grant.session = "a notebook", grant.principal = "key:ada", grant.name = "w";
+    Add(all, std::move(grant));
+    fb::RevokeT revoke;
+    revoke.capability = Token();
+    Add(all, std::move(revoke));
+    fb::TakeT take;
+    take.id = Id(106), take.capability = Token(), take.session = "a model", take.name = "w";
+    Add(all, std::move(take));
+  }
   return all;
 }
 
@@ -327,6 +341,14 @@ std::vector<fb::ReplyT> Replies(int minor) {
     failure.code = 11, failure.message = "out of range", failure.site = std::make_unique<fb::ErrorSiteT>();
     failure.site->program = "take", failure.site->node = 103, failure.site->op = "index_select", failure.site->location = "train.py:3";
     Add(all, std::move(independent));
+  }
+  if (minor >= 3) {
+    fb::GrantReplyT granted;
+    granted.capability = Token();
+    Add(all, std::move(granted));
+    fb::TensorReplyT loaded;
+    loaded.info = Box(Tensor(108)), loaded.file_bytes = 109;
+    Add(all, std::move(loaded));
   }
   return all;
 }

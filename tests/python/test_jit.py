@@ -169,7 +169,7 @@ def test_static_and_donated_arguments():
 
 
 def test_many_traces_are_told():
-    f = ow.jit(lambda x: x + 1)
+    f = ow.jit(lambda x: x + len(x))
     with pytest.warns(UserWarning, match=r"traced 8 times.*float32\[7\] and is float32\[8\]"):
         for n in range(1, 10):
             f(ow.ones(n))

@@ -37,6 +37,40 @@ def test_a_session_outlives_its_process(client):
         ow.connect()
 
 
+def test_sessions_share_arrays(client):
+    name = f"model{os.getpid()}"
+    model = ow.connect(session=name)
+    lab = ow.connect(session=f"lab{os.getpid()}")
+    other = ow.connect()
+    try:
+        with model.device:
+            w = ow.arange(100_000) * 2
+            model.store["w"] = w
+            token = w.grant()
+            mine = w.grant(lab.session_name, name="mine")
+        made = run(f"import opwire as ow\nc = ow.connect()\nw = c.take('w', session={name!r})\nprint(int(w[3]), w.shape)\nw[3] = 0\nprint(int(w[3]))")
+        assert made.stdout.split("\n")[:2] == ["6 (100000,)", "0"], made.stderr
+        a, b = other.take(token), lab.take("mine", session=name)
+        with pytest.raises(PermissionError, match="granted to others"):
+            other.take(mine)
+        with pytest.raises(LookupError, match="grants no tensor 'mine'"):
+            other.take("mine", session=name)
+        with pytest.raises(PermissionError, match="another session's"):
+            a.grant()
+        with pytest.raises(ValueError, match="32 hexadecimal digits"):
+            other.take("w")
+        model.revoke(token)
+        with pytest.raises(LookupError, match="revoked"):
+            other.take(token)
+        model.close(free=True)
+        assert np.array_equal(np.asarray(a), np.arange(100_000) * 2) and b[5].item() == 10
+        f = ow.jit(lambda x: x + 1, donate_argnames="x")
+        assert f(a)[:2].tolist() == [1, 3] and b[:2].tolist() == [0, 2], "a donated array that is shared is left as it is"
+    finally:
+        lab.close(free=True)
+        ow.connect()
+
+
 def test_tables():
     client = ow.connect()
     x = ow.ones((2, 3))

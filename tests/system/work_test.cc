@@ -38,6 +38,52 @@ class CarrierTest : public SystemTest, public ::testing::WithParamInterface<Carr
   std::optional<Client> client_;
 };
 
+// Two clients share what a third has, which then writes, frees and ends.
+TEST_P(CarrierTest, SessionsShareTensors) {
+  ASSERT_OK_AND(Session unnamed, Open());
+  Client owner_client = Connect("owner"), client = Connect("other");
+  SessionOptions options = CarrierOptions();
+  options.name = "model";
+  ASSERT_OK_AND(Session model, owner_client.Open(options));
+  options.name = "notebook";
+  ASSERT_OK_AND(Session notebook, client.Open(options));
+  const Array large = Array::Random(DType::kF32, {3'000'000}, 5);  // read in pieces
+  ASSERT_OK_AND(Tensor w, model.Put(large.view(), "w"));
+  ASSERT_OK_AND(const std::string to_all, model.Grant(w));
+  ASSERT_OK_AND(const std::string to_notebook, model.Grant(w, {.session = "notebook", .name = "mine"}));
+  EXPECT_EQ(to_all.size(), 32u);
+  ASSERT_OK_AND(Tensor taken, notebook.Take("model", "mine"));
+  ASSERT_OK_AND(Tensor also, unnamed.Take(to_all));
+  EXPECT_EQ(unnamed.Take(to_notebook).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(unnamed.Take("model", "mine").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(unnamed.Take(std::string(32, '0')).status().code(), absl::StatusCode::kNotFound);
+  for (const char* bad : {"", "0123", "0123456789abcdef0123456789abcdeg"}) EXPECT_EQ(unnamed.Take(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  // Writes stay with who makes them.
+  constexpr const char* kZero = "program @zero(inout %w: f32[?n]) -> (w: f32[?n]) { %0 = zeros() {shape = [?n]} %1 = mul(%w, %0) return %1 }";
+  ASSERT_OK_AND(Program zero, model.Load(kZero));
+  ASSERT_TRUE(zero.Run({w}).ok());
+  ASSERT_TRUE(model.Close(/*free=*/true).ok());
+  const auto holds = [&](Session& session, const Tensor& t, float times) {
+    auto got = session.Fetch(t);
+    if (!got.ok()) return testing::AssertionFailure() << got.status();
+    for (size_t i = 0; i < 3'000'000; ++i) {
+      if (got->values<float>()[i] != times * large.values<float>()[i]) return testing::AssertionFailure() << "element " << i << " is " << got->values<float>()[i];
+    }
+    return testing::AssertionSuccess();
+  };
+  EXPECT_TRUE(holds(notebook, taken, 1));
+  EXPECT_TRUE(holds(unnamed, also, 1));
+  ASSERT_OK_AND(Program zero_here, notebook.Load(kZero));
+  ASSERT_TRUE(zero_here.Run({taken}).ok());
+  EXPECT_TRUE(holds(notebook, taken, 0));
+  EXPECT_TRUE(holds(unnamed, also, 1));
+  ASSERT_OK_AND(const TensorView view, unnamed.View(also));
+  EXPECT_EQ(view.values<float>()[2'999'999], large.values<float>()[2'999'999]);
+  ASSERT_OK_AND(Program twice, unnamed.Load(kTwice));
+  ASSERT_OK_AND(const RunResult doubled, twice.Run({also}));
+  EXPECT_TRUE(holds(unnamed, doubled.outputs[0].tensor, 2));
+}
+
 TEST_P(CarrierTest, RunsTensorsAndLargeTransfers) {
   ASSERT_OK_AND(Session session, Open());
   EXPECT_EQ(session.on_ring(), std::string_view(GetParam().name) == "ring");

@@ -17,7 +17,7 @@ class Trace;
 struct Array {
   DType dtype = DType::kInvalid;
   Encoding encoding = Encoding::kDense;
-  std::vector<int64_t> shape;
+  std::vector<int64_t> shape;  // of a traced one, see extent.h
   // On a device:
   std::shared_ptr<PySession> session;
   Tensor tensor;

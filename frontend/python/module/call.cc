@@ -64,7 +64,8 @@ std::vector<T> ListOf(nb::handle h, F&& each) {
   return out;
 }
 
-AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable& dims) {
+// trace: whose `dims` are, so that extents among the attributes may be expressions; null: of an eager call, of numbers only.
+AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable& dims, Trace* trace) {
   const auto whole = [&](nb::handle e) {
     nb::object n = nb::steal(PyNumber_Index(e.ptr()));
     if (!n.is_valid()) throw nb::python_error();
@@ -78,6 +79,8 @@ AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable
     return value;
   };
   const auto extent = [&](nb::handle e) {
+    const PyExtent* const symbolic = trace ? AsExtent(e) : nullptr;
+    if (symbolic) return trace->Adopt(*symbolic);
     const int64_t n = whole(e);
     if (n < 0) throw nb::value_error(fmt::format("{}: {}: expected an extent, got {}", row.name, spec.name, n).c_str());
     return dims.Constant(n);
@@ -96,11 +99,11 @@ AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable
   }
 }
 
-std::vector<NamedAttr> AttrsOf(const OpRow& row, nb::handle given, DimTable& dims) {
+std::vector<NamedAttr> AttrsOf(const OpRow& row, nb::handle given, DimTable& dims, Trace* trace) {
   std::vector<NamedAttr> out;
   for (const AttrSpec& spec : row.attrs) {
     PyObject* const value = PyDict_GetItemString(given.ptr(), spec.name.c_str());
-    if (value != nullptr) out.push_back({spec.name, ValueOf(row, spec, value, dims)});
+    if (value != nullptr) out.push_back({spec.name, ValueOf(row, spec, value, dims, trace)});
   }
   if (out.size() == static_cast<size_t>(PyDict_GET_SIZE(given.ptr()))) return out;
   for (const auto& [name, value] : nb::borrow<nb::dict>(given)) {
@@ -152,19 +155,10 @@ PyOp::Objects PyOp::Traced(Trace& trace, const Operands& operands, nb::handle at
       }
     }
   }
-  DimTable dims;
   std::vector<AttrArg> given;
   const bool has_attrs = attrs.is_valid() && PyDict_GET_SIZE(attrs.ptr()) > 0;
-  for (NamedAttr& a : has_attrs ? AttrsOf(row, attrs, dims) : std::vector<NamedAttr>()) {
-    // Handles of the scratch table mean nothing in the module's: extents go as numbers.
-    if (const Dim* d = std::get_if<Dim>(&a.value)) given.emplace_back(a.name, AttrValue(dims.ConstantValue(*d)));
-    else if (const Dims* all = std::get_if<Dims>(&a.value)) {
-      Ints numbers;
-      for (const Dim d : *all) numbers.push_back(dims.ConstantValue(d));
-      given.emplace_back(a.name, AttrValue(std::move(numbers)));
-    } else {
-      given.emplace_back(a.name, std::move(a.value));
-    }
+  if (has_attrs) {
+    for (NamedAttr& a : AttrsOf(row, attrs, trace.dims(), &trace)) given.emplace_back(a.name, std::move(a.value));
   }
   std::vector<nb::object> made = trace.Ops(row.name, values, row.HasLists(), given);
   return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
@@ -173,7 +167,7 @@ PyOp::Objects PyOp::Traced(Trace& trace, const Operands& operands, nb::handle at
 PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
   const OpRow& row = *row_;
   OpCall call{.row = &row};
-  if (attrs.is_valid() && PyDict_GET_SIZE(attrs.ptr()) > 0) call.attrs = AttrsOf(row, attrs, call.dims);
+  if (attrs.is_valid() && PyDict_GET_SIZE(attrs.ptr()) > 0) call.attrs = AttrsOf(row, attrs, call.dims, nullptr);
   std::vector<Arg> args;
   args.reserve(operands.size());
   std::shared_ptr<PySession> session;

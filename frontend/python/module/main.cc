@@ -43,6 +43,7 @@ nb::dict FactsOf(const ExecutorFacts& e) {
   out["device_name"] = e.device_name;
   out["arch"] = e.arch;
   out["endpoint"] = e.control_endpoint;
+  out["host"] = e.host;
   out["memory_bytes"] = e.memory_bytes;
   out["free_memory"] = e.free_memory;
   out["compute_units"] = e.compute_units;
@@ -140,6 +141,16 @@ void BindClient(nb::module_& m) {
         use.Check(Waiting([&] { return use->Free(a.tensor); }));
         a.tensor = Tensor();
       })
+      .def("grant", [](PySession& s, nb::handle array, const std::string& session, const std::string& principal, const std::string& name) {
+        Array& a = EagerArray(array);
+        const Use use(s);
+        return use.Unwrap(Waiting([&] { return use->Grant(a.tensor, {session, principal, name}); }));
+      }, "array"_a, "session"_a, "principal"_a, "name"_a)
+      .def("revoke", [](PySession& s, const std::string& capability) { const Use use(s); use.Check(Waiting([&] { return use->Revoke(capability); })); })
+      .def("take", [](PySession& s, const std::string& what, const std::optional<std::string>& session) {
+        const Use use(s);
+        return Held(s, use.Unwrap(Waiting([&] { return session ? use->Take(*session, what) : use->Take(what); })));
+      }, "what"_a, "session"_a.none() = nb::none())
       .def("close", [](PySession& s, bool free) { const Use use(s); use.Check(Waiting([&] { return use->Close(free); })); }, "free"_a = false);
 }
 
@@ -152,10 +163,13 @@ auto Binary(const char* name) {
 void BindArray(nb::module_& m) {
   nb::class_<Array> array(m, "Array");
   array.def_prop_ro("dtype", [](const Array& a) { return DTypeObject(a.dtype, a.encoding); })
-      .def_prop_ro("shape", [](const Array& a) { return ShapeTuple(a.shape); })
+      .def_prop_ro("shape", [](const Array& a) { return ShapeOf(a); })
       .def_prop_ro("ndim", [](const Array& a) { return a.shape.size(); })
-      .def_prop_ro("size", &Array::elements)
-      .def_prop_ro("nbytes", [](const Array& a) { return TensorBytes(a.dtype, a.encoding, a.shape).value_or(0); }, "Bytes of its elements.")
+      .def_prop_ro("size", &SizeOf)
+      .def_prop_ro("nbytes", [](const Array& a) -> nb::object {
+            if (a.encoding == Encoding::kDense) return SizeOf(a) * nb::int_(DTypeBytes(a.dtype));
+            return nb::int_(TensorBytes(a.dtype, a.encoding, a.shape).value_or(0));
+          }, "Bytes of its elements.")
       .def_prop_ro("traced", [](const Array& a) { return a.trace != nullptr; })
       .def_prop_ro("valid", [](const Array& a) { return a.trace != nullptr || a.tensor.valid(); })
       .def_prop_ro("session", [](const Array& a) { return a.session; })
@@ -203,7 +217,7 @@ void BindTrace(nb::module_& m) {
       .def_static("current", &Trace::Current)
       .def("__enter__", [](Trace& t) { t.Enter(); })
       .def("__exit__", [](Trace& t, nb::handle, nb::handle, nb::handle) { t.Leave(); }, nb::arg().none(), nb::arg().none(), nb::arg().none())
-      .def("param", [](Trace& t, const std::string& name, nb::handle dtype, const std::vector<int64_t>& shape, bool inout) { return t.Param(name, StoredTypeOf(dtype), shape, inout); },
+      .def("param", [](Trace& t, const std::string& name, nb::handle dtype, nb::sequence shape, bool inout) { return t.Param(name, StoredTypeOf(dtype), shape, inout); },
            "name"_a, "dtype"_a, "shape"_a, "inout"_a = false)
       .def("declare", &Trace::Declare)
       .def_prop_ro("captured", [](Trace& t) { return t.captured(); })
@@ -237,12 +251,13 @@ void BindTrace(nb::module_& m) {
         return names;
       })
       .def_prop_ro("nodes", [](const Module& module) { return module.functions[0].nodes.size(); });
+  BindExtents(m);
   m.def("call_key", &CallKey);
   nb::class_<PyProgram>(m, "Program")
       .def(nb::new_([](std::shared_ptr<PySession> s, const Module& module, const std::string& accuracy) { return std::make_shared<PyProgram>(std::move(s), module, accuracy); }),
            "session"_a, "module"_a, "accuracy"_a = "usual")
       .def("__call__", &PyProgram::Call, "args"_a, "on_emit"_a.none() = nb::none())
-      .def("plan", &PyProgram::Plan)
+      .def("plan", &PyProgram::Plan, "args"_a)
       .def("profile", &PyProgram::Profile)
       .def("text", &PyProgram::Text);
 }

@@ -24,19 +24,51 @@ PyProgram::PyProgram(std::shared_ptr<PySession> session, Module module, const st
     Load(use);
   }
   const Function& f = module_.functions[0];
-  const ValueTypes types(f);
-  const DimValues values(module_.dims, std::vector<int64_t>(module_.dims.symbols().size(), 0));
+  for (const DimSymbol& symbol : module_.dims.symbols()) {
+    const size_t before = symbols_.size();
+    for (size_t i = 0; i < f.params.size() && symbols_.size() == before; ++i) {
+      for (size_t axis = 0; axis < f.params[i].type.shape.size() && symbols_.size() == before; ++axis) {
+        const DimNode& n = module_.dims.node(f.params[i].type.shape[axis]);
+        if (n.kind == DimKind::kSymbol && static_cast<size_t>(n.value) == before) symbols_.push_back({i, axis});
+      }
+    }
+    if (symbols_.size() == before) throw nb::value_error(fmt::format("@{}: ?{} is no extent of a parameter", f.name, symbol.name).c_str());
+  }
   for (const Result& r : f.results) {
-    const TensorType& t = *types.types[static_cast<size_t>(r.value)];
-    ResultType result{t.dtype, {}};
-    for (const Dim d : t.shape) result.shape.push_back(Unwrap(values.Get(d)));
-    results_.push_back(std::move(result));
     int replaced = -1;
     for (size_t i = 0; i < f.params.size(); ++i) {
       if (f.params[i].mode == ParamMode::kInout && f.params[i].name == r.name) replaced = static_cast<int>(i);
     }
     inout_of_.push_back(replaced);
   }
+  if (symbols_.empty()) Bind({});
+}
+
+void PyProgram::Bind(std::vector<int64_t> sizes) {
+  const Function& f = module_.functions[0];
+  const ValueTypes types(f);
+  const DimValues values(module_.dims, sizes);
+  std::vector<ResultType> results;
+  for (const Result& r : f.results) {
+    const TensorType& t = *types.types[static_cast<size_t>(r.value)];
+    ResultType result{t.dtype, {}};
+    for (const Dim d : t.shape) result.shape.push_back(Unwrap(values.Get(d)));
+    results.push_back(std::move(result));
+  }
+  results_ = std::move(results);
+  sizes_ = std::move(sizes);
+}
+
+std::vector<int64_t> PyProgram::SizesOf(const std::vector<Arg>& args) const {
+  std::vector<int64_t> sizes;
+  for (const Place& p : symbols_) sizes.push_back(std::get<Tensor>(args[p.param].value()).shape()[p.axis]);
+  return sizes;
+}
+
+const std::vector<ResultType>& PyProgram::TypesFor(const std::vector<Arg>& args) {
+  if (symbols_.empty()) return results_;
+  if (std::vector<int64_t> sizes = SizesOf(args); results_.empty() || sizes != sizes_) Bind(std::move(sizes));
+  return results_;
 }
 
 PyProgram::~PyProgram() {
@@ -101,9 +133,10 @@ nb::object PyProgram::Call(nb::list given, nb::handle on_emit) {
   const std::vector<Arg> args = ArgsOf(given);
   const Use use(*session_);
   Load(use);
+  const std::vector<ResultType>& results = TypesFor(args);
   if (on_emit.is_none()) {
     const uint64_t mark = session_->sources.Add();
-    std::vector<Tensor> made = use.Unwrap(use->Enqueue(*program_, args, results_, mark));
+    std::vector<Tensor> made = use.Unwrap(use->Enqueue(*program_, args, results, mark));
     use.Check(use->Flush());
     return ResultsOf(std::move(given), std::move(made));
   }
@@ -148,10 +181,17 @@ nb::list PyProgram::Profile(nb::list given) {
   return out;
 }
 
-std::string PyProgram::Plan() {
+std::string PyProgram::Plan(nb::list given) {
+  const std::vector<Arg> args = ArgsOf(given);
   const Use use(*session_);
   Load(use);
-  const std::vector<int64_t> sizes(program_->module().dims.symbols().size(), 0);
+  // The passes may have left some of the symbols only.
+  std::vector<int64_t> sizes;
+  const std::vector<int64_t> all = SizesOf(args);
+  for (const DimSymbol& left : program_->module().dims.symbols()) {
+    const auto it = std::ranges::find(module_.dims.symbols(), left.name, &DimSymbol::name);
+    sizes.push_back(all.at(static_cast<size_t>(it - module_.dims.symbols().begin())));
+  }
   return use.Unwrap(Waiting([&] { return program_->Plan(sizes); }));
 }
 

@@ -2,6 +2,7 @@
 #include "frontend/python/module/trace.h"
 
 #include <fmt/format.h>
+#include <nanobind/stl/string.h>
 
 #include <algorithm>
 
@@ -17,8 +18,6 @@ namespace {
 
 thread_local std::vector<std::shared_ptr<Trace>> active;
 
-std::vector<Extent> Extents(const std::vector<int64_t>& shape) { return {shape.begin(), shape.end()}; }
-
 std::string LineOfCaller() {
   const SourceLine at = Here();
   std::string text = TextOf(at);
@@ -32,16 +31,30 @@ Trace::Trace(const std::string& name, bool check_nan) : module_(std::make_shared
 Trace::Trace(const Trace& outer, const std::string& name, bool apart)
     : module_(apart ? std::make_shared<ModuleBuilder>() : outer.module_), f_(module_->Function(name)), check_nan_(false) {}
 
-nb::object Trace::Param(const std::string& name, PyDType type, const std::vector<int64_t>& shape, bool inout) {
+Dim Trace::Adopt(const PyExtent& e) { return &e.trace->dims() == &dims() ? e.dim : Translate(e.trace->dims(), e.dim, dims()); }
+
+std::vector<Extent> Trace::ExtentsOf(const Array& a) {
+  std::vector<Extent> out;
+  for (const int64_t n : a.shape) out.push_back(n < 0 ? Extent(Adopt({a.trace, DimOf(n)})) : Extent(n));
+  return out;
+}
+
+nb::object Trace::Param(const std::string& name, PyDType type, nb::sequence shape, bool inout) {
   if (inout && type.encoding != Encoding::kDense) throw nb::type_error(fmt::format("donated argument {}: results are dense, it is of the blocks {}", name, PythonName(type.type, type.encoding)).c_str());
-  const Value v = inout ? f_.Inout(name, type.type, Extents(shape)) : f_.In(name, type.type, Extents(shape), type.encoding);
+  std::vector<Extent> extents;
+  for (const nb::handle n : shape) {
+    if (const PyExtent* e = AsExtent(n)) extents.emplace_back(Adopt(*e));
+    else if (nb::isinstance<nb::str>(n)) extents.emplace_back(f_.Symbol(nb::cast<std::string>(n), 2));
+    else extents.emplace_back(nb::cast<int64_t>(n));
+  }
+  const Value v = inout ? f_.Inout(name, type.type, extents) : f_.In(name, type.type, extents, type.encoding);
   ++params_;
   return WrapAll({v}).front();
 }
 
 void Trace::Declare(nb::object array) {
   const Array& a = *AsArray(array);
-  values_[array.ptr()] = f_.In(fmt::format("captured{}", declared_++), a.dtype, Extents(a.shape), a.encoding);
+  values_[array.ptr()] = f_.In(fmt::format("captured{}", declared_++), a.dtype, ExtentsOf(a), a.encoding);
   ++params_;
   captured_.push_back(std::move(array));
 }
@@ -55,7 +68,7 @@ Value Trace::Of(nb::handle h) {
   }
   // Stands for it until it is traced again.
   TensorType type{.dtype = a.dtype, .encoding = a.encoding};
-  for (const int64_t n : a.shape) type.shape.push_back(f_.dims().Constant(n));
+  for (const Extent& n : ExtentsOf(a)) type.shape.push_back(n.is_dim ? n.dim : dims().Constant(n.number));
   const Value v = f_.Outside(std::move(type));
   values_[h.ptr()] = v;
   captured_.push_back(nb::borrow(h));
@@ -99,7 +112,7 @@ std::vector<nb::object> Trace::WrapAll(const std::vector<Value>& values, const s
     const TensorType& type = f_.TypeOf(v);
     if (type.dtype == DType::kInvalid) Raise(module_->Finish().status(), line);
     std::vector<int64_t> shape;
-    for (const Dim d : type.shape) shape.push_back(f_.dims().ConstantValue(d));
+    for (const Dim d : type.shape) shape.push_back(dims().IsConstant(d) ? dims().ConstantValue(d) : CodeOf(d));
     out.push_back(Wrap(Array(shared_from_this(), v, type.dtype, std::move(shape), type.encoding)));
   }
   f_.Location(line);

@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "frontend/python/module/array.h"
 #include "frontend/python/module/dtypes.h"
+#include "frontend/python/module/extent.h"
 #include "ir/program/builder.h"
 
 namespace opwire::python {
@@ -26,12 +27,18 @@ class Trace : public std::enable_shared_from_this<Trace> {
   // A function that nodes of `outer` call, in its module; or, to find out what it captures, in one of its own.
   Trace(const Trace& outer, const std::string& name, bool apart);
 
-  nanobind::object Param(const std::string& name, PyDType type, const std::vector<int64_t>& shape, bool inout);
+  // shape: ints, extents, and names of symbols, which stand for 2 and more: what is of extent 0 or 1 is broadcast otherwise.
+  nanobind::object Param(const std::string& name, PyDType type, nanobind::sequence shape, bool inout);
   // A parameter for an array of outside.
   void Declare(nanobind::object array);
   // Those that were used, the declared ones first.
   const std::vector<nanobind::object>& captured() const { return captured_; }
   bool complete() const { return captured_.size() == declared_; }
+
+  // The module's extents.
+  DimTable& dims() { return f_.dims(); }
+  // An extent of any trace's among them.
+  Dim Adopt(const PyExtent& e);
 
   // The array as a value here. Raises where it belongs to a trace that has ended.
   Value Of(nanobind::handle array);
@@ -59,6 +66,7 @@ class Trace : public std::enable_shared_from_this<Trace> {
  private:
   std::vector<nanobind::object> WrapAll(const std::vector<Value>& values, const std::string& op = "");
   void Count(Value v, const std::string& op, const std::string& line);
+  std::vector<Extent> ExtentsOf(const Array& a);
   std::vector<Value> OfAll(const std::vector<nanobind::object>& arrays);
 
   std::shared_ptr<ModuleBuilder> module_;

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ._client import Device
 
 Op = _core.Op
-_copy, _not, _pow = Op("copy"), Op("bitwise_not"), Op("pow")
+_copy, _not, _pow, _full, _sum = Op("copy"), Op("bitwise_not"), Op("pow"), Op("full"), Op("sum")
 
 
 class Array(_core.Array):
@@ -160,6 +160,17 @@ class Array(_core.Array):
             return self
         return _core.put(to.session, self.dtype, list(self.shape), self._bytes())
 
+    def grant(self, session: str = "", *, principal: str = "", name: str = "") -> str:
+        """Shares the array, as it is now, with other sessions on its device: read-only, and without a copy. Returns what it is taken by, a text that opens it to those that it is granted to.
+
+        session: the only one that may take it, which need not exist yet; empty: every session of the principal.
+        principal: whose sessions may take it, as `opwire sessions` names it ("uid:1001", "key:ada"); empty: this user's.
+        name: for Client.take(name, session=...); empty: the array's name in the store.
+
+        What it held stays, whatever becomes of this array, as long as anybody has it. PermissionError for an array that was itself taken: only its owner grants it.
+        """
+        return self.session.grant(self, session, principal, name)
+
     # ---- Operators that are not the module's own
 
     def __neg__(self) -> Array:
@@ -268,7 +279,7 @@ class Array(_core.Array):
         """As another shape of as many elements, of which one extent may be -1."""
         from ._manipulation import reshape
 
-        return reshape(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        return reshape(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, _core.Extent)) else shape)
 
     def sum(self, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Array:
         """See opwire.sum."""
@@ -336,6 +347,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         return _copy(made) if copy and made is obj else made
     if copy is False:
         raise ValueError("asarray: memory of this process cannot be a device's without a copy")
+    if isinstance(obj, _core.Extent):
+        return _count(obj, d or _core.int64)
     if isinstance(obj, (list, tuple)) and _has_arrays(obj):
         from ._manipulation import stack
 
@@ -352,6 +365,12 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
                 raise TypeError(f"asarray: there are no arrays of {value.dtype} elements" + (", complex numbers are left out" if value.dtype.kind == "c" else ""))
             d = as_dtype(value.dtype)
     return _of_host(value, d, device)
+
+
+def _count(extent: _core.Extent, dtype: _core.dtype) -> Array:
+    """An extent's value, where the function runs."""
+    ones = _full(shape=[extent], value=1.0, dtype=_core.int64)
+    return astype(_sum(ones, dims=[0]), dtype, copy=False)
 
 
 def _has_arrays(nested: Any) -> bool:
@@ -373,6 +392,8 @@ def _converter(foreign: Any, like: Array) -> Any:
         if foreign.ndim == 0 and foreign.dtype.kind in "bifu":
             return asarray(foreign, dtype=None, device=None if like.traced else like.device)
         return asarray(foreign, device=None if like.traced else like.device)
+    if isinstance(foreign, _core.Extent):
+        return _count(foreign, _core.int64 if like.dtype == _core.bool else like.dtype)
     return NotImplemented
 
 

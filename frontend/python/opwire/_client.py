@@ -51,6 +51,8 @@ class Device:
     @property
     def host(self) -> str:
         """"here", or the address of the host."""
+        if self.facts["host"]:
+            return str(self.facts["host"])
         endpoint = str(self.facts["endpoint"])
         return "here" if endpoint.startswith("ipc://") else endpoint.removeprefix("tcp://").rsplit(":", 1)[0]
 
@@ -175,6 +177,20 @@ class Client:
             return _tables.of_tensors(session.tensors())
         raise ValueError(f"show: expected \"devices\", \"sessions\", \"ops\" or \"tensors\", got {what!r}")
 
+    def take(self, what: str, *, session: str | None = None, device: Device | None = None) -> Array:
+        """An array that another session granted (Array.grant): by the text that this returned or, with `session`, by its name in that session of this user's.
+
+        It shares the other's memory, and counts in full in what this session may hold. Nothing that is done with it changes the other's. device: where it lies; None: `device`.
+
+        LookupError where nothing is granted so, PermissionError where it was granted to others.
+        """
+        taken: Array = (device or self.device).session.take(what, session)
+        return taken
+
+    def revoke(self, capability: str, *, device: Device | None = None) -> None:
+        """Ends a grant of this client's session: who took the array keeps it. LookupError where there is none."""
+        (device or self.device).session.revoke(capability)
+
     def close(self, *, free: bool = False) -> None:
         """Ends this client's sessions; an unnamed session, or any with `free`, loses its tensors."""
         global _current
@@ -200,8 +216,8 @@ def _find_program() -> None:
 def connect(registry: str | list[str] | None = None, *, session: str = "", memory_bytes: int = 0, ttl_s: int = 0, embedded: bool = True) -> Client:
     """A client of a registry, which is from now on the one that arrays are made with.
 
-    registry: addresses as "ipc:///run/user/1000/opwire/registry" or "tcp://host:4780"; None: OPWIRE_REGISTRY, else the user's own, which is started where it does not run, unless
-        `embedded` is False.
+    registry: addresses as "ipc:///run/user/1000/opwire/registry" or "tcp://host:4780", or "ssh://gpubox", what runs on a host that `ssh gpubox` reaches without a password; None: OPWIRE_REGISTRY,
+        else the user's own. The user's own, there or here, is started where it does not run, unless `embedded` is False.
     session: a name, under which tensors outlive this process and are found again; empty: they end with it. Only the same user can attach.
     memory_bytes: the most that a session may hold; 0: the executor's default.
     ttl_s: how long a named session stays when nobody is attached; 0: the executor's default.

@@ -24,7 +24,9 @@ def _at(device: Any) -> Any:
 
 
 def _shape(shape: Any) -> list[int]:
-    return [shape] if isinstance(shape, int) else [int(n) for n in shape]
+    from ._manipulation import extents_of
+
+    return extents_of(shape)
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
@@ -91,7 +93,12 @@ def arange(start: Number, /, stop: Number | None = None, step: Number = 1, *, dt
         start, stop = 0, start
     if step == 0:
         raise ValueError("arange: expected a step that is not 0")
-    length = max(math.ceil((stop - start) / step), 0)
+    if isinstance(stop, _core.Extent) and isinstance(start, int) and step == 1:
+        length = stop - start
+        if length < 0:
+            raise ValueError(f"arange: from {start} to {stop}")
+    else:
+        length = max(math.ceil((stop - start) / step), 0)
     if dtype is None:
         d = _core.float32 if any(isinstance(v, float) for v in (start, stop, step)) else _core.int64
     else:

@@ -10,7 +10,7 @@ import numpy as np
 from . import _core
 from ._dtypes import isdtype
 from ._elementwise import asarray_like, where
-from ._manipulation import broadcast_shape, broadcast_to, permute_dims, reshape, take_range
+from ._manipulation import broadcast_shape, broadcast_to, permute_dims, reshape, same_extent, take_range
 from ._reductions import flat
 from ._searching import places_of
 
@@ -53,6 +53,36 @@ def _whole(key: tuple[Any, ...], x: Array) -> list[Any]:
     return parts[:at] + [slice(None)] * (x.ndim - taken) + parts[at + len(dots) :]
 
 
+def _symbolic_range(k: slice, n: Any) -> tuple[int, Any]:
+    """Where a slice of an axis of extent n, a symbol, begins (negative: from the end), and its length, where these are known for all that it stands for."""
+    if k.step not in (None, 1):
+        raise TypeError(f"a slice with the step {k.step} of an axis of extent {n}: expected the step 1")
+
+    def place(at: Any, fallback: Any) -> Any:
+        if at is None:
+            return fallback
+        if isinstance(at, _core.Extent):
+            return at if at <= n else n
+        at = at.__index__()
+        if not (n >= at if at >= 0 else n >= -at):
+            raise TypeError(f"a slice to {at} of an axis of extent {n}, which may be less")
+        return at
+
+    start, stop = place(k.start, 0), place(k.stop, n)
+    if isinstance(start, _core.Extent):
+        raise TypeError(f"a slice from {start} on: expected a number")
+    if isinstance(stop, int) and (stop < 0) == (start < 0):
+        return start, max(stop - start, 0)
+    if start < 0:
+        if not isinstance(stop, _core.Extent) or stop != n:
+            raise TypeError(f"a slice from {start} to {stop} of an axis of extent {n}")
+        return start, -start
+    length = n + (stop - start) if isinstance(stop, int) else stop - start
+    if length < 0:
+        raise TypeError(f"a slice from {start} to {stop} of an axis of extent {n}, which may be less")
+    return start, length
+
+
 def get(x: Array, key: Any) -> Array:
     """The elements that the key names, by NumPy's rules."""
     parts = _whole(key if isinstance(key, tuple) else (key,), x)
@@ -67,6 +97,12 @@ def get(x: Array, key: Any) -> Array:
     for k in parts:
         if k is None:
             shape.append(1)
+        elif isinstance(k, slice) and isinstance(made.shape[axis], _core.Extent):
+            start, length = _symbolic_range(k, made.shape[axis])
+            if start != 0 or not same_extent(length, made.shape[axis]):
+                made = take_range(made, axis, start, length, 1)
+            shape.append(length)
+            axis += 1
         elif isinstance(k, slice):
             n = made.shape[axis]
             start, stop, step = k.indices(n)
@@ -77,9 +113,9 @@ def get(x: Array, key: Any) -> Array:
             axis += 1
         elif isinstance(k, int):
             n = made.shape[axis]
-            if not -n <= k < n:
+            if not (k < n if k >= 0 else n >= -k):
                 raise IndexError(f"index {k} is out of range for axis {axis} of extent {n}")
-            made = take_range(made, axis, k % n, 1, 1)
+            made = take_range(made, axis, k if isinstance(n, _core.Extent) else k % n, 1, 1)
             axis += 1
         else:
             arrays.append((len(shape), k))

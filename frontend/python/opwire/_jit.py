@@ -19,6 +19,52 @@ from ._trace import Traced, leaf_error, leaf_type, trace
 
 _MANY = 8  # traces of one function, of which the caller hears
 
+Shapes = tuple[tuple[int, ...], ...]  # of the arguments; a number's is ()
+
+
+class _Family:
+    """Traces of one function for arguments that differ in extents only."""
+
+    def __init__(self) -> None:
+        self.seen: list[Shapes] = []  # what led to a trace
+        self.symbolic: list[tuple[Any, _Compiled]] = []  # with the shapes that each takes: a name where an axis is a symbol
+        self.failed: set[Any] = set()  # shapes with symbols that the function could not be traced for
+
+    def find(self, shapes: Shapes) -> _Compiled | None:
+        """A trace with symbols that takes these."""
+        for pattern, compiled in self.symbolic:
+            if _matches(pattern, shapes):
+                return compiled
+        return None
+
+    def pattern(self, shapes: Shapes) -> Any:
+        """These with a name in place of each extent that has varied; one name for those that were equal in all. None: no extent has varied."""
+        names: dict[tuple[int, ...], str] = {}
+        out = []
+        for i, shape in enumerate(shapes):
+            extents: list[int | str] = []
+            for axis, n in enumerate(shape):
+                history = (*(s[i][axis] for s in self.seen), n)
+                if len(set(history)) > 1:
+                    extents.append(names.setdefault(history, f"n{len(names)}" if names else "n"))
+                else:
+                    extents.append(n)
+            out.append(tuple(extents))
+        return tuple(out) if names else None
+
+
+def _matches(pattern: Any, shapes: Shapes) -> bool:
+    """What a symbol stands for is equal wherever it stands, and 2 or more: 0 and 1 are traced by themselves, as functions treat them otherwise."""
+    bound: dict[str, int] = {}
+    for p, s in zip(pattern, shapes):
+        for expected, n in zip(p, s):
+            if isinstance(expected, str):
+                if n < 2 or bound.setdefault(expected, n) != n:
+                    return False
+            elif expected != n:
+                return False
+    return True
+
 
 class _Compiled:
     def __init__(self, traced: Traced, program: _core.Program):
@@ -68,6 +114,8 @@ class Function:
         self._check = check
         self._differentiate = differentiate  # argnums, whether values are given too, whether the function gives more than the loss
         self._cache: dict[Any, _Compiled] = {}
+        self._families: dict[Any, _Family] = {}  # by what a key has but extents
+        self._traced: list[Any] = []  # keys that led to a trace
         self._by_key: dict[bytes | None, _Compiled] = {}
         self._warned = not warn
         self._lock = threading.RLock()
@@ -154,11 +202,14 @@ class Function:
         of_args, of_kwargs = form[1]
         return [n for i, f in enumerate(of_args[1]) for n in _tree.names(f, self._argument_name(i))] + _tree.names(of_kwargs)
 
-    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any], pattern: Any = None) -> Traced:
+        """pattern: shapes with names of symbols, in place of those that the arguments have."""
         tree, fixed = self._arrange(args, kwargs)
         leaves, form = _tree.flatten(tree)
         names = self._names(form)
         types = [leaf_type(leaf, n) for leaf, n in zip(leaves, names)]
+        if pattern is not None:
+            types = [(d, s) for (d, _), s in zip(types, pattern)]
 
         def run(values: list[Array]) -> Any:
             positional, named = _tree.unflatten(form, values)
@@ -212,17 +263,42 @@ class Function:
         return _GradientTraced(module, (tuple, (value, gradients)) if with_value else (tuple, (gradients, first.form[1][1])) if has_aux else gradients, first, len(wrt), with_value, has_aux)
 
     def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], session: _core.Session) -> _Compiled:
-        traced = self._trace(args, kwargs)
-        self._warn(key)
-        compiled = _Compiled(traced, _core.Program(session, traced.module, self._accuracy))
+        arrays = [k if isinstance(k, tuple) else (k, ()) for k in key[2:-1]]
+        shapes = tuple(s for _, s in arrays)
+        family = self._families.setdefault((*key[:2], tuple((d, len(s)) for d, s in arrays), session), _Family())
+        compiled = family.find(shapes)
+        if compiled is None:
+            pattern = family.pattern(shapes)
+            compiled = self._compile_for(pattern, family, shapes, args, kwargs, session)
+            if compiled is None:
+                traced = self._trace(args, kwargs)
+                compiled = _Compiled(traced, _core.Program(session, traced.module, self._accuracy))
+            self._warn(key)
+            self._traced.append(key)
+            family.seen.append(shapes)
         self._cache[key] = compiled
         return compiled
 
+    def _compile_for(self, pattern: Any, family: _Family, shapes: Shapes, args: tuple[Any, ...], kwargs: dict[str, Any], session: _core.Session) -> _Compiled | None:
+        """With symbols, where extents have varied and the function does not ask what they are."""
+        if pattern is None or pattern in family.failed or not _matches(pattern, shapes):
+            return None
+        try:
+            traced = self._trace(args, kwargs, pattern)
+            compiled = _Compiled(traced, _core.Program(session, traced.module, self._accuracy))
+        except (ConnectionError, MemoryError, TimeoutError):
+            raise
+        except Exception:  # whatever it is, tracing for the extents themselves tells, or does without
+            family.failed.add(pattern)
+            return None
+        family.symbolic.append((pattern, compiled))
+        return compiled
+
     def _warn(self, key: Any) -> None:
-        if len(self._cache) + 1 < _MANY or self._warned:
+        if len(self._traced) + 1 < _MANY or self._warned:
             return
         self._warned = True
-        last = next(reversed(self._cache))
+        last = self._traced[-1]
         for i, (new, old) in enumerate(zip(key[2:], last[2:])):
             if new != old:
                 what = f"argument {i}, which was {_show(old)} and is {_show(new)}"
@@ -266,7 +342,8 @@ class Function:
 
     def plan(self, *args: Any, **kwargs: Any) -> _tables.Table:
         """How the executor runs it: steps, fused groups and why they end, memory; as a table, whose `raw` has all of it."""
-        return _tables.of_plan(json.loads(self._prepare(args, kwargs)[0].program.plan()))
+        compiled, leaves = self._prepare(args, kwargs)
+        return _tables.of_plan(json.loads(compiled.program.plan(leaves)))
 
     def profile(self, *args: Any, **kwargs: Any) -> _tables.Table:
         """Runs it once and tells what each step took, the longest first; as a table."""

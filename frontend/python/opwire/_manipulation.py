@@ -34,18 +34,40 @@ def axes_of(axis: Any, ndim: int, name: str = "axis") -> list[int]:
     return axes
 
 
+def extents_of(shape: Any) -> list[Any]:
+    """A shape, or the extent of its only axis, as a list."""
+    return [n if isinstance(n, _core.Extent) else int(n) for n in ([shape] if isinstance(shape, (int, _core.Extent)) else shape)]
+
+
+def same_extent(a: Any, b: Any) -> bool:
+    """Whether two extents are known to be the same."""
+    symbolic = isinstance(a, _core.Extent), isinstance(b, _core.Extent)
+    return repr(a) == repr(b) if all(symbolic) else not any(symbolic) and bool(a == b)
+
+
 def reshape(x: Array, /, shape: Any, *, copy: bool | None = None) -> Array:
     """x as another shape of as many elements, of which one extent may be -1."""
     x = asarray_like(x)
-    extents = [shape] if isinstance(shape, int) else [int(n) for n in shape]
-    if -1 in extents:
-        known = math.prod(n for n in extents if n != -1)
-        if known == 0 or x.size % known:
+    extents = extents_of(shape)
+    # What both have is the same, whatever symbols stand for.
+    left: list[Any] = []
+    before: list[Any] = list(x.shape)
+    for n in extents:
+        at = next((i for i, m in enumerate(before) if same_extent(n, m) and not same_extent(n, 0)), None)
+        if at is not None:
+            del before[at]
+        elif not same_extent(n, -1):
+            left.append(n)
+    count, known = math.prod(before), math.prod(left)
+    open_ = [i for i, n in enumerate(extents) if same_extent(n, -1)]
+    if open_:
+        rest = 0 if same_extent(known, 0) else count // known
+        if rest * known != count or same_extent(known, 0):
             raise ValueError(f"reshape: {x.shape} has not as many elements as {tuple(extents)} for any extent -1")
-        extents[extents.index(-1)] = x.size // known
-    if math.prod(extents) != x.size or any(n < 0 for n in extents):
+        extents[open_[0]], known = rest, count
+    if known != count or any(n < 0 for n in extents):
         raise ValueError(f"reshape: {x.shape} has {x.size} elements, which {tuple(extents)} has not")
-    if tuple(extents) == x.shape:
+    if len(extents) == x.ndim and all(map(same_extent, extents, x.shape)):
         return _copy(x) if copy else x
     return _reshape(x, shape=extents)
 
@@ -91,7 +113,8 @@ def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
 def broadcast_to(x: Array, /, shape: Any) -> Array:
     """x repeated along new leading axes and along extents of 1."""
     x = asarray_like(x)
-    return x if tuple(shape) == x.shape else _expand(x, shape=[int(n) for n in shape])
+    extents = extents_of(shape)
+    return x if len(extents) == x.ndim and all(map(same_extent, extents, x.shape)) else _expand(x, shape=extents)
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -71,8 +71,8 @@ def as_value(leaf: Any, what: str) -> Array:
     raise TypeError(f"{what}: expected arrays and numbers, nested in tuples, lists and dicts; got {type(leaf).__name__}")
 
 
-def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequence[tuple[_core.dtype, tuple[int, ...]]], inout: Sequence[int] = (), check_nan: bool = False) -> Traced:
-    """call(values) traced with values of these types.
+def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequence[tuple[_core.dtype, tuple[Any, ...]]], inout: Sequence[int] = (), check_nan: bool = False) -> Traced:
+    """call(values) traced with values of these types, whose extents are numbers or names of symbols.
 
     inout: parameters whose memory the first result of their type that is free for it takes. check_nan: a result behind the others counts the NaNs of each floating value.
     """
@@ -87,7 +87,7 @@ def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequ
             out = call(params)
             leaves, form = _tree.flatten(out)
             values = [as_value(leaf, f"result of {name}") for leaf in leaves]
-            results = _result_names(names, types, values, inout)
+            results = _result_names(names, [(p.dtype, p.shape) for p in params], values, inout)
             for n, v in zip(results, values):
                 t.result(n, v)
             checked: list[str] = []
