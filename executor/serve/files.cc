@@ -14,6 +14,7 @@
 
 #include "ir/base/npy.h"
 #include "ir/files/gguf.h"
+#include "ir/files/read_header.h"
 #include "ir/files/safetensors.h"
 #include "ir/ops/names.h"
 #include "ir/wire/clock.h"
@@ -80,19 +81,10 @@ Status ReadAt(const OwnedFd& fd, const std::string& path, uint8_t* into, int64_t
   return absl::OkStatus();
 }
 
-// What `parse` makes of a beginning of the file that is as long as it asks for.
 template <typename Header>
-StatusOr<std::vector<FileTensor>> ReadHeader(StatusOr<Header> (*parse)(std::span<const uint8_t>, int64_t), int64_t most, const OwnedFd& fd, const std::string& path, int64_t file_bytes) {
-  constexpr int64_t kFirst = 1 << 20;
-  std::vector<uint8_t> head;
-  for (int64_t bytes = std::min({kFirst, most, file_bytes});; bytes = std::min({4 * bytes, most, file_bytes})) {
-    const auto have = static_cast<int64_t>(head.size());
-    head.resize(static_cast<size_t>(bytes));
-    OPWIRE_RETURN_IF_ERROR(ReadAt(fd, path, head.data() + have, bytes - have, have));
-    StatusOr<Header> header = parse(head, file_bytes);
-    if (header.ok()) return std::move(header->tensors);
-    if (!absl::IsOutOfRange(header.status()) || bytes == std::min(most, file_bytes)) return header.status();
-  }
+StatusOr<std::vector<FileTensor>> TensorsOf(StatusOr<Header> header) {
+  OPWIRE_RETURN_IF_ERROR(header.status());
+  return std::move(header->tensors);
 }
 
 StatusOr<FileTensor> ReadNpyHeader(const OwnedFd& fd, const std::string& path, int64_t file_bytes) {
@@ -167,7 +159,8 @@ StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::strin
   const FileHeaders::Identity identity = {st.st_dev, st.st_ino, st.st_size, st.st_mtim.tv_sec * 1'000'000'000 + st.st_mtim.tv_nsec};
   FileHeaders::Tensors tensors = headers.Find(identity);
   if (!tensors) {
-    auto read = gguf ? ReadHeader(ParseGguf, kGgufMaxHeader, file.fd, path, st.st_size) : ReadHeader(ParseSafetensors, kSafetensorsMaxHeader, file.fd, path, st.st_size);
+    const auto bytes = [&](uint8_t* into, int64_t n, int64_t offset) { return ReadAt(file.fd, path, into, n, offset); };
+    auto read = gguf ? TensorsOf(ReadHeader(ParseGguf, kGgufMaxHeader, st.st_size, bytes)) : TensorsOf(ReadHeader(ParseSafetensors, kSafetensorsMaxHeader, st.st_size, bytes));
     if (!read.ok()) return absl::Status(read.status().code(), fmt::format("file {}: {}", shown, MessageOf(read.status())));
     tensors = std::make_shared<const std::vector<FileTensor>>(*std::move(read));
     headers.Keep(identity, tensors);

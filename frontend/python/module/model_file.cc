@@ -15,6 +15,7 @@
 #include "frontend/python/module/errors.h"
 #include "ir/base/owned_fd.h"
 #include "ir/files/gguf.h"
+#include "ir/files/read_header.h"
 #include "ir/files/safetensors.h"
 
 namespace opwire::python {
@@ -52,21 +53,20 @@ nb::list TensorsOf(const std::vector<FileTensor>& tensors) {
 
 bool IsGguf(const std::string& path) { return path.ends_with(".gguf"); }
 
-// As ParseHeader; nothing where the header goes on behind `file`.
-std::optional<nb::tuple> Parse(const std::string& path, std::span<const uint8_t> file, int64_t file_bytes, bool whole) {
-  const auto failed = [&](const Status& status) {
-    if (absl::IsOutOfRange(status) && !whole) return;
-    Raise(absl::Status(absl::StatusCode::kInvalidArgument, fmt::format("{}: {}", path, MessageOf(status))));
-  };
+void Check(const std::string& path, const Status& parsed) {
+  if (!parsed.ok()) Raise(absl::Status(absl::StatusCode::kInvalidArgument, fmt::format("{}: {}", path, MessageOf(parsed))));
+}
+
+nb::tuple TupleOf(const std::string& path, const StatusOr<GgufHeader>& header) {
+  Check(path, header.status());
   nb::dict metadata;
-  if (IsGguf(path)) {
-    const StatusOr<GgufHeader> header = ParseGguf(file, file_bytes);
-    if (!header.ok()) return failed(header.status()), std::nullopt;
-    for (const auto& [key, value] : header->values) metadata[key.c_str()] = std::visit([](const auto& v) { return ObjectOf(v); }, value);
-    return nb::make_tuple(metadata, TensorsOf(header->tensors));
-  }
-  const StatusOr<SafetensorsHeader> header = ParseSafetensors(file, file_bytes);
-  if (!header.ok()) return failed(header.status()), std::nullopt;
+  for (const auto& [key, value] : header->values) metadata[key.c_str()] = std::visit([](const auto& v) { return ObjectOf(v); }, value);
+  return nb::make_tuple(metadata, TensorsOf(header->tensors));
+}
+
+nb::tuple TupleOf(const std::string& path, const StatusOr<SafetensorsHeader>& header) {
+  Check(path, header.status());
+  nb::dict metadata;
   for (const auto& [key, value] : header->metadata) metadata[TextOf(key)] = TextOf(value);
   return nb::make_tuple(metadata, TensorsOf(header->tensors));
 }
@@ -78,28 +78,29 @@ std::optional<nb::tuple> Parse(const std::string& path, std::span<const uint8_t>
 
 }  // namespace
 
-nb::tuple ParseHeader(const std::string& path, std::span<const uint8_t> file, int64_t file_bytes) { return *Parse(path, file, file_bytes, true); }
+nb::tuple ParseHeader(const std::string& path, std::span<const uint8_t> file, int64_t file_bytes) {
+  return IsGguf(path) ? TupleOf(path, ParseGguf(file, file_bytes)) : TupleOf(path, ParseSafetensors(file, file_bytes));
+}
 
 nb::tuple ReadHeader(const std::string& path) {
-  constexpr int64_t kFirst = 1 << 20;
   const OwnedFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat st;
   if (fd.get() < 0 || fstat(fd.get(), &st) != 0) RaiseErrno(path);
   if (!S_ISREG(st.st_mode)) throw nb::value_error(fmt::format("{}: expected a regular file", path).c_str());
-  const int64_t most = std::min<int64_t>(st.st_size, IsGguf(path) ? kGgufMaxHeader : kSafetensorsMaxHeader);
-  std::vector<uint8_t> head;
-  for (int64_t bytes = std::min(kFirst, most);; bytes = std::min(4 * bytes, most)) {
-    auto have = static_cast<int64_t>(head.size());
-    head.resize(static_cast<size_t>(bytes));
-    while (have < bytes) {
-      const ssize_t n = pread(fd.get(), head.data() + have, static_cast<size_t>(bytes - have), have);
+  const auto read = [&](uint8_t* into, int64_t bytes, int64_t offset) -> Status {
+    while (bytes > 0) {
+      const ssize_t n = pread(fd.get(), into, static_cast<size_t>(bytes), offset);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) RaiseErrno(path);
-      if (n == 0) throw nb::value_error(fmt::format("{}: it ends {} bytes early", path, bytes - have).c_str());
-      have += n;
+      if (n == 0) return InvalidArgument("it ends {} bytes early", bytes);
+      into += n;
+      bytes -= n;
+      offset += n;
     }
-    if (auto parsed = Parse(path, head, st.st_size, bytes == most)) return *std::move(parsed);
-  }
+    return absl::OkStatus();
+  };
+  return IsGguf(path) ? TupleOf(path, opwire::ReadHeader(ParseGguf, kGgufMaxHeader, st.st_size, read))
+                      : TupleOf(path, opwire::ReadHeader(ParseSafetensors, kSafetensorsMaxHeader, st.st_size, read));
 }
 
 }  // namespace opwire::python
