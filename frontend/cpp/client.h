@@ -197,9 +197,10 @@ struct TensorFacts {
   bool usable = false;
 };
 
+// The beginning of a model's file.
 struct FileHeader {
   std::vector<uint8_t> bytes;
-  int64_t file_bytes = 0;
+  int64_t file_bytes = 0;  // of the whole file
 };
 
 // Who may take a granted tensor.
