@@ -1,18 +1,24 @@
 // Cutting steps into segments, and capturing them; loops that the device makes.
 #include "executor/run/graphs.h"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+
+#include "ir/wire/clock.h"
 
 namespace opwire {
 namespace {
 
 constexpr uint64_t kMostNanos = 2'000'000;    // of a segment, by what steps are expected to take
 constexpr double kLoopNanos = 2'000'000;      // of trips that the device makes by itself,
+constexpr Nanos kMostLoopNanos = 8 * kMillisecond;  // whatever a trip takes: no more begin,
 constexpr int64_t kFirstTrips = 16;           // as many where it is not known what one takes
 constexpr int64_t kFewestTrips = 4;           // of a loop, that are worth capturing it
-constexpr double kShortestTripNanos = 1000;   // whatever a clock says
+constexpr double kShortestTripNanos = 1000;   // whatever the clock says
 constexpr double kLongTripNanos = 500'000;    // in which what the host takes is nothing
 
 Status NotHere() { return Unimplemented("the device makes no such loop"); }
@@ -100,7 +106,6 @@ void Graphs::FindLoops() {
     }
     if (plain && (loop.condition || branches > 0)) loops_.push_back(loop);
   }
-  std::ranges::sort(loops_, {}, &DeviceLoop::trip);
 }
 
 bool Graphs::IsPlain(uint32_t begin, uint32_t end, int& branches) const {
@@ -113,10 +118,7 @@ bool Graphs::IsPlain(uint32_t begin, uint32_t end, int& branches) const {
   return true;
 }
 
-const Graphs::DeviceLoop* Graphs::FindLoop(uint32_t trip) const {
-  const auto found = std::ranges::lower_bound(loops_, trip, {}, &DeviceLoop::trip);
-  return found != loops_.end() && found->trip == trip ? &*found : nullptr;
-}
+size_t Graphs::FindLoop(uint32_t trip) const { return static_cast<size_t>(std::ranges::find(loops_, trip, &DeviceLoop::trip) - loops_.begin()); }
 
 // Kernels are compiled and measured when they are first called, which a capture does not bear.
 bool Graphs::AllRan(const DeviceLoop& loop) const {
@@ -127,10 +129,11 @@ bool Graphs::AllRan(const DeviceLoop& loop) const {
 }
 
 bool Graphs::LoopsAt(const Cursor& cursor) const {
-  const DeviceLoop* const loop = FindLoop(cursor.at());
-  if (!loop || !loop->usable || !usable_ || loop->trip_ns > kLongTripNanos) return false;
-  const Step& trip = instance_.steps()[loop->trip];
-  return cursor.TripsAllowed(trip) - cursor.TripsDone(trip) >= kFewestTrips && AllRan(*loop);
+  const size_t found = FindLoop(cursor.at());
+  if (found == loops_.size() || !usable_) return false;
+  const DeviceLoop& loop = loops_[found];
+  const Step& trip = instance_.steps()[loop.trip];
+  return loop.usable && loop.trip_ns <= kLongTripNanos && cursor.TripsAllowed(trip) - cursor.TripsDone(trip) >= kFewestTrips && AllRan(loop);
 }
 
 Status Graphs::CaptureSteps(uint32_t begin, uint32_t end, Call call) {
@@ -180,8 +183,23 @@ Status Graphs::CaptureLoop(DeviceLoop& loop, Call call) {
   return absl::OkStatus();
 }
 
-Status Graphs::Loop(Cursor& cursor, Call call, void* pinned, Nanos (*clock)()) {
-  DeviceLoop& loop = *std::ranges::lower_bound(loops_, cursor.at(), {}, &DeviceLoop::trip);
+// Trips may take longer than those before them did.
+Status Graphs::WaitForTrips(LoopState& state) {
+  OPWIRE_ASSIGN_OR_RETURN(const EventId done, device_.Record(0));
+  const Nanos begun = MonotonicNow();
+  while (!device_.Done(done)) {
+    if (device_.stop().load(std::memory_order_relaxed) == 0 && MonotonicNow() - begun < kMostLoopNanos) {
+      sched_yield();
+      continue;
+    }
+    OPWIRE_RETURN_IF_ERROR(device_.loops()->EndEarly(state));
+    break;
+  }
+  return device_.Synchronize();
+}
+
+Status Graphs::Loop(Cursor& cursor, Call call, void* pinned) {
+  DeviceLoop& loop = loops_[FindLoop(cursor.at())];
   const Step& trip = instance_.steps()[loop.trip];
   if (!loop.graph || loop.bindings != instance_.bindings()) {
     if (const Status captured = CaptureLoop(loop, call); !captured.ok()) {
@@ -196,13 +214,13 @@ Status Graphs::Loop(Cursor& cursor, Call call, void* pinned, Nanos (*clock)()) {
   const LoopState begin{done, done + std::min(trips, cursor.TripsAllowed(trip) - done), 1};
   OPWIRE_RETURN_IF_ERROR(device_.Copy(loop.state, &begin, sizeof begin, 0));
   if (trip.call.results) OPWIRE_RETURN_IF_ERROR(device_.Copy(trip.call.results->data, &begin.done, sizeof begin.done, 0));
-  const Nanos begun = clock();
+  const Nanos begun = MonotonicNow();
   OPWIRE_RETURN_IF_ERROR(device_.Replay(*loop.graph, 0));
   OPWIRE_RETURN_IF_ERROR(device_.Copy(pinned, loop.state, sizeof(LoopState), 0));
-  OPWIRE_RETURN_IF_ERROR(device_.Synchronize());
+  OPWIRE_RETURN_IF_ERROR(WaitForTrips(*loop.state));
   LoopState end;
   std::memcpy(&end, pinned, sizeof end);
-  loop.trip_ns = std::max(kShortestTripNanos, static_cast<double>(clock() - begun) / static_cast<double>(std::max<int64_t>(1, end.done - done)));
+  loop.trip_ns = std::max(kShortestTripNanos, static_cast<double>(MonotonicNow() - begun) / static_cast<double>(std::max<int64_t>(1, end.done - done)));
   // Behind a trip of a while whose condition still holds comes the next; a repeat's trip step knows whether that was the last.
   const bool leaves = loop.condition && end.holds == 0;
   cursor.Went(trip, end.done, leaves ? instance_.steps()[loop.trip - 1].control().target : loop.trip, loop.next + 1);

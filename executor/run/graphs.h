@@ -46,10 +46,11 @@ class Graphs {
 
   // Whether the device may make the next trips of the loop whose trip step the cursor is at, and there are enough of them.
   bool LoopsAt(const Cursor& cursor) const;
-  // Has it make some milliseconds of them, waits for them, and moves the cursor on. `pinned`: sizeof(LoopState) of host memory. UNIMPLEMENTED: it cannot after
+  // Has it make some milliseconds of them, waits for them, and moves the cursor on: whatever trips take, and as soon as the device's stop word is set, no more
+  // begin after some more. `pinned`: sizeof(LoopState) of host memory. UNIMPLEMENTED: it cannot after
   // all, nothing was done, and it is not asked again. Any other failure is the device's.
   // REQUIRES: LoopsAt(cursor).
-  Status Loop(Cursor& cursor, Call call, void* pinned, Nanos (*clock)());
+  Status Loop(Cursor& cursor, Call call, void* pinned);
 
  private:
   struct Segment {
@@ -70,7 +71,8 @@ class Graphs {
   };
 
   size_t SegmentAt(uint32_t step) const { return segment_of_[step]; }
-  const DeviceLoop* FindLoop(uint32_t trip) const;
+  // By its trip step, among loops_; their number: the device does not make it.
+  size_t FindLoop(uint32_t trip) const;
   void FindLoops();
   // Whether all of [begin, end) may be part of a trip: calls that are captured, and branches. `branches` counts those.
   bool IsPlain(uint32_t begin, uint32_t end, int& branches) const;
@@ -78,6 +80,8 @@ class Graphs {
   Status CaptureSegment(Segment& s, Call call);
   Status Update(Segment& s, Call call);
   Status CaptureLoop(DeviceLoop& loop, Call call);
+  // Until the device has done all that was put on the stream, the trips of the loop with this state among it.
+  Status WaitForTrips(LoopState& state);
   Status CaptureSteps(uint32_t begin, uint32_t end, Call call);
   bool CallAll(const Segment& s, Call call);
 
@@ -85,7 +89,7 @@ class Graphs {
   const Instance& instance_;
   std::vector<Segment> segments_;
   std::vector<uint32_t> segment_of_;  // by step
-  std::vector<DeviceLoop> loops_;     // by trip step
+  std::vector<DeviceLoop> loops_;
   bool usable_ = true;
 };
 

@@ -419,16 +419,14 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
       }
     }
     if (s.kind == StepKind::kTrip && graphs && graphs->LoopsAt(cursor_)) {
-      Status looped = graphs->Loop(cursor_, call, env.inline_results, env.clock);
+      Status looped = graphs->Loop(cursor_, call, env.inline_results);
       waited = looped.ok();
       if (!waited && !absl::IsUnimplemented(looped)) {
         lost(std::move(looped), s);
         break;
       }
     }
-    if (waited) {
-      // Its steps were done as well.
-    } else if (s.kind != StepKind::kCall) {
+    if (!waited && s.kind != StepKind::kCall) {
       const auto followed = cursor_.Follow(s, on_host ? nullptr : env.device, env.inline_results);
       if (!followed.ok()) {
         lost(followed.status(), s);
@@ -436,7 +434,7 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
       }
       waited = *followed;
       since_clock += s.cost_ns;
-    } else {
+    } else if (!waited) {
       const Nanos step_begun = profile ? env.clock() : 0;
       const bool replayed = graphs && graphs->BeginsAt(at) && graphs->Run(at, call).ok();
       int rc = replayed ? OPW_OK : call(at);

@@ -20,7 +20,7 @@ namespace opwire {
 // How far a loop has come; in the device's memory.
 struct LoopState {
   int64_t done;    // trips; counted up at the end of each
-  int64_t last;    // no trip begins once `done` is this
+  int64_t last;    // no trip begins once `done` is this or more
   uint64_t holds;  // whether the condition did behind the last trip; 1 without one
 };
 
@@ -41,6 +41,9 @@ class LoopCapture {
   virtual StatusOr<uint32_t> EndLoop() = 0;
   // Instead of EndLoop: there is no graph.
   virtual void AbandonLoop() = 0;
+
+  // While the loop runs: no more of its trips begin.
+  virtual Status EndEarly(LoopState& state) = 0;
 
   // Within a loop: what follows is done in a trip only where the bool at `condition` is true there, and behind Otherwise, which comes where `otherwise` says so,
   // only where it was false.

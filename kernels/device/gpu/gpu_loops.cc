@@ -176,6 +176,14 @@ void GpuLoops::AbandonLoop() {
   branches_.clear();
 }
 
+Status GpuLoops::EndEarly(LoopState& state) {
+  if (beside_ == 0) {
+    OPWIRE_ASSIGN_OR_RETURN(beside_, device_.CreateStream());
+  }
+  const int64_t none = 0;
+  return device_.Copy(&state.last, &none, sizeof none, beside_);
+}
+
 Status GpuLoops::BeginBranch(const uint8_t* condition, bool otherwise) {
   const auto begin = [&]() -> Status {
     Branch b{captured_, nullptr, 0};

@@ -19,6 +19,7 @@ class GpuLoops final : public LoopCapture {
   Status BeginLoop(const LoopPlaces& places) override;
   StatusOr<uint32_t> EndLoop() override;
   void AbandonLoop() override;
+  Status EndEarly(LoopState& state) override;
   Status BeginBranch(const uint8_t* condition, bool otherwise) override;
   Status Otherwise() override;
   Status EndBranch() override;
@@ -47,6 +48,7 @@ class GpuLoops final : public LoopCapture {
   }
 
   GpuDevice& device_;
+  uint32_t beside_ = 0;         // a stream beside the one that loops run on; 0: not made yet
   Function trip_ = nullptr, branch_ = nullptr;
   Graph graph_ = nullptr;       // null: there is no capture
   Graph captured_ = nullptr;    // what the stream captures into; null: nothing
