@@ -159,7 +159,8 @@ void TakeSteps(const OracleCall& c, Expected* e) {
       for (size_t l = 0; l <= states; ++l) {
         const Near& now = l == 0 ? p : s[l - 1];
         out(l).tensor.values[i] = now.v;
-        out(l).error[i] = skips ? 0 : now.error + Ulp(out(l).tensor.dtype, now.v) / 2;
+        // What it may be is rounded: where lion's sign is open that may lie where numbers are further apart.
+        out(l).error[i] = skips ? 0 : now.error + Ulp(out(l).tensor.dtype, std::fabs(now.v) + now.error) / 2;
       }
       if (!copies) continue;
       Expected::Result& copy = out(3);
