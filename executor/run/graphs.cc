@@ -19,7 +19,8 @@ constexpr Nanos kMostLoopNanos = 8 * kMillisecond;  // whatever a trip takes: no
 constexpr int64_t kFirstTrips = 16;           // as many where it is not known what one takes
 constexpr int64_t kFewestTrips = 4;           // of a loop, that are worth capturing it
 constexpr double kShortestTripNanos = 1000;   // whatever the clock says
-constexpr double kLongTripNanos = 500'000;    // in which what the host takes is nothing
+constexpr double kLongTripNanos = 500'000;    // in which what the host takes is nothing,
+constexpr int kLongRounds = 3;                // where so many rounds in a row say so: one may have been held up
 
 Status NotHere() { return Unimplemented("the device makes no such loop"); }
 
@@ -133,7 +134,7 @@ bool Graphs::LoopsAt(const Cursor& cursor) const {
   if (found == loops_.size() || !usable_) return false;
   const DeviceLoop& loop = loops_[found];
   const Step& trip = instance_.steps()[loop.trip];
-  return loop.usable && loop.trip_ns <= kLongTripNanos && cursor.TripsAllowed(trip) - cursor.TripsDone(trip) >= kFewestTrips && AllRan(loop);
+  return loop.usable && loop.long_rounds < kLongRounds && cursor.TripsAllowed(trip) - cursor.TripsDone(trip) >= kFewestTrips && AllRan(loop);
 }
 
 Status Graphs::CaptureSteps(uint32_t begin, uint32_t end, Call call) {
@@ -209,7 +210,7 @@ Status Graphs::Loop(Cursor& cursor, Call call, void* pinned) {
     OPWIRE_RETURN_IF_ERROR(device_.Synchronize());  // what was put on the stream before is none of the trips' time
   }
   const int64_t done = cursor.TripsDone(trip);
-  const int64_t trips = loop.trip_ns > 0 ? std::llround(kLoopNanos / loop.trip_ns) : kFirstTrips;  // kLongTripNanos at the most
+  const int64_t trips = loop.trip_ns > 0 ? std::max<int64_t>(kFewestTrips, std::llround(kLoopNanos / loop.trip_ns)) : kFirstTrips;
   // From memory that is not pinned, so that it is taken before it goes on.
   const LoopState begin{done, done + std::min(trips, cursor.TripsAllowed(trip) - done), 1};
   OPWIRE_RETURN_IF_ERROR(device_.Copy(loop.state, &begin, sizeof begin, 0));
@@ -221,6 +222,7 @@ Status Graphs::Loop(Cursor& cursor, Call call, void* pinned) {
   LoopState end;
   std::memcpy(&end, pinned, sizeof end);
   loop.trip_ns = std::max(kShortestTripNanos, static_cast<double>(MonotonicNow() - begun) / static_cast<double>(std::max<int64_t>(1, end.done - done)));
+  loop.long_rounds = loop.trip_ns > kLongTripNanos ? loop.long_rounds + 1 : 0;
   // Behind a trip of a while whose condition still holds comes the next; a repeat's trip step knows whether that was the last.
   const bool leaves = loop.condition && end.holds == 0;
   cursor.Went(trip, end.done, leaves ? instance_.steps()[loop.trip - 1].control().target : loop.trip, loop.next + 1);

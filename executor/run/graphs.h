@@ -65,6 +65,7 @@ class Graphs {
     const opw_tensor* condition;    // null: a repeat
     bool usable = true;
     double trip_ns = 0;             // what one took; 0: not known
+    int long_rounds = 0;            // in a row, whose trips were long
     std::optional<GraphId> graph;
     uint64_t bindings = 0;
     LoopState* state = nullptr;     // in the device's memory
