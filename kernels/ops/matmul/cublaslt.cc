@@ -7,8 +7,10 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "kernels/jit/vendor_library.h"
+#include "kernels/ops/gpu/by_call.h"
 #include "kernels/ops/gpu/tune.h"
 #include "kernels/ops/matmul/gpu.h"
 
@@ -220,20 +222,31 @@ Extent ExtentOf(DType type, int64_t rows, int64_t columns, int64_t ld, int64_t c
   return {(ld * (columns - 1) + rows + stride * (count - 1)) * DTypeBytes(type), fmt::format("{}[{}x{}/{}{}]", DTypeName(type), rows, columns, ld, count > 1 ? fmt::format(",{}/{}", count, stride) : "")};
 }
 
+// Of a, b and d, the batch's last axis with them.
+std::array<Extent, 3> ExtentsOf(const Product& p) {
+  const ops::MatmulShapes& s = p.shapes;
+  const Matrix a = *MatrixA(s), b = *MatrixB(s);
+  const int last = s.batch_rank - 1;
+  const int64_t count = last < 0 ? 1 : s.batch[last];
+  const auto stride = [last](const auto& strides) { return last < 0 ? 0 : strides[last]; };
+  return {ExtentOf(p.scaled ? p.scaled->y_type : p.type, a.rows, a.columns, a.ld, count, stride(s.y_batch)), ExtentOf(p.type, b.rows, b.columns, b.ld, count, stride(s.x_batch)),
+          ExtentOf(p.result, s.n, s.m, std::max(s.m == 1 ? s.n : s.z_m, s.n), count, stride(s.z_batch))};
+}
+
+// What products of equal objects have in common beside extents.
+std::string KindOf(const Library& library, const Product& p, uint32_t epilogue) {
+  return fmt::format("cublaslt {} {}{} epilogue {}{}", library.api.version(), MatrixA(p.shapes)->op, MatrixB(p.shapes)->op, epilogue, p.tf32 ? " tf32" : "");
+}
+
 // The fastest of what the library names, where a product takes long enough to measure.
 int Fastest(const Call& call, const Objects& o, const Product& p, uint32_t epilogue, std::span<const Algorithm> algorithms) {
   constexpr double kLeast = 1e9;                         // operations
   constexpr int64_t kMost = int64_t{4} << 30;            // bytes
   const ops::MatmulShapes& s = p.shapes;
   if (p.scaled || s.batch_rank > 1 || 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) * static_cast<double>(s.Batches()) < kLeast) return 0;
-  const Matrix a = *MatrixA(s), b = *MatrixB(s);
-  const int last = s.batch_rank - 1;
-  const int64_t count = last < 0 ? 1 : s.batch[last];
-  const auto stride = [last](const auto& strides) { return last < 0 ? 0 : strides[last]; };
-  const Extent extents[] = {ExtentOf(p.type, a.rows, a.columns, a.ld, count, stride(s.y_batch)), ExtentOf(p.type, b.rows, b.columns, b.ld, count, stride(s.x_batch)),
-                            ExtentOf(p.result, s.n, s.m, std::max(s.m == 1 ? s.n : s.z_m, s.n), count, stride(s.z_batch))};
+  const std::array<Extent, 3> extents = ExtentsOf(p);
   std::vector<Scratch> scratch;
-  std::string key = fmt::format("cublaslt {} {}{} epilogue {}{}", o.library.api.version(), a.op, b.op, epilogue, p.tf32 ? " tf32" : "");
+  std::string key = KindOf(o.library, p, epilogue);
   int64_t total = 0;
   for (const Extent& e : extents) {
     if (e.bytes < 0 || e.bytes > kMost) return 0;
@@ -278,9 +291,8 @@ Status Choose(const Call& call, const Product& p, uint32_t epilogue, Objects& o)
   return absl::OkStatus();
 }
 
-StatusOr<std::shared_ptr<Objects>> ObjectsFor(const Call& call, const Product& p, uint32_t epilogue) {
-  OPWIRE_RETURN_IF_ERROR(Library::Get().status());
-  auto o = std::make_shared<Objects>(*Library::Get());
+StatusOr<std::unique_ptr<Objects>> MakeObjects(const Call& call, const Product& p, uint32_t epilogue) {
+  auto o = std::make_unique<Objects>(*Library::Get());
   OPWIRE_RETURN_IF_ERROR(call.code.device().Bind());
   OPWIRE_ASSIGN_OR_RETURN(o->handle, HandleOf(o->library, call.code.device()));
   OPWIRE_RETURN_IF_ERROR(Describe(*o, p, epilogue));
@@ -296,6 +308,16 @@ StatusOr<std::shared_ptr<Objects>> ObjectsFor(const Call& call, const Product& p
   return o;
 }
 
+// The library takes up to a millisecond to choose, and models have many equal products.
+StatusOr<std::shared_ptr<const Objects>> ObjectsFor(const Call& call, const Product& p, uint32_t epilogue) {
+  static ByCall<Objects> all;
+  OPWIRE_RETURN_IF_ERROR(Library::Get().status());
+  std::string key = fmt::format("{} on {} by {}", KindOf(*Library::Get(), p, epilogue), call.code.device().info().index, fmt::ptr(call.code.choices()));
+  for (const Extent& e : ExtentsOf(p)) key += " " + e.text;
+  if (p.scaled) key += p.scaled->one_x ? " scaled" : " scaled by rows and columns";
+  return all.Get(key, [&] { return MakeObjects(call, p, epilogue); });
+}
+
 // What the library is to do with the sums; none: it is better left to a kernel of ours. Its gelu is that of tanh, by an approximation that is good enough
 // for bf16, and wrong by up to 14 % where rows are not whole vectors (13.0 on sm_90); its relu makes 0 of NaN; f64 it leaves as it is.
 std::optional<uint32_t> EpilogueOf(const Product& p) {
@@ -306,7 +328,7 @@ std::optional<uint32_t> EpilogueOf(const Product& p) {
 }
 
 // The product as the library does it.
-void Multiply(const Call& call, const Product& p, const std::shared_ptr<Objects>& objects, Plan& plan) {
+void Multiply(const Call& call, const Product& p, const std::shared_ptr<const Objects>& objects, Plan& plan) {
   const ops::MatmulShapes& s = p.shapes;
   const int64_t workspace_at = plan.ShareWorkspace(static_cast<int64_t>(objects->algorithm.workspace));
   // Where the batch has several axes, each position of all but the last is a call.
@@ -376,7 +398,7 @@ bool CublasLtFinishes(const Product& p) { return EpilogueOf(p).has_value(); }
 
 Status PlanCublasLt(const Call& call, const Product& p, Plan& plan) {
   if (const std::optional<uint32_t> epilogue = EpilogueOf(p)) {
-    const StatusOr<std::shared_ptr<Objects>> objects = ObjectsFor(call, p, *epilogue);
+    const StatusOr<std::shared_ptr<const Objects>> objects = ObjectsFor(call, p, *epilogue);
     if (p.scaled && absl::IsUnimplemented(objects.status())) return PlanTiles(call, p, plan);  // which types and scales it takes differs by version
     if (*epilogue == kNothing) OPWIRE_RETURN_IF_ERROR(objects.status());
     if (objects.ok()) {
@@ -396,7 +418,7 @@ Status PlanCublasLt(const Call& call, const Product& p, Plan& plan) {
     sums.result = DType::kF32;
     sums.z = Workspace(plan.TakeWorkspace(p.shapes.m * p.shapes.n * p.shapes.Batches() * 4));
   }
-  OPWIRE_ASSIGN_OR_RETURN(const std::shared_ptr<Objects> objects, ObjectsFor(call, sums, kNothing));
+  OPWIRE_ASSIGN_OR_RETURN(const std::shared_ptr<const Objects> objects, ObjectsFor(call, sums, kNothing));
   Multiply(call, sums, objects, plan);
   return PlanFinish(call, rest, sums, plan);
 }
