@@ -93,6 +93,7 @@ class Instance::Builder {
       frame.results.push_back({Place::kResult, static_cast<int64_t>(i)});
     }
     OPWIRE_RETURN_IF_ERROR(PlaceFunction(frame));
+    if (options_.device) options_.device->AwaitKernels();
     // Steps no longer move: their workspaces' addresses can be noted.
     for (const auto& [step, at] : workspaces_) PatchScratch(&out_->steps_[step].call.workspace, at);
     if (!options_.no_arena) {

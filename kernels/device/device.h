@@ -115,6 +115,10 @@ class Device {
   virtual void DestroyGraph(GraphId graph) = 0;  // once its replays are done
   virtual LoopCapture* loops() { return nullptr; }  // null: graphs here have no loops
 
+  // Waits for the kernels of calls that were prepared: they may be compiled beside that, and code cannot be loaded while a graph is captured. One that does
+  // not compile fails where it is run. The device thread's.
+  virtual void AwaitKernels() {}
+
   virtual void PushRange(std::string_view name) = 0;
   virtual void PopRange() = 0;
 

@@ -61,7 +61,7 @@ TEST_F(AheadBuildTest, CompilesAtALowPriorityAndThenOnlyFinds) {
     EXPECT_LE(calls_.most_running, 2);
     EXPECT_GE(calls_.priority, 10);
     ASSERT_OK_AND(const auto units, Units());
-    if (!jit::kSanitized) ASSERT_OK(code->GetText(units[0][0]).status());
+    if (!jit::kSanitized) ASSERT_OK(code->GetText(units[0][0])->Load().status());
     EXPECT_EQ(calls_.compiled, 3) << "the unit has it";
   }
 }

@@ -92,7 +92,7 @@ class PreparedUnits : public testing::TestWithParam<const char*> {
   std::unique_ptr<Code> NewCode(const Folder& cache) { return std::make_unique<Code>(device_, std::make_unique<jit::CountingToolchain>(calls_), cache.path()); }
 
   StatusOr<std::vector<int>> Run(Code& code, const KernelText& kernel) {
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, code.GetText(kernel));
+    OPWIRE_ASSIGN_OR_RETURN(const Function f, code.GetText(kernel)->Load());
     std::vector<int> x(64);
     std::iota(x.begin(), x.end(), 100);
     OPWIRE_ASSIGN_OR_RETURN(void* const from, device_.Allocate(256, MemoryKind::kDevice));
@@ -187,6 +187,37 @@ TEST_P(PreparedUnits, OneThatDoesNotCompileLeavesItsKernelsToThemselves) {
   EXPECT_EQ(y[1], 303);
   EXPECT_FALSE(Run(*code, kernels[3]).ok());
   EXPECT_EQ(calls_.compiled, 3);
+}
+
+TEST_P(PreparedUnits, WhatIsAskedForIsCompiledSideBySide) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "a processor alone compiles one at a time";
+  calls_.before = [&](const jit::CompileRequest&) -> Status {
+    for (int i = 0; i < 10'000; ++i) {
+      {
+        std::lock_guard lock(calls_.mutex);
+        if (calls_.most_running >= 2) return absl::OkStatus();
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return Internal("no other is compiled beside it");
+  };
+  const auto code = NewCode(cache_);
+  for (const KernelText& kernel : Three()) ASSERT_NE(code->GetText(kernel), nullptr);
+  device_.AwaitKernels();
+  RemoveObjects(cache_);  // all are on the device
+  ASSERT_OK_AND(const auto y, Run(*code, Three()[1]));
+  EXPECT_EQ(y[1], 303);
+  for (const KernelText& kernel : Three()) ASSERT_OK(code->GetText(kernel)->Load().status());
+  EXPECT_EQ(calls_.compiled, 3);
+}
+
+TEST_P(PreparedUnits, WhatDidNotCompileIsTriedAgain) {
+  calls_.before = [](const jit::CompileRequest&) -> Status { return ResourceExhausted("the disk is full"); };
+  const auto code = NewCode(cache_);
+  EXPECT_EQ(code->GetText(Three()[0])->Load().status(), ResourceExhausted("the disk is full"));
+  calls_.before = nullptr;
+  ASSERT_OK(Run(*code, Three()[0]).status());
+  EXPECT_EQ(calls_.compiled, 2);
 }
 
 TEST_P(PreparedUnits, NobodyWaitsForOneThatIsBeingCompiled) {

@@ -25,9 +25,11 @@ class EmuTest : public testing::TestWithParam<int> {  // the device's index
   ~EmuTest() override { unsetenv("OPWIRE_EMU_ORDER"); }
 
   StatusOr<Function> Compile(const std::string& body, const std::string& before = "") {
-    return code_->GetText({"a test", "kernels/ops/gpu/device.cuh",
-                          fmt::format("{}{}\nOPW_GLOBAL(512) OPW_KERNEL(const Params p) {{\n  using namespace opw;\n  auto* const x = static_cast<const i32*>(p.x);\n"
-                                     "  auto* const y = static_cast<i32*>(p.y);\n{}\n}}\n", kParams, before, body)});
+    return code_
+        ->GetText({"a test", "kernels/ops/gpu/device.cuh",
+                   fmt::format("{}{}\nOPW_GLOBAL(512) OPW_KERNEL(const Params p) {{\n  using namespace opw;\n  auto* const x = static_cast<const i32*>(p.x);\n"
+                               "  auto* const y = static_cast<i32*>(p.y);\n{}\n}}\n", kParams, before, body)})
+        ->Load();
   }
 
   // `blocks` of `threads` over x; what they wrote into y, which begins as -1.
@@ -266,10 +268,12 @@ TEST_P(EmuTest, GraphsTakeOtherAddresses) {
 }
 
 TEST_P(EmuTest, KernelsReportForTheStepThatWasNoted) {
-  const Function f =
-      code_->GetText({"a test", "kernels/ops/gpu/device.cuh",
-                     "OPW_GLOBAL(64) OPW_KERNEL(const opw::Reporter r) {\n  if (threadIdx.x >= 7) opw::ReportOutOfRange(r, 2, threadIdx.x);\n"
-                    "  opw::Raise(r, opw::kRaiseDivide);\n}\n"}).value();
+  const Function f = code_
+                         ->GetText({"a test", "kernels/ops/gpu/device.cuh",
+                                    "OPW_GLOBAL(64) OPW_KERNEL(const opw::Reporter r) {\n  if (threadIdx.x >= 7) opw::ReportOutOfRange(r, 2, threadIdx.x);\n"
+                                    "  opw::Raise(r, opw::kRaiseDivide);\n}\n"})
+                         ->Load()
+                         .value();
   EXPECT_EQ(device().TakeFlags().out_of_range_operand, -1);
   for (const uint32_t step : {9u, 4u, 6u}) {
     device().NoteStep(step);

@@ -332,6 +332,20 @@ StatusOr<Function> GpuDevice::FindFunction(Module module, const char* name) {
   return f;
 }
 
+void GpuDevice::WhenAwaited(std::function<void()> work) {
+  std::lock_guard lock(mutex_);
+  awaited_.push_back(std::move(work));
+}
+
+void GpuDevice::AwaitKernels() {
+  std::vector<std::function<void()>> all;
+  {
+    std::lock_guard lock(mutex_);
+    all.swap(awaited_);
+  }
+  for (const std::function<void()>& work : all) work();
+}
+
 Status GpuDevice::AllowShared(Function f, int bytes) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   std::lock_guard lock(mutex_);

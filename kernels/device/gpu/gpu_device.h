@@ -61,6 +61,7 @@ class GpuDevice final : public Device {
   Status BeginUpdate(GraphId graph) override;
   bool EndUpdate() override;
   void DestroyGraph(GraphId graph) override;
+  void AwaitKernels() override;
   LoopCapture* loops() override { return api_.stream_capture_into ? &loops_ : nullptr; }
 
   void PushRange(std::string_view name) override;
@@ -80,6 +81,8 @@ class GpuDevice final : public Device {
   void UnloadModule(Module module);
   // NOT_FOUND where the module has none of that name.
   StatusOr<Function> FindFunction(Module module, const char* name);
+  // To be done by the next AwaitKernels. Any thread.
+  void WhenAwaited(std::function<void()> work);
   // Before a function is launched with more dynamic shared memory than 48 KiB. Any thread.
   Status AllowShared(Function f, int bytes);
   // What a block may have of it.
@@ -175,6 +178,7 @@ class GpuDevice final : public Device {
   std::vector<Captured> graphs_;        // by id
   std::vector<GraphId> spare_graphs_;
   std::unordered_map<Function, int> shared_;  // bytes of dynamic shared memory that were asked for
+  std::vector<std::function<void()>> awaited_;
   // The device thread's.
   enum class Recording : uint8_t { kNone, kCapturing, kComparing } recording_ = Recording::kNone;
   std::vector<Node> noted_;  // of the capture

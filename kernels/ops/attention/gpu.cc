@@ -22,9 +22,9 @@ Status PlanAttention(const Call& call, Plan& plan) {
   const std::string_view mask_name = ops::Absent(mask) ? "attention::NoMask" : CodeName(ops::TypeOf(mask));
   const int rows = s.queries <= 16 ? 1 : 4;  // of queries a thread
   const int columns = s.value_depth <= 64 || type == DType::kF64 ? 64 : s.value_depth <= 128 ? 128 : 256;
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/attention/gpu.cuh",
-                                                           fmt::format("attention::Forward<{}, {}, {}, {}>", CodeName(type), mask_name, rows, columns),
-                                                           "attention::Params", 256, type == DType::kF64 || columns * rows > 512 ? 1 : 2}));
+  Kernel* const f = call.code.Get({"kernels/ops/attention/gpu.cuh",
+                                   fmt::format("attention::Forward<{}, {}, {}, {}>", CodeName(type), mask_name, rows, columns),
+                                   "attention::Params", 256, type == DType::kF64 || columns * rows > 512 ? 1 : 2});
   opw::attention::Params p{};
   p.heads = s.heads, p.queries = s.queries, p.keys = s.keys, p.depth = s.depth, p.value_depth = s.value_depth;
   p.query_row = s.row[Shapes::kQuery], p.query_column = s.column[Shapes::kQuery];
@@ -64,10 +64,9 @@ Status PlanGradient(const Call& call, int which, Plan& plan) {
   for (int a = 0; a < rank; ++a) p.heads *= s.extents[a];
   p.group = queries ? 1 : s.extents[group_axis];
   if (p.heads * rows * columns == 0) return absl::OkStatus();
-  OPWIRE_ASSIGN_OR_RETURN(const Function f,
-                          call.code.Get({"kernels/ops/attention/gpu_backward.cuh",
-                                         fmt::format("attention::Backward<{}, {}, {}>", CodeName(ops::TypeOf(call.operand(1))), mask_name, kGradients[which]),
-                                         "attention::BackwardParams", 256, 1}));
+  Kernel* const f = call.code.Get({"kernels/ops/attention/gpu_backward.cuh",
+                                   fmt::format("attention::Backward<{}, {}, {}>", CodeName(ops::TypeOf(call.operand(1))), mask_name, kGradients[which]),
+                                   "attention::BackwardParams", 256, 1});
   p.queries = s.queries, p.keys = s.keys, p.depth = s.depth, p.value_depth = s.value_depth;
   p.grad_row = s.row[Shapes::kGrad], p.grad_column = s.column[Shapes::kGrad];
   p.query_row = s.row[Shapes::kQuery], p.query_column = s.column[Shapes::kQuery];

@@ -13,7 +13,7 @@ Status PlanAppend(const Call& call, Plan& plan) {
   const ops::AppendShapes s(call.c);
   const int64_t bytes = DTypeBytes(ops::TypeOf(s.y));
   const std::string body = fmt::format("attention::Append<{}, {}, {}>", BitsName(bytes), CodeName(ops::TypeOf(s.position)), s.paged);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/attention/gpu_kv_append.cuh", body, "attention::AppendParams", 256}));
+  Kernel* const f = call.code.Get({"kernels/ops/attention/gpu_kv_append.cuh", body, "attention::AppendParams", 256});
   opw::attention::AppendParams p{};
   p.slices = s.batches * s.heads;
   p.heads = s.heads;

@@ -33,7 +33,7 @@ opw::attention::KvParams ParamsOf(const Shapes& s) {
   return p;
 }
 
-void LaunchKv(const Call& call, Function f, const Grid& grid, const opw::attention::KvParams& p, int64_t sums, int64_t partials, Plan& plan) {
+void LaunchKv(const Call& call, Kernel* f, const Grid& grid, const opw::attention::KvParams& p, int64_t sums, int64_t partials, Plan& plan) {
   std::vector<Field> fields = {{&p.query, Operand(0)},   {&p.key, Operand(1)},    {&p.value, Operand(2)},       {&p.length, Operand(3)},
                                {&p.output, Result(0)}, {&p.log_sum_exp, Result(1)}, {&p.reporter, Reports()}};
   if (!ops::Absent(call.operand(4))) fields.push_back({&p.table, Operand(4)});
@@ -45,7 +45,7 @@ Status PlanByPages(const Call& call, Plan& plan) {
   const Shapes s(call.c);
   const opw::attention::KvParams p = ParamsOf(s);
   const std::string body = fmt::format("attention::KvByPages<{}>", CodeName(ops::TypeOf(s.query)));
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kKvFile, body, std::string(kKvParams), kPageThreads}));
+  Kernel* const f = call.code.Get({kKvFile, body, std::string(kKvParams), kPageThreads});
   LaunchKv(call, f, {.blocks = std::min<int64_t>(p.slices * p.rows, INT32_MAX), .threads = kPageThreads}, p, 0, 0, plan);
   return absl::OkStatus();
 }
@@ -61,7 +61,7 @@ const char* SupportsSplits(const opw_call* c) {
 }
 
 // Launches `f`, of which a device holds `resident` blocks a multiprocessor and each takes `step` positions at a time, and what joins its splits.
-Status LaunchSplits(const Call& call, Function f, opw::attention::KvParams p, int64_t tiles, int resident, int64_t step, Plan& plan) {
+Status LaunchSplits(const Call& call, Kernel* f, opw::attention::KvParams p, int64_t tiles, int resident, int64_t step, Plan& plan) {
   const DType type = ops::TypeOf(Shapes(call.c).query);
   const int64_t most = std::clamp<int64_t>(p.positions / (2 * step), 1, opw::attention::kKvMostSplits);  // each has two steps at least
   // All of them at once: those of a second turn start where most others have ended.
@@ -74,7 +74,7 @@ Status LaunchSplits(const Call& call, Function f, opw::attention::KvParams p, in
   }
   LaunchKv(call, f, {.blocks = p.splits, .threads = kSplitThreads, .blocks_y = tiles, .blocks_z = std::min<int64_t>(p.slices, kMostInGrid)}, p, sums, partials, plan);
   if (p.splits == 1) return absl::OkStatus();
-  OPWIRE_ASSIGN_OR_RETURN(const Function join, call.code.Get({kKvFile, fmt::format("attention::KvJoin<{}>", CodeName(type)), std::string(kKvParams), kJoinThreads}));
+  Kernel* const join = call.code.Get({kKvFile, fmt::format("attention::KvJoin<{}>", CodeName(type)), std::string(kKvParams), kJoinThreads});
   LaunchKv(call, join, {.blocks = p.slices * p.rows, .threads = kJoinThreads}, p, sums, partials, plan);
   return absl::OkStatus();
 }
@@ -88,7 +88,7 @@ Status PlanSplits(const Call& call, Plan& plan) {
   const int64_t rows = std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.rows)), each == 1 && !amd ? 8 : each <= 2 ? 4 : 2), tiles = (s.rows + rows - 1) / rows;
   const int resident = rows == 8 || each > 1 ? 2 : rows == 4 ? 3 : 4;  // blocks of a multiprocessor, by what a thread keeps
   const std::string body = fmt::format("attention::KvSplit<{}, {}, {}, {}>", CodeName(type), rows, lanes, each);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kKvFile, body, std::string(kKvParams), kSplitThreads, resident}));
+  Kernel* const f = call.code.Get({kKvFile, body, std::string(kKvParams), kSplitThreads, resident});
   return LaunchSplits(call, f, ParamsOf(s), tiles, resident, kStep * kSplitThreads / lanes, plan);
 }
 
@@ -105,7 +105,7 @@ Status PlanTiles(const Call& call, Plan& plan) {
   constexpr int kResident = 2;  // blocks of a multiprocessor: more of them, with less in flight each, read more slowly
   const int blocks = std::max(s.depth, s.value_depth) > 64 ? 2 : 1;
   const std::string body = fmt::format("attention::KvTiles<{}, {}>", CodeName(ops::TypeOf(s.query)), blocks);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kKvFile, body, std::string(kKvParams), kSplitThreads, kResident}));
+  Kernel* const f = call.code.Get({kKvFile, body, std::string(kKvParams), kSplitThreads, kResident});
   return LaunchSplits(call, f, ParamsOf(s), (s.rows + kTileRows - 1) / kTileRows, kResident, opw::attention::kKvTileParts[blocks] * kTileStep * kSplitThreads / 32, plan);
 }
 

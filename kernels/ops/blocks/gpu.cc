@@ -20,7 +20,7 @@ Status PlanLinear(const Call& call, Plan& plan) {
   p.k = weight.shape[1];
   p.m = y.elements / p.n;
   const std::string body = fmt::format("blocks::Linear<{}, {}>", CodeName(ops::TypeOf(x)), weight.encoding);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, "blocks::LinearParams", kThreads}));
+  Kernel* const f = call.code.Get({kFile, body, "blocks::LinearParams", kThreads});
   const Grid grid{.blocks = std::min(BlocksFor(p.n, kThreads / 32), kMostBlocks), .threads = kThreads, .blocks_y = std::min<int64_t>(BlocksFor(p.m, opw::blocks::kRows), 65535)};
   if (ops::Absent(bias)) plan.Launch(f, grid, p, {{&p.x, Operand(0)}, {&p.weight, Operand(1)}, {&p.y, Result(0)}});
   else plan.Launch(f, grid, p, {{&p.x, Operand(0)}, {&p.weight, Operand(1)}, {&p.bias, Operand(2)}, {&p.y, Result(0)}});
@@ -35,7 +35,7 @@ Status PlanFloats(const Call& call, const opw_tensor* index, Plan& plan) {
   p.count = y.elements / p.k;
   p.extent = x.shape[0];
   const std::string body = fmt::format("blocks::Floats<{}, {}, {}>", CodeName(ops::TypeOf(y)), x.encoding, index != nullptr ? CodeName(ops::TypeOf(*index)) : "i64");
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, "blocks::FloatsParams", kThreads}));
+  Kernel* const f = call.code.Get({kFile, body, "blocks::FloatsParams", kThreads});
   const Grid grid{.blocks = std::min(BlocksFor(y.elements, kThreads), kMostBlocks), .threads = kThreads};
   if (index == nullptr) plan.Launch(f, grid, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
   else plan.Launch(f, grid, p, {{&p.x, Operand(0)}, {&p.index, Operand(1)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});

@@ -70,9 +70,9 @@ Status PlanProducts(const Call& call, const ConvolutionShapes& s, const Source (
   }
   if (p.groups * p.rows * p.columns == 0) return absl::OkStatus();
   if (!ops::Absent(bias)) p.bias_row = bias.shape[0] == 1 ? 0 : bias.strides[0];
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/convolution/gpu.cuh",
-                                                           fmt::format("convolution::Products<{}, convolution::{}>", CodeName(type), kNames[s.made]),
-                                                           "convolution::Params", 256}));
+  Kernel* const f = call.code.Get({"kernels/ops/convolution/gpu.cuh",
+                                   fmt::format("convolution::Products<{}, convolution::{}>", CodeName(type), kNames[s.made]),
+                                   "convolution::Params", 256});
   const int64_t row_tiles = BlocksFor(p.rows, kConvolutionTile), column_tiles = BlocksFor(p.columns, kConvolutionTile);
   p.chunks = 1, p.chunk = std::max<int64_t>(1, p.depth);
   if (const int64_t wanted = 2 * call.multiprocessors() / (row_tiles * column_tiles * p.groups); kSplit && wanted > 1 && p.depth >= 2 * kLeastChunk) {
@@ -83,7 +83,7 @@ Status PlanProducts(const Call& call, const ConvolutionShapes& s, const Source (
   const Grid grid{.blocks = column_tiles, .threads = 256, .blocks_y = std::min(row_tiles, kMostConvolutionBlocks), .blocks_z = std::min<int64_t>(p.groups * p.chunks, kMostConvolutionBlocks)};
   plan.Launch(f, grid, p, {{&p.direct, sources[direct_is]}, {&p.gathered, sources[gathered_is]}, {&p.z, sources[s.made]}, {&p.bias, bias_source}, {&p.parts, parts}});
   if (p.chunks == 1) return absl::OkStatus();
-  OPWIRE_ASSIGN_OR_RETURN(const Function add, call.code.Get({"kernels/ops/convolution/gpu.cuh", fmt::format("convolution::AddParts<{}>", CodeName(type)), "convolution::Params", 256}));
+  Kernel* const add = call.code.Get({"kernels/ops/convolution/gpu.cuh", fmt::format("convolution::AddParts<{}>", CodeName(type)), "convolution::Params", 256});
   const Grid adds{.blocks = BlocksFor(p.columns, 256), .threads = 256, .blocks_y = std::min<int64_t>(p.groups * p.rows, kMostConvolutionBlocks)};
   plan.Launch(add, adds, p, {{&p.z, sources[s.made]}, {&p.bias, bias_source}, {&p.parts, parts}});
   return absl::OkStatus();

@@ -27,7 +27,7 @@ Status PlanFull(const Call& call, Plan& plan) {
   const opw_tensor& y = call.result();
   const DType bits = BitsType(TypeOf(y));
   const opw::create::FillParams p{nullptr, y.elements, ElementBits(TypeOf(y), call.attr(1).value.f)};
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("create::Fill<{}>", CodeName(bits)), "create::FillParams", kThreads}));
+  Kernel* const f = call.code.Get({kFile, fmt::format("create::Fill<{}>", CodeName(bits)), "create::FillParams", kThreads});
   plan.Launch(f, {.blocks = std::min(BlocksFor(y.elements, kThreads, 16 / DTypeBytes(bits)), kMostBlocks), .threads = kThreads}, p, {{&p.y, Result(0)}});
   return absl::OkStatus();
 }
@@ -57,7 +57,7 @@ Status PlanConstant(const Call& call, Plan& plan) { return PlanBytes(call.result
 Status PlanArange(const Call& call, Plan& plan) {
   const opw_tensor& y = call.result();
   const opw::create::ArangeParams p{nullptr, nullptr, nullptr, y.elements};
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("create::Arange<{}>", CodeName(TypeOf(y))), "create::ArangeParams", kThreads}));
+  Kernel* const f = call.code.Get({kFile, fmt::format("create::Arange<{}>", CodeName(TypeOf(y))), "create::ArangeParams", kThreads});
   plan.Launch(f, {.blocks = std::min(BlocksFor(y.elements, kThreads), kMostBlocks), .threads = kThreads}, p,
               {{&p.start, Operand(0)}, {&p.step, Operand(1)}, {&p.y, Result(0)}});
   return absl::OkStatus();
@@ -67,8 +67,7 @@ Status PlanArange(const Call& call, Plan& plan) {
 Status PlanRandom(const Call& call, std::string_view body, uint32_t key, uint32_t a, uint32_t b, int site, Plan& plan) {
   const opw_tensor& y = call.result();
   const opw::create::RandomParams p{nullptr, nullptr, nullptr, nullptr, y.elements, call.attr(site).value.i};
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format(fmt::runtime(std::string("create::") + std::string(body)), CodeName(TypeOf(y))),
-                                                           "create::RandomParams", kThreads}));
+  Kernel* const f = call.code.Get({kFile, fmt::format(fmt::runtime(std::string("create::") + std::string(body)), CodeName(TypeOf(y))), "create::RandomParams", kThreads});
   const int64_t each = TypeOf(y) == DType::kF64 ? 2 : 4;
   plan.Launch(f, {.blocks = std::min(BlocksFor(y.elements, kThreads, each), kMostBlocks), .threads = kThreads}, p,
               {{&p.key, Operand(key)}, {&p.a, Operand(a)}, {&p.b, Operand(b)}, {&p.y, Result(0)}});

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <optional>
@@ -64,6 +65,7 @@ std::string_view ComputeName(DType type) {
 }
 
 Code::~Code() {
+  compilers_.clear();
   for (const Module m : modules_) device_.UnloadModule(m);
 }
 
@@ -73,46 +75,101 @@ bool Code::multiplies_tiles() const { return CudaArchitecture(device_.info().arc
 
 bool Code::hopper() const { return device_.info().arch == "sm_90a"; }
 
-StatusOr<Function> Code::Get(const CodeInstance& i) {
-  const std::string key = fmt::format("{} {} {} {} {} {}", i.file, i.call, i.params, i.threads, i.blocks, i.cluster);
-  {
-    std::lock_guard lock(mutex_);
-    if (const auto it = loaded_.find(key); it != loaded_.end()) return it->second;
-  }
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, Load(KernelOf(i)));
+// ---- A kernel
+
+Kernel::Kernel(Code& code, KernelText text) : device_(code.device()), code_(&code), text_(std::move(text)) {}
+
+StatusOr<Function> Kernel::Await() {
+  OPWIRE_ASSIGN_OR_RETURN(const jit::CacheEntry compiled, code_->AwaitObjectOf(*this));
   std::lock_guard lock(mutex_);
-  loaded_.emplace(key, f);
+  if (const Function f = function_) return f;
+  OPWIRE_ASSIGN_OR_RETURN(const Module module, code_->LoadObject(compiled.object));
+  OPWIRE_ASSIGN_OR_RETURN(const Function f, device_.FindFunction(module, "k0"));
+  Set(f);
   return f;
 }
 
-StatusOr<Function> Code::GetText(const KernelText& kernel) {
-  {
-    std::lock_guard lock(mutex_);
-    if (const auto it = loaded_.find(kernel.text); it != loaded_.end()) return it->second;
-  }
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, Load(kernel));
-  std::lock_guard lock(mutex_);
-  loaded_.emplace(kernel.text, f);
-  return f;
+void Kernel::Set(Function f) {
+  if (shared_ > 0) (void)device_.AllowShared(f, shared_);
+  function_.store(f, std::memory_order_release);
 }
 
-StatusOr<Function> Code::Load(const KernelText& kernel) {
-  if (record_) {
-    record_(kernel);
-    return nullptr;
+void Kernel::AllowShared(int bytes) {
+  std::lock_guard lock(mutex_);
+  shared_ = std::max(shared_, bytes);
+  if (const Function f = function_) (void)device_.AllowShared(f, shared_);
+}
+
+// ---- All of a device
+
+Kernel* Code::Get(const CodeInstance& i) {
+  return Find(fmt::format("{} {} {} {} {} {}", i.file, i.call, i.params, i.threads, i.blocks, i.cluster), [&] { return KernelOf(i); });
+}
+
+Kernel* Code::GetText(const KernelText& kernel) {
+  return Find(kernel.text, [&] { return kernel; });
+}
+
+Kernel* Code::Find(const std::string& key, const std::function<KernelText()>& text) {
+  std::unique_lock lock(mutex_);
+  if (const auto it = kernels_.find(key); it != kernels_.end()) {
+    Kernel& known = *it->second;
+    if (known.compiled_ && !known.compiled_->ok()) {
+      known.compiled_.reset();
+      Enqueue(it->second);
+    }
+    return &known;
   }
-  std::optional<Place> place;
-  {
-    std::lock_guard lock(mutex_);
-    if (const auto it = prepared_.find(IdentityOf(kernel)); it != prepared_.end()) place = it->second;
-  }
-  if (place) {
+  const std::shared_ptr<Kernel> kernel(new Kernel(*this, text()));
+  if (const auto it = prepared_.find(IdentityOf(kernel->text_)); it != prepared_.end()) {
+    const Place place = it->second;
+    lock.unlock();
     // Its object may be gone from the cache by now; then the kernel is compiled by itself.
-    if (StatusOr<Function> f = LoadFrom(*place); f.ok()) return f;
+    if (const StatusOr<Function> f = LoadFrom(place); f.ok()) kernel->Set(*f);
+    lock.lock();
   }
-  OPWIRE_ASSIGN_OR_RETURN(const jit::CacheEntry entry, Compile({.name = kernel.name, .text = UnitOf({&kernel, 1}), .arch = device_.info().arch}));
-  OPWIRE_ASSIGN_OR_RETURN(const Module module, LoadObject(entry.object));
-  return device_.FindFunction(module, "k0");
+  const auto [it, added] = kernels_.emplace(key, kernel);
+  if (!added) return it->second.get();
+  if (record_) {
+    lock.unlock();
+    record_(kernel->text_);
+  } else if (kernel->function_ == nullptr) {
+    Enqueue(kernel);
+  }
+  return kernel.get();
+}
+
+void Code::Enqueue(std::shared_ptr<Kernel> kernel) {
+  static const size_t kMost = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 16);
+  device_.WhenAwaited([waits = std::weak_ptr(kernel)] {
+    if (const std::shared_ptr<Kernel> k = waits.lock()) (void)k->Load();  // what it fails with, its launch does
+  });
+  queue_.push_back(std::move(kernel));
+  if (idle_ < queue_.size() && compilers_.size() < kMost) compilers_.emplace_back([this](const std::stop_token& stop) { CompileQueued(stop); });
+  queued_.notify_one();
+}
+
+void Code::CompileQueued(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    ++idle_;
+    queued_.wait(lock, stop, [&] { return !queue_.empty(); });
+    --idle_;
+    if (stop.stop_requested()) return;
+    const std::shared_ptr<Kernel> kernel = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    StatusOr<jit::CacheEntry> entry = Compile({.name = kernel->text_.name, .text = UnitOf({&kernel->text_, 1}), .arch = device_.info().arch});
+    lock.lock();
+    kernel->compiled_ = std::move(entry);
+    compiled_.notify_all();
+  }
+}
+
+StatusOr<jit::CacheEntry> Code::AwaitObjectOf(const Kernel& kernel) {
+  std::unique_lock lock(mutex_);
+  compiled_.wait(lock, [&] { return kernel.compiled_.has_value(); });
+  return *kernel.compiled_;
 }
 
 StatusOr<Function> Code::LoadFrom(const Place& place) {

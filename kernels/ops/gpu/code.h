@@ -1,19 +1,27 @@
-// GPU code of one bound device: instances of the function templates in the embedded .cu files, compiled when they are first asked for,
-// kept in the user's build cache, and loaded.
+// GPU code of one bound device: instances of the function templates in the embedded .cu files, compiled by threads of its own from when they are first
+// asked for, kept in the user's build cache, and loaded.
 //
-//   OPWIRE_ASSIGN_OR_RETURN(const Function f, code.Get({"kernels/ops/softmax/gpu.cu", "softmax::Rows<bf16, 4>", "softmax::RowsParams", 256}));
+//   Kernel* const f = code.Get({"kernels/ops/softmax/gpu.cu", "softmax::Rows<bf16, 4>", "softmax::RowsParams", 256});   // costs microseconds
+//   ...                                                              // others are asked for, which are compiled beside it
+//   OPWIRE_ASSIGN_OR_RETURN(const Function function, f->Load());    // once it is compiled
 //
 // A template is a device function over a `const Params&` that every thread of the grid calls; the kernel around it is written here.
 // Kernels that will be wanted can be compiled before, many in one go (ahead.h says which): `code.Prepare(kernels)`.
 #ifndef OPWIRE_KERNELS_OPS_GPU_CODE_H_
 #define OPWIRE_KERNELS_OPS_GPU_CODE_H_
 
+#include <atomic>
+#include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -44,6 +52,39 @@ struct KernelText {
   std::string text;      // OPW_KERNEL stands for what it is called, and what it alone needs is in namespace opw::OPW_KERNEL
 };
 
+class Code;
+
+// A kernel that was asked for: it waits to be compiled, is compiled, or is on the device. Any thread.
+class Kernel {
+ public:
+  // One that is on the device, which outlives it.
+  Kernel(GpuDevice& device, Function function) : device_(device), function_(function) {}
+  Kernel(const Kernel&) = delete;
+
+  // Waits until it is compiled, and loads it. The toolchain's errors: FAILED_PRECONDITION where there is none, INVALID_ARGUMENT where it does not
+  // compile. REQUIRES: not of code that records.
+  StatusOr<Function> Load() {
+    const Function f = function_.load(std::memory_order_acquire);
+    return f ? f : Await();
+  }
+  // Launches may take so many bytes of shared memory beside what it has itself. Where the device refuses that, so it does the launch.
+  void AllowShared(int bytes);
+
+ private:
+  friend class Code;
+  Kernel(Code& code, KernelText text);
+  StatusOr<Function> Await();
+  void Set(Function f);
+
+  GpuDevice& device_;
+  Code* const code_ = nullptr;  // null: it is on the device since it was made
+  const KernelText text_;
+  std::optional<StatusOr<jit::CacheEntry>> compiled_;  // its object, guarded by the code's mutex; unset: it waits, or is being compiled
+  std::atomic<Function> function_ = nullptr;           // once it is on the device
+  std::mutex mutex_;                                   // guards the way there, and
+  int shared_ = 0;
+};
+
 class Code {
  public:
   using Recorder = std::function<void(const KernelText&)>;
@@ -51,18 +92,19 @@ class Code {
   // Of this device, which outlives it. The cache is opened, and the toolchain looked for, when something is to be compiled.
   Code(GpuDevice& device, std::unique_ptr<jit::Toolchain> toolchain, std::string cache_directory, std::shared_ptr<Choices> choices = nullptr)
       : device_(device), toolchain_(std::move(toolchain)), cache_directory_(std::move(cache_directory)), choices_(std::move(choices)) {}
-  // For looking at what plans ask for: each kernel is told to `record` once, nothing is compiled, and the functions are null.
+  // For looking at what plans ask for: each kernel is told to `record` once, and nothing is compiled.
   Code(GpuDevice& device, Recorder record) : device_(device), record_(std::move(record)) {}
   Code(const Code&) = delete;
   ~Code();
 
-  // Any thread. The toolchain's errors: FAILED_PRECONDITION where there is none, INVALID_ARGUMENT where it does not compile.
-  StatusOr<Function> Get(const CodeInstance& instance);
+  // Never null, and stays as long as this does. What could not be compiled before is tried again. Whoever plans sees to it that all are loaded before they are
+  // recorded into a graph: Device::AwaitKernels. Any thread.
+  Kernel* Get(const CodeInstance& instance);
   // The text is its identity.
-  StatusOr<Function> GetText(const KernelText& kernel);
+  Kernel* GetText(const KernelText& kernel);
 
   // Compiles these kernels as one unit, or finds it in the cache. From then on Get and GetText take from it those of them that they have not
-  // loaded yet; its module is loaded when the first is asked for. Errors are Get's, and change nothing: each is then compiled when it is asked
+  // asked for yet; its module is loaded when the first is. Errors are Kernel::Load's, and change nothing: each is then compiled when it is asked
   // for, as it is while this lasts. Any thread; several at a time. REQUIRES: at least one kernel, all of one prelude.
   StatusOr<jit::CacheEntry> Prepare(std::span<const KernelText> kernels);
 
@@ -79,6 +121,7 @@ class Code {
   bool hopper() const;
 
  private:
+  friend class Kernel;
   // An object of several kernels, k0, k1, ...
   struct Unit {
     std::string object;  // its path
@@ -91,7 +134,11 @@ class Code {
     size_t at;
   };
 
-  StatusOr<Function> Load(const KernelText& kernel);
+  // The kernel of this key, which is made and compiled where there is none.
+  Kernel* Find(const std::string& key, const std::function<KernelText()>& text);
+  void Enqueue(std::shared_ptr<Kernel> kernel);  // REQUIRES: the mutex is held
+  void CompileQueued(const std::stop_token& stop);
+  StatusOr<jit::CacheEntry> AwaitObjectOf(const Kernel& kernel);
   StatusOr<Function> LoadFrom(const Place& place);
   StatusOr<Module> LoadObject(const std::string& path);
   StatusOr<jit::CacheEntry> Compile(const jit::CompileRequest& request);
@@ -103,10 +150,14 @@ class Code {
   const Recorder record_;
   std::mutex mutex_;  // guards what follows
   std::unique_ptr<jit::BuildCache> cache_;
-  std::unordered_map<std::string, Function> loaded_;  // by what identifies them
-  std::vector<Module> modules_;                       // all, of units too
+  std::unordered_map<std::string, std::shared_ptr<Kernel>> kernels_;  // by what identifies them
+  std::vector<Module> modules_;                                       // all, of units too
   std::vector<std::unique_ptr<Unit>> units_;
-  std::unordered_map<std::string, Place> prepared_;   // by prelude and text
+  std::unordered_map<std::string, Place> prepared_;                   // by prelude and text
+  std::deque<std::shared_ptr<Kernel>> queue_;                         // that wait to be compiled
+  size_t idle_ = 0;                                                   // compilers that wait
+  std::condition_variable_any queued_, compiled_;
+  std::vector<std::jthread> compilers_;                               // last, so that they end first
 };
 
 // What is compiled for kernels of one prelude: that with the files that it includes in front, each once, and the kernels, called k0, k1, ...

@@ -42,7 +42,7 @@ struct Tensors {
 };
 
 // A launch of generated code, whose parameters begin with the tensors' addresses and the reporter.
-void LaunchGenerated(Function f, const Grid& grid, const std::vector<std::byte>& params, std::span<const Source> sources, Plan& plan) {
+void LaunchGenerated(Kernel* f, const Grid& grid, const std::vector<std::byte>& params, std::span<const Source> sources, Plan& plan) {
   std::vector<Field> fields;
   const std::byte* at = params.data();
   for (const Source& s : sources) {
@@ -62,7 +62,7 @@ Status WithRulesForm(const fused::ScalarProgram& program, std::span<const opw_te
 template <typename Form>
 Status PlanForm(Code& code, const std::string& name, const fused::ScalarProgram& program, const Form& form, std::span<const Source> sources, Plan& plan, std::span<const opw_attr> arguments) {
   const FusedLaunch launch = LaunchOf(name, program, form, arguments);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, code.GetText(launch.kernel));
+  Kernel* const f = code.GetText(launch.kernel);
   LaunchGenerated(f, {.blocks = launch.blocks, .threads = launch.threads}, launch.params, sources, plan);
   return absl::OkStatus();
 }
@@ -76,7 +76,7 @@ Status PlanFoldOfStates(Code& code, const std::string& fold, opw::reduce::FoldPa
   p.lane_bits = 5;
   while (p.lane_bits > kLeastBits && p.columns < (int64_t{1} << p.lane_bits) * code.device().info().compute_units) --p.lane_bits;
   while (p.lane_bits > 0 && p.columns <= int64_t{1} << (p.lane_bits - 1)) --p.lane_bits;
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, code.Get({"kernels/ops/reduce/gpu.cuh", fmt::format("reduce::FoldStates<{}, true>", fold), "reduce::FoldParams", kThreads}));
+  Kernel* const f = code.Get({"kernels/ops/reduce/gpu.cuh", fmt::format("reduce::FoldStates<{}, true>", fold), "reduce::FoldParams", kThreads});
   plan.Launch(f, {.blocks = BlocksFor(p.columns, int64_t{1} << p.lane_bits), .threads = kThreads}, p, {{&p.x, from}, {&p.y, to}});
   return absl::OkStatus();
 }
@@ -157,11 +157,11 @@ class JointGroup final : public Planner {
     size_t most = 1;
     while (most < members.size() && most * 2 * (bytes + sizeof(int32_t)) <= kParamBytes) most *= 2;
     if (most == 1) {
-      OPWIRE_ASSIGN_OR_RETURN(const Function f, code_->GetText({made_.name, "kernels/fused/primitives.cuh", alone}));
+      Kernel* const f = code_->GetText({made_.name, "kernels/fused/primitives.cuh", alone});
       LaunchGenerated(f, {.blocks = members[0].form.blocks(), .threads = members[0].form.threads}, params_of(members[0]), members[0].sources, plan);
       return 1;
     }
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, code_->GetText({made_.name, "kernels/fused/primitives.cuh", fused::GpuSource(program_, members[0].form, static_cast<int>(most))}));
+    Kernel* const f = code_->GetText({made_.name, "kernels/fused/primitives.cuh", fused::GpuSource(program_, members[0].form, static_cast<int>(most))});
     std::vector<std::byte> params(most * (bytes + sizeof(int32_t)));
     std::vector<Field> fields;
     std::vector<int32_t> first(most, INT32_MAX);
@@ -212,7 +212,7 @@ class RowGroup final : public Planner {
     if (form.cut) sources.push_back(Workspace(plan.TakeWorkspace(rows_.PartialBytes(form))));
     const int launches = rows_.Launches(form);
     for (int launch = 0; launch < launches; ++launch) {
-      OPWIRE_ASSIGN_OR_RETURN(const Function f, code_->GetText({made_.name, "kernels/fused/gpu_rows.cuh", rows_.Source(form, launch)}));
+      Kernel* const f = code_->GetText({made_.name, "kernels/fused/gpu_rows.cuh", rows_.Source(form, launch)});
       LaunchGenerated(f, {.blocks = rows_.Blocks(form, launch), .threads = form.threads}, params, sources, plan);
     }
     if (form.items > 1) plan.UnlessAligned(std::make_shared<Otherwise>(Call{c, *code_, made_}, [this](const Call& call, Plan& own) { return PlanFor(call.c, own, /*aligned=*/false); }), launches);
@@ -236,7 +236,7 @@ class ColumnGroup final : public Planner {
   Status MakePlan(const opw_call* c, Plan& plan) const override {
     const Tensors tensors(c, made_);
     const fused::GpuColumnForm form = columns_.FormOf(tensors.all, device_.info().compute_units, code_->cluster_blocks());
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, code_->GetText({made_.name, "kernels/fused/gpu_columns.cuh", columns_.Source(form)}));
+    Kernel* const f = code_->GetText({made_.name, "kernels/fused/gpu_columns.cuh", columns_.Source(form)});
     std::vector<Source> sources = tensors.sources;
     for (size_t t = 0; t < sources.size(); ++t) {
       if (columns_.Folds(t) && !form.final()) sources[t] = Workspace(plan.TakeWorkspace(form.fold.columns * form.fold.chunks * columns_.StateBytes(t)));

@@ -37,21 +37,17 @@ int FastestWay(Code& code, const fused::ScalarProgram& program, std::span<const 
   // The text says all of the program and the form but sizes.
   const std::string key = fmt::format("fused {} [{}]", jit::Sha256(launch_of(0).kernel.text).substr(0, 32), sizes);
   std::vector<FusedLaunch> launches;
-  std::vector<Function> functions;
+  std::vector<Kernel*> kernels;
   const auto compile = [&] {
-    std::vector<KernelText> kernels;
     for (int way = 0; way < ways; ++way) {
       launches.push_back(launch_of(way));
-      kernels.push_back(launches.back().kernel);
+      kernels.push_back(code.GetText(launches.back().kernel));
     }
-    (void)code.Prepare(kernels);  // where that fails, each is compiled by itself, or is no way
-    for (const KernelText& kernel : kernels) functions.push_back(code.GetText(kernel).value_or(nullptr));
   };
   return FastestOf(code, key, ways, scratch, [&](int way, std::span<char* const> memory) -> Status {
-    if (functions.empty()) compile();
+    if (kernels.empty()) compile();
     FusedLaunch& launch = launches[static_cast<size_t>(way)];
-    const Function function = functions[static_cast<size_t>(way)];
-    if (function == nullptr) return Internal("{} does not compile", launch.kernel.name);
+    OPWIRE_ASSIGN_OR_RETURN(const Function function, kernels[static_cast<size_t>(way)]->Load());  // what does not compile is no way
     std::memcpy(launch.params.data(), memory.data(), memory.size_bytes());
     std::memcpy(launch.params.data() + memory.size_bytes(), &code.device().reporter(), sizeof(opw::Reporter));
     return code.device().Launch(function, {.grid_x = static_cast<unsigned>(launch.blocks), .threads = static_cast<unsigned>(launch.threads)}, launch.params.data(), launch.params.size());

@@ -51,7 +51,7 @@ Status PlanTranspose(const Call& call, const Move& move, const MergedAxes& m, in
     }
   }
   if (!call.code.device().info().arch.starts_with("sm_")) resident = 0;
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/shape/gpu.cuh", body, "shape::TransposeParams", 256, resident}));
+  Kernel* const f = call.code.Get({"kernels/ops/shape/gpu.cuh", body, "shape::TransposeParams", 256, resident});
   plan.Launch(f,
               {.blocks = std::min<int64_t>(BlocksFor(p.rows, tall), INT32_MAX), .threads = 256,
                .blocks_y = std::min<int64_t>(BlocksFor(p.columns, wide), kMostBlocks), .blocks_z = std::min<int64_t>(p.batches, kMostBlocks)},

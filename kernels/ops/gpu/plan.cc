@@ -19,13 +19,13 @@ Plan::~Plan() {
   for (void* m : owned_) device_.Free(m);
 }
 
-void Plan::LaunchBytes(Function f, const Grid& grid, const void* params, size_t bytes, std::span<const Field> fields) {
+void Plan::LaunchBytes(Kernel* f, const Grid& grid, const void* params, size_t bytes, std::span<const Field> fields) {
   Step& s = steps_.emplace_back();
-  s.function = f;
+  s.kernel = f;
   s.shape = {static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.blocks_y), static_cast<unsigned>(grid.blocks_z),
              static_cast<unsigned>(grid.threads), static_cast<unsigned>(grid.shared)};
-  // Unasked there are 48 KiB, of which the kernel's own variables take some. Where more is refused, so is the launch.
-  if (f && grid.shared > 32 << 10) (void)device_.AllowShared(f, grid.shared);
+  // Unasked there are 48 KiB, of which the kernel's own variables take some.
+  if (grid.shared > 32 << 10) f->AllowShared(grid.shared);
   s.params.assign(static_cast<const std::byte*>(params), static_cast<const std::byte*>(params) + bytes);
   for (const Field& field : fields) {
     s.patches.push_back({static_cast<uint32_t>(static_cast<const std::byte*>(field.field) - static_cast<const std::byte*>(params)), field.source, field.tiles});
@@ -94,7 +94,7 @@ Status Plan::Run(const opw_call* c) const {
       for (uint32_t i = 0; i < operands_; ++i) addresses_.push_back(c->operands[i].data);
       for (uint32_t i = 0; i < results_; ++i) addresses_.push_back(c->results[i].data);
       if (device_.TakesWork(addresses_)) OPWIRE_RETURN_IF_ERROR(s.work(c, device_.stream(0)));
-    } else if (!s.function) {
+    } else if (!s.kernel) {
       if (s.copies && AddressOf(s.to, c) == AddressOf(s.from, c)) continue;
       OPWIRE_RETURN_IF_ERROR(s.copies ? device_.Copy(AddressOf(s.to, c), AddressOf(s.from, c), s.bytes, 0) : device_.Zero(AddressOf(s.to, c), s.bytes, 0));
     } else if (s.unless_aligned && !IsAligned(s, c)) {
@@ -112,6 +112,7 @@ bool Plan::IsAligned(const Step& s, const opw_call* c) {
 }
 
 Status Plan::RunLaunch(const Step& s, const opw_call* c) const {
+  OPWIRE_ASSIGN_OR_RETURN(const Function function, s.kernel->Load());
   for (const Patch& p : s.patches) {
     if (p.source.kind == Source::kReporter) {
       const opw::Reporter reporter = device_.reporter();
@@ -126,7 +127,7 @@ Status Plan::RunLaunch(const Step& s, const opw_call* c) const {
       std::memcpy(s.params.data() + p.at, &address, sizeof address);
     }
   }
-  return device_.Launch(s.function, s.shape, s.params.data(), s.params.size());
+  return device_.Launch(function, s.shape, s.params.data(), s.params.size());
 }
 
 Status Otherwise::Run(const opw_call* c) {

@@ -2,7 +2,7 @@
 // addresses. All GPU variants share the functions of opw_kernel that this brings; a family writes `supports` and a function that plans.
 //
 //   Status PlanSoftmax(const Call& call, Plan& plan) {
-//     OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("softmax::Rows<{}>", CodeName(type)), "softmax::RowsParams"}));
+//     Kernel* const f = call.code.Get({kFile, fmt::format("softmax::Rows<{}>", CodeName(type)), "softmax::RowsParams"});
 //     opw::softmax::RowsParams p{.columns = n};
 //     plan.Launch(f, {.blocks = rows, .threads = 256}, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}});
 //     return absl::OkStatus();
@@ -72,11 +72,11 @@ class Plan {
 
   // `params` is what the kernel takes; its fields that are addresses are named with their sources.
   template <typename P>
-  void Launch(Function f, const Grid& grid, const P& params, std::initializer_list<Field> fields) {
+  void Launch(Kernel* f, const Grid& grid, const P& params, std::initializer_list<Field> fields) {
     static_assert(std::is_trivially_copyable_v<P>);
     LaunchBytes(f, grid, &params, sizeof(P), {fields.begin(), fields.size()});
   }
-  void LaunchBytes(Function f, const Grid& grid, const void* params, size_t bytes, std::span<const Field> fields);
+  void LaunchBytes(Kernel* f, const Grid& grid, const void* params, size_t bytes, std::span<const Field> fields);
   // What was launched last, so many launches of the same tensors, takes addresses that are aligned to 16 bytes; where a call brings others, `instead` is run.
   void UnlessAligned(std::shared_ptr<Otherwise> instead, int launches = 1) {
     Step& first = steps_[steps_.size() - static_cast<size_t>(launches)];
@@ -112,7 +112,7 @@ class Plan {
     std::optional<GpuDevice::Tiled> tiles;
   };
   struct Step {
-    Function function = nullptr;  // null: a copy, a zeroing or a library's work
+    Kernel* kernel = nullptr;  // null: a copy, a zeroing or a library's work
     GpuDevice::LaunchShape shape;
     mutable std::vector<std::byte> params;
     std::vector<Patch> patches;

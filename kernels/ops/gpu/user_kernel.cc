@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
 
 #include "ir/ops/extents.h"
 #include "ir/ops/type_binding.h"
@@ -34,7 +35,8 @@ class LoadedKernel final : public Planner, public UserKernel {
     OPWIRE_ASSIGN_OR_RETURN(module_, device_.LoadModule(image));
     for (size_t b = 0; b < bindings_.size(); ++b) {
       for (size_t l = 0; l < variant_.launches.size(); ++l) {
-        OPWIRE_ASSIGN_OR_RETURN(functions_.emplace_back(), device_.FindFunction(module_, jit::GpuKernelName(b, l).c_str()));
+        OPWIRE_ASSIGN_OR_RETURN(const Function f, device_.FindFunction(module_, jit::GpuKernelName(b, l).c_str()));
+        kernels_.emplace_back(device_, f);
       }
     }
     return absl::OkStatus();
@@ -85,7 +87,7 @@ class LoadedKernel final : public Planner, public UserKernel {
       OPWIRE_ASSIGN_OR_RETURN(const int64_t shared, value(launch.shared, "shared memory", device_.shared_bytes()));
       if (blocks[0] == 0 || blocks[1] == 0 || blocks[2] == 0) continue;
       const Grid grid{.blocks = blocks[0], .threads = launch.threads, .shared = static_cast<int>(shared), .blocks_y = blocks[1], .blocks_z = blocks[2]};
-      plan.LaunchBytes(functions_[binding * variant_.launches.size() + l], grid, params.data(), params.size() * sizeof params[0], fields);
+      plan.LaunchBytes(&kernels_[binding * variant_.launches.size() + l], grid, params.data(), params.size() * sizeof params[0], fields);
     }
     return absl::OkStatus();
   }
@@ -118,7 +120,7 @@ class LoadedKernel final : public Planner, public UserKernel {
   std::vector<TypeBinding> bindings_;
   std::vector<jit::GpuField> fields_;
   Module module_ = nullptr;
-  std::vector<Function> functions_;  // by binding, then launch
+  mutable std::deque<Kernel> kernels_;  // by binding, then launch
 };
 
 }  // namespace

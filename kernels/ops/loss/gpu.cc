@@ -48,19 +48,19 @@ Status PlanGradient(const Call& call, Plan& plan) {
   }
   if (const HeldForm form = HeldFormOf(call, p.rows, p.classes, bytes_each, 4); form.threads > 0) {
     const std::string body = fmt::format("loss::HeldGradients<{}, {}, {}, {}, {}>", type, index, form.lanes, form.vectors, form.vectors > 0 ? form.threads : 0);
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, std::string(kParams), form.threads, HeldTarget(form, 40, bytes_each), form.cluster()}));
+    Kernel* const f = call.code.Get({kFile, body, std::string(kParams), form.threads, HeldTarget(form, 40, bytes_each), form.cluster()});
     plan.LaunchBytes(f, {.blocks = BlocksOf(form, p.rows), .threads = form.threads, .shared = form.shared}, &p, sizeof p, fields);
     return absl::OkStatus();
   }
   const OnChipForm form = OnChipFormOf(p.classes, bytes_each);
   if (form.vectors > 0) {
     const std::string body = fmt::format("loss::Gradients<{}, {}, {}, {}>", type, index, form.lanes, form.vectors);
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, std::string(kParams), ThreadLimit(form), BlockTarget(form, bytes_each)}));
+    Kernel* const f = call.code.Get({kFile, body, std::string(kParams), ThreadLimit(form), BlockTarget(form, bytes_each)});
     plan.LaunchBytes(f, {.blocks = BlocksOf(form, p.rows), .threads = form.threads}, &p, sizeof p, fields);
     return absl::OkStatus();
   }
   const std::string body = fmt::format("loss::StreamedGradients<{}, {}>", type, index);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, std::string(kParams), kStreamedThreads, 1}));
+  Kernel* const f = call.code.Get({kFile, body, std::string(kParams), kStreamedThreads, 1});
   const StreamedForm streamed = StreamedFormOf(p.rows, p.classes, bytes_each, call.multiprocessors());
   plan.LaunchBytes(f, {.blocks = streamed.blocks, .threads = streamed.threads}, &p, sizeof p, fields);
   return absl::OkStatus();
@@ -80,7 +80,7 @@ Status PlanLosses(const Call& call, const LogitRows& l, int64_t totals, std::opt
   const std::string body =
       fmt::format("loss::Losses<{}, {}, {}, {}, {}>", CodeName(l.type), CodeName(result), CodeName(ops::TypeOf(call.operand(l.target))), total, lanes);
   const int resident = l.type == DType::kF64 ? 2 : 0;  // 128 registers: without a bound compilers spill to have fewer
-  OPWIRE_ASSIGN_OR_RETURN(const Function losses, call.code.Get({kFile, body, std::string(kParams), kThreads, resident}));
+  Kernel* const losses = call.code.Get({kFile, body, std::string(kParams), kThreads, resident});
   const opw::loss::RowsParams p = ParamsOf(call, l);
   const int64_t blocks = lanes == 0 ? p.rows : BlocksFor(p.rows, kThreads / lanes);
   const Field to = total ? Field{&p.totals, Workspace(totals + l.first * kTotalBytes)} : Field{&p.out, Result(0, l.first * DTypeBytes(result))};
@@ -99,12 +99,12 @@ Status PlanTotal(const Call& call, int64_t rows, int64_t totals, Plan& plan) {
   int64_t at = totals;
   if (const int64_t blocks = TotalBlocks(rows); blocks > 1) {
     at = plan.TakeWorkspace(blocks * kTotalBytes);
-    OPWIRE_ASSIGN_OR_RETURN(const Function fold, call.code.Get({kFile, "loss::FoldTotals<i64>", std::string(kTotalsParams), kThreads}));
+    Kernel* const fold = call.code.Get({kFile, "loss::FoldTotals<i64>", std::string(kTotalsParams), kThreads});
     plan.Launch(fold, {.blocks = blocks, .threads = kThreads}, t, {{&t.totals, Workspace(totals)}, {&t.out, Workspace(at)}});
     t.count = blocks;
   }
   const std::string body = fmt::format("loss::FinishTotals<{}>", CodeName(ops::TypeOf(call.result())));
-  OPWIRE_ASSIGN_OR_RETURN(const Function finish, call.code.Get({kFile, body, std::string(kTotalsParams), kThreads}));
+  Kernel* const finish = call.code.Get({kFile, body, std::string(kTotalsParams), kThreads});
   plan.Launch(finish, {.threads = kThreads}, t, {{&t.totals, Workspace(at)}, {&t.out, Result(0)}});
   return absl::OkStatus();
 }
@@ -115,7 +115,7 @@ Status PlanCount(const Call& call, Plan& plan, int64_t rows, int target, int64_t
   t.count = rows;
   const int64_t blocks = TotalBlocks(rows);
   const std::string body = fmt::format("loss::FoldTotals<{}>", CodeName(ops::TypeOf(call.operand(target))));
-  OPWIRE_ASSIGN_OR_RETURN(const Function fold, call.code.Get({kFile, body, std::string(kTotalsParams), kThreads}));
+  Kernel* const fold = call.code.Get({kFile, body, std::string(kTotalsParams), kThreads});
   *at = plan.TakeWorkspace(blocks * kTotalBytes);
   plan.Launch(fold, {.blocks = blocks, .threads = kThreads}, t, {{&t.target, Operand(call.c->starts[target])}, {&t.out, Workspace(*at)}});
   if (blocks == 1) return absl::OkStatus();

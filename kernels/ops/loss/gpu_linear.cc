@@ -73,7 +73,7 @@ Status PlanGradients(const Call& call, const Sizes& z, const LogitRows& logits, 
   opw::loss::RowsParams p = ParamsOf(call, logits);
   p.each_grad = call.operand(0).rank != 0;
   const std::string body = fmt::format("loss::RoundedGradients<{}, {}>", CodeName(z.type), CodeName(ops::TypeOf(call.operand(3))));
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/loss/gpu.cuh", body, "loss::RowsParams", 512}));
+  Kernel* const f = call.code.Get({"kernels/ops/loss/gpu.cuh", body, "loss::RowsParams", 512});
   std::vector<Field> fields = {{&p.logits, at.logits},
                                {&p.out, at.d},
                                {&p.grad, Operand(call.c->starts[0], p.each_grad != 0 ? logits.first * DTypeBytes(z.type) : 0)},

@@ -29,7 +29,7 @@ opw::matmul::Params ParamsOf(const Product& product) {
 }
 
 Status Launch(const Call& call, const Product& product, const std::string& body, int resident, int64_t columns, int64_t blocks_y, Plan& plan) {
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, "matmul::Params", 256, resident}));
+  Kernel* const f = call.code.Get({kFile, body, "matmul::Params", 256, resident});
   const opw::matmul::Params p = ParamsOf(product);
   std::vector<Field> fields = {{&p.x, product.x}, {&p.y, product.y}, {&p.z, product.z}};
   if (product.bias) fields.push_back({&p.bias, *product.bias});
@@ -164,7 +164,7 @@ Status PlanFinish(const Call& call, const Product& p, const Product& sums, Plan&
   f.elements = p.shapes.m * p.shapes.n * p.shapes.Batches();
   f.bias_n = p.bias_n;
   const std::string body = fmt::format("matmul::Finish<{}, {}, {}, {}>", CodeName(p.type), CodeName(sums.result), CodeName(p.result), static_cast<int>(p.activation));
-  OPWIRE_ASSIGN_OR_RETURN(const Function function, call.code.Get({kFile, body, "matmul::FinishParams", 256}));
+  Kernel* const function = call.code.Get({kFile, body, "matmul::FinishParams", 256});
   std::vector<Field> fields = {{&f.x, sums.z}, {&f.y, p.z}};
   if (p.bias) fields.push_back({&f.bias, *p.bias});
   plan.LaunchBytes(function, {.blocks = std::min<int64_t>(BlocksFor(f.elements, 256, 4), INT32_MAX)}, &f, sizeof f, fields);

@@ -47,7 +47,7 @@ Status PlanHopper(const Call& call, const Product& p, Plan& plan) {
   const int64_t clusters = call.multiprocessors() / kBlocks;
   const int columns = ColumnsFor(s.m, s.n, clusters);
   const std::string body = fmt::format("matmul::HopperProduct<{}, {}, {}>", CodeName(p.type), columns, static_cast<int>(p.activation));
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, "matmul::HopperParams", kThreads, 1, kBlocks}));
+  Kernel* const f = call.code.Get({kFile, body, "matmul::HopperParams", kThreads, 1, kBlocks});
   opw::matmul::HopperParams params{};
   params.m = s.m, params.n = s.n, params.k = s.k, params.z_m = s.z_m;
   const int64_t bytes = DTypeBytes(p.type);

@@ -37,7 +37,7 @@ Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan) {
   p.rows = n.rows;
   int64_t partials = 0;
   const auto launch = [&](const std::string& body, int bound, int resident, const Grid& grid, int cluster = 1) -> Status {
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, std::string(kParams), bound, resident, cluster}));
+    Kernel* const f = call.code.Get({kFile, body, std::string(kParams), bound, resident, cluster});
     std::vector<Field> fields = {{&p.x, n.x}, {&p.y, n.y}};
     if (n.weight) fields.push_back({&p.weight, *n.weight});
     if (n.bias) fields.push_back({&p.bias, *n.bias});

@@ -27,7 +27,7 @@ Status PlanGradX(const Call& call, Plan& plan, int64_t rows, int64_t extent, int
   p.extent = extent;
   int64_t states = 0;
   const auto launch = [&](const std::string& body, int bound, int resident, const Grid& grid, int cluster = 1) -> Status {
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kBackwardFile, body, "norm::BackwardParams", bound, resident, cluster}));
+    Kernel* const f = call.code.Get({kBackwardFile, body, "norm::BackwardParams", bound, resident, cluster});
     std::vector<Field> fields = {{&p.grad, Operand(0)}, {&p.x, Operand(1)}, {&p.grad_x, Result(0)}, {&p.scales, Workspace(scales)}};
     if (weighted) fields.push_back({&p.weight, Operand(2)});
     if (p.chunks > 1) fields.push_back({&p.states, Workspace(states)});
@@ -84,9 +84,9 @@ StatusOr<int64_t> PlanWalk(const Call& call, Plan& plan, int64_t rows, int64_t e
   p.rows = rows;
   p.extent = extent;
   partials = plan.TakeWorkspace(blocks * extent * (kLayer ? 2 : 1) * std::max<int64_t>(4, DTypeBytes(dtype)));
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/norm/gpu_backward_walk.cuh",
-                                                           fmt::format("norm::BackwardWalked<{}, {}, {}, {}, {}, {}>", CodeName(dtype), kLayer, weighted, added, form.lanes, form.vectors),
-                                                           "norm::BackwardParams", bound, form.resident}));
+  Kernel* const f = call.code.Get({"kernels/ops/norm/gpu_backward_walk.cuh",
+                                   fmt::format("norm::BackwardWalked<{}, {}, {}, {}, {}, {}>", CodeName(dtype), kLayer, weighted, added, form.lanes, form.vectors),
+                                   "norm::BackwardParams", bound, form.resident});
   std::vector<Field> fields = {{&p.grad, Operand(0)}, {&p.x, Operand(1)}, {&p.grad_x, Result(0)}, {&p.partials, Workspace(partials)}};
   if (weighted) fields.push_back({&p.weight, Operand(2)});
   if (added) fields.push_back({&p.residual, Operand(3)});
@@ -118,8 +118,7 @@ StatusOr<int64_t> PlanParts(const Call& call, Plan& plan, int64_t rows, int64_t 
   columns.each = std::max(kLeastRows, BlocksFor(rows, wanted));
   const int64_t parts = BlocksFor(rows, columns.each);
   partials = plan.TakeWorkspace(parts * extent * (kLayer ? 2 : 1) * compute_bytes);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kBackwardFile, fmt::format("norm::ColumnSums<{}, {}, {}>", CodeName(dtype), kLayer, width),
-                                                           "norm::ColumnsParams", kThreads, 3}));
+  Kernel* const f = call.code.Get({kBackwardFile, fmt::format("norm::ColumnSums<{}, {}, {}>", CodeName(dtype), kLayer, width), "norm::ColumnsParams", kThreads, 3});
   plan.Launch(f, {.blocks = tiles, .threads = kThreads, .blocks_y = parts}, columns,
               {{&columns.grad, Operand(0)}, {&columns.x, Operand(1)}, {&columns.scales, Workspace(scales)}, {&columns.partials, Workspace(partials)}});
   return parts;
@@ -141,7 +140,7 @@ Status PlanBackward(const Call& call, Plan& plan) {
   sums.extent = extent;
   OPWIRE_ASSIGN_OR_RETURN(sums.parts, form.threads > 0 ? PlanWalk<kLayer>(call, plan, rows, extent, form, partials) : PlanParts<kLayer>(call, plan, rows, extent, partials));
   constexpr int kFoldThreads = opw::norm::kColumnLanes * opw::norm::kFoldSlices;
-  OPWIRE_ASSIGN_OR_RETURN(const Function fold, call.code.Get({kBackwardFile, fmt::format("norm::FoldSums<{}>", CodeName(dtype)), "norm::SumsParams", kFoldThreads}));
+  Kernel* const fold = call.code.Get({kBackwardFile, fmt::format("norm::FoldSums<{}>", CodeName(dtype)), "norm::SumsParams", kFoldThreads});
   std::vector<Field> fields = {{&sums.partials, Workspace(partials)}, {&sums.grad_weight, Result(1)}};
   if (kLayer) fields.push_back({&sums.grad_bias, Result(2)});
   const Grid grid{.blocks = std::min<int64_t>(BlocksFor(extent, opw::norm::kColumnLanes), 1 << 20), .threads = kFoldThreads, .blocks_y = kSums};

@@ -50,7 +50,7 @@ Status PlanStepOf(const Call& call, const StepRow& row, const std::string& body,
   const auto& starts = call.c->starts;
   const int64_t places = ops::ListSize(call.c, 0);
   const ops::StepAttrs a = ops::AttrsOf(row, call.c);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, fmt::format("optim::StepParams<{}>", kLists), opw::optim::kThreads}));
+  Kernel* const f = call.code.Get({kFile, body, fmt::format("optim::StepParams<{}>", kLists), opw::optim::kThreads});
   opw::optim::StepParams<kLists> p{};
   static_assert(sizeof p <= 4096);
   p.sign = a.maximize ? -1 : 1;
@@ -96,7 +96,7 @@ Status PlanLamb(const Call& call, Plan& plan) {
     p.sums_apart = chunks.count();
     fields.push_back({&p.sums, Workspace(sums + before * each)});
   }));
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("optim::LambCoefficients<{}>", type), "optim::CoefficientParams", opw::optim::kThreads}));
+  Kernel* const f = call.code.Get({kFile, fmt::format("optim::LambCoefficients<{}>", type), "optim::CoefficientParams", opw::optim::kThreads});
   OPWIRE_ASSIGN_OR_RETURN(void* const first, plan.Upload(chunks.first.data(), static_cast<int64_t>(chunks.first.size() * sizeof(int64_t))));
   opw::optim::CoefficientParams q{};
   q.least = a.least;
@@ -136,8 +136,7 @@ Status PlanStep(const Call& call, Plan& plan) {
 Status PlanScale(const Call& call, Plan& plan) {
   const int64_t places = ops::ListSize(call.c, 0);
   const Source overflow = Result(static_cast<uint32_t>(places));
-  OPWIRE_ASSIGN_OR_RETURN(const Function f,
-                          call.code.Get({kFile, fmt::format("optim::Scale<{}>", CodeName(ops::TypeOf(call.operand(0)))), "optim::ScaleParams", opw::optim::kThreads}));
+  Kernel* const f = call.code.Get({kFile, fmt::format("optim::Scale<{}>", CodeName(ops::TypeOf(call.operand(0)))), "optim::ScaleParams", opw::optim::kThreads});
   plan.Zero(overflow, 1);
   opw::optim::ScaleParams p{};
   std::vector<Field> fields;
@@ -159,8 +158,8 @@ Status PlanL2Norm(const Call& call, Plan& plan) {
   const int64_t places = ops::ListSize(call.c, 0), each = ops::TypeOf(call.operand(0)) == DType::kF64 ? 8 : 4;
   const ops::Chunks chunks(&call.c->operands[call.c->starts[0]], places, ChunkOf(call.operand(0)));
   const int64_t sums = plan.TakeWorkspace(std::max<int64_t>(1, chunks.count()) * each);
-  OPWIRE_ASSIGN_OR_RETURN(const Function squares, call.code.Get({kFile, fmt::format("optim::Squares<{}>", type), "optim::SquareParams", opw::optim::kThreads}));
-  OPWIRE_ASSIGN_OR_RETURN(const Function norms, call.code.Get({kFile, fmt::format("optim::Norms<{}>", type), "optim::NormParams", opw::optim::kThreads}));
+  Kernel* const squares = call.code.Get({kFile, fmt::format("optim::Squares<{}>", type), "optim::SquareParams", opw::optim::kThreads});
+  Kernel* const norms = call.code.Get({kFile, fmt::format("optim::Norms<{}>", type), "optim::NormParams", opw::optim::kThreads});
   opw::optim::SquareParams p{};
   std::vector<Field> fields;
   const auto fill = [&](int at, int64_t place) { fields.push_back({&p.in[at], Operand(static_cast<uint32_t>(call.c->starts[0] + place))}); };

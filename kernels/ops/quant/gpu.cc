@@ -41,11 +41,11 @@ Status PlanQuantize(const Call& call, Plan& plan) {
   const int64_t bytes = p.groups * p.chunks * DTypeBytes(ops::TypeOf(g.params));
   const int64_t least = p.chunks > 1 ? plan.TakeWorkspace(bytes) : 0, most = p.chunks > 1 ? plan.TakeWorkspace(bytes) : 0;
   if (p.chunks > 1) {
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("quant::Ranges<{}, {}>", type, symmetric), std::string(kParams), kThreads}));
+    Kernel* const f = call.code.Get({kFile, fmt::format("quant::Ranges<{}, {}>", type, symmetric), std::string(kParams), kThreads});
     plan.Launch(f, GridOf(p, 0), p, {{&p.x, Operand(0)}, {&p.least, Workspace(least)}, {&p.most, Workspace(most)}});
   }
   const std::string body = fmt::format("quant::Quantize<{}, {}, {}, {}>", type, lanes, g.bits, symmetric);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, std::string(kParams), kThreads}));
+  Kernel* const f = call.code.Get({kFile, body, std::string(kParams), kThreads});
   plan.Launch(f, GridOf(p, lanes), p,
               {{&p.x, Operand(0)}, {&p.values, Result(0)}, {&p.params, Result(1)}, {&p.least, Workspace(least)}, {&p.most, Workspace(most)}});
   return absl::OkStatus();
@@ -56,7 +56,7 @@ Status PlanDequantize(const Call& call, Plan& plan) {
   const int lanes = LanesOf(g);
   const opw::quant::QuantParams p = ParamsOf(call, g, lanes);
   const std::string body = fmt::format("quant::Dequantize<{}, {}, {}, {}, {}>", CodeName(ops::TypeOf(g.floats)), CodeName(ops::TypeOf(g.params)), lanes, g.bits, g.each == 1);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, std::string(kParams), kThreads}));
+  Kernel* const f = call.code.Get({kFile, body, std::string(kParams), kThreads});
   plan.Launch(f, GridOf(p, lanes), p, {{&p.values, Operand(0)}, {&p.params, Operand(1)}, {&p.y, Result(0)}});
   return absl::OkStatus();
 }

@@ -197,7 +197,7 @@ class Folder {
   };
   Status Launch(opw::reduce::FoldParams p, const std::string& body, const Shape& shape, bool final, int64_t outer) {
     const bool last = final && p.chunks == 1;
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call_.code.Get({kFile, body, std::string(kParams), shape.threads, shape.resident, shape.cluster}));
+    Kernel* const f = call_.code.Get({kFile, body, std::string(kParams), shape.threads, shape.resident, shape.cluster});
     const Source from = at_ < 0 ? Operand(0) : Workspace(at_);
     at_ = last ? -1 : plan_.TakeWorkspace(p.columns * p.chunks * op_.state_bytes);
     const Grid grid{.blocks = std::min<int64_t>(shape.blocks * shape.cluster, INT32_MAX), .threads = shape.threads, .blocks_y = p.chunks};

@@ -37,7 +37,7 @@ Status PlanScan(const Call& call, Plan& plan) {
   if (p.chunks > 1) {
     const std::string body = rows ? fmt::format("reduce::FoldRows<reduce::SumOf<{}>, 0, false>", type)
                                   : fmt::format("reduce::FoldColumns<reduce::SumOf<{}>, 1, false, {}, 1, 8>", type, kThreads);
-    OPWIRE_ASSIGN_OR_RETURN(const Function fold, call.code.Get({kFoldFile, body, "reduce::FoldParams", kThreads}));
+    Kernel* const fold = call.code.Get({kFoldFile, body, "reduce::FoldParams", kThreads});
     opw::reduce::FoldParams f{};
     f.columns = f.vectors = p.columns;
     f.extent = p.extent;
@@ -50,7 +50,7 @@ Status PlanScan(const Call& call, Plan& plan) {
     plan.Launch(fold, grid, f, {{&f.x, Operand(0)}, {&f.y, Workspace()}});
   }
   const std::string body = rows ? fmt::format("reduce::ScanRows<{}, {}>", type, lanes) : fmt::format("reduce::ScanColumns<{}>", type);
-  OPWIRE_ASSIGN_OR_RETURN(const Function scan, call.code.Get({kFile, body, "reduce::ScanParams", kThreads}));
+  Kernel* const scan = call.code.Get({kFile, body, "reduce::ScanParams", kThreads});
   const int64_t blocks = !rows ? BlocksFor(p.columns, kThreads) : lanes == 0 ? p.columns : BlocksFor(p.columns, kThreads / lanes);
   const Grid grid{.blocks = std::min<int64_t>(blocks, INT32_MAX), .threads = kThreads, .blocks_y = p.chunks};
   if (p.chunks > 1) plan.Launch(scan, grid, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}, {&p.sums, Workspace()}});

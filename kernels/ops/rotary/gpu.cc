@@ -50,8 +50,8 @@ Status PlanRotary(const Call& call, Plan& plan) {
   p.each = BlocksFor(p.copies, parts);
   OPWIRE_ASSIGN_OR_RETURN(void* const frequencies, type == DType::kF64 ? UploadFrequencies<double>(s, plan) : UploadFrequencies<float>(s, plan));
   const std::string_view index = ops::Absent(positions) ? "i64" : CodeName(ops::TypeOf(positions));
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/rotary/gpu.cuh", fmt::format("rotary::Rotate<{}, {}, {}, {}>", CodeName(type), index, s.interleaved, items),
-                                                           "rotary::Params", kThreads}));
+  Kernel* const f = call.code.Get({"kernels/ops/rotary/gpu.cuh", fmt::format("rotary::Rotate<{}, {}, {}, {}>", CodeName(type), index, s.interleaved, items),
+                                   "rotary::Params", kThreads});
   std::vector<Field> fields = {{&p.x, Operand(0)}, {&p.y, Result(0)}, {&p.frequencies, Fixed(frequencies)}};
   if (!ops::Absent(positions)) fields.push_back({&p.positions, Operand(1)});
   const Grid grid{.blocks = std::min(BlocksFor(threads, kThreads), kMostBlocks), .threads = kThreads, .blocks_y = BlocksFor(p.copies, p.each)};

@@ -14,7 +14,7 @@ Status PlanSample(const Call& call, Plan& plan) {
   const opw_tensor &logits = call.operand(0), &top_k = call.operand(3);
   const std::string_view index = ops::Absent(top_k) ? "i64" : CodeName(ops::TypeOf(top_k));
   const std::string body = fmt::format("sampling::Sample<{}, {}>", CodeName(ops::TypeOf(logits)), index);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/sampling/gpu.cuh", body, "sampling::SampleParams", kMostThreads}));
+  Kernel* const f = call.code.Get({"kernels/ops/sampling/gpu.cuh", body, "sampling::SampleParams", kMostThreads});
   opw::sampling::SampleParams p{};
   p.rows = logits.shape[0];
   p.extent = logits.shape[1];

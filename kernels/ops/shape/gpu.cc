@@ -87,8 +87,7 @@ Status PlanRows(const Call& call, int dim, std::string_view body, Plan& plan) {
   const int64_t most = 16 / DTypeBytes(bits), items = p.inner % most == 0 ? most : 1;
   p.chunks = (p.inner + items - 1) / items;
   p.step = body == "SliceRows" ? call.attr(2).value.i : 1;
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("shape::{}<{}, {}, {}>", body, CodeName(bits), IndexName(call.operand(1)), items),
-                                                           "shape::RowsParams", kThreads}));
+  Kernel* const f = call.code.Get({kFile, fmt::format("shape::{}<{}, {}, {}>", body, CodeName(bits), IndexName(call.operand(1)), items), "shape::RowsParams", kThreads});
   plan.Launch(f, {.blocks = Blocks(p.outer * p.count * p.chunks), .threads = kThreads}, p,
               {{&p.x, Operand(0)}, {&p.index, Operand(1)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
   return absl::OkStatus();
@@ -110,8 +109,7 @@ Status PlanGather(const Call& call, Plan& plan) {
   std::vector<int64_t> strides = StridesOf(x);
   strides[static_cast<size_t>(dim)] = 0;
   p.axes = AxesOf<1, 16>(Merge(ShapeOf(y), {strides}));
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("shape::Gather<{}, {}>", CodeName(BitsType(TypeOf(x))), IndexName(index)),
-                                                           "shape::GatherParams", kThreads}));
+  Kernel* const f = call.code.Get({kFile, fmt::format("shape::Gather<{}, {}>", CodeName(BitsType(TypeOf(x))), IndexName(index)), "shape::GatherParams", kThreads});
   plan.Launch(f, {.blocks = Blocks(p.elements), .threads = kThreads}, p,
               {{&p.x, Operand(0)}, {&p.index, Operand(1)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
   return absl::OkStatus();
@@ -125,7 +123,7 @@ Status PlanScatterAdd(const Call& call, Plan& plan) {
   const Source sums = narrow ? Workspace(plan.TakeWorkspace(y.elements * 4)) : Result(0);
   const auto convert = [&](std::string_view body, Source from, Source to) -> Status {
     opw::shape::ConvertParams p{nullptr, nullptr, y.elements};
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("shape::{}<{}>", body, CodeName(type)), "shape::ConvertParams", kThreads}));
+    Kernel* const f = call.code.Get({kFile, fmt::format("shape::{}<{}>", body, CodeName(type)), "shape::ConvertParams", kThreads});
     plan.Launch(f, {.blocks = Blocks(y.elements), .threads = kThreads}, p, {{&p.x, from}, {&p.y, to}});
     return absl::OkStatus();
   };
@@ -142,8 +140,7 @@ Status PlanScatterAdd(const Call& call, Plan& plan) {
     std::vector<int64_t> extents = ShapeOf(index);
     extents[static_cast<size_t>(dim)] = 1;
     p.axes = AxesOf<3, 16>(Merge(extents, {StridesOf(index), StridesOf(src), StridesOf(y)}));
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("shape::ScatterColumns<{}, {}>", CodeName(type), IndexName(index)),
-                                                             "shape::ScatterParams", kThreads}));
+    Kernel* const f = call.code.Get({kFile, fmt::format("shape::ScatterColumns<{}, {}>", CodeName(type), IndexName(index)), "shape::ScatterParams", kThreads});
     plan.Launch(f, {.blocks = Blocks(p.columns), .threads = kThreads}, p,
                 {{&p.index, Operand(1)}, {&p.src, Operand(2)}, {&p.sums, sums}, {&p.reporter, Reports()}});
   }
@@ -153,8 +150,7 @@ Status PlanScatterAdd(const Call& call, Plan& plan) {
 Status PlanChoose(const Call& call, Plan& plan) {
   const opw_tensor& y = call.result();
   const int64_t count = ops::ListSize(call.c, 1);
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("shape::Choose<{}, {}>", CodeName(BitsType(TypeOf(y))), IndexName(call.operand(0))),
-                                                           "shape::ChooseParams", kThreads}));
+  Kernel* const f = call.code.Get({kFile, fmt::format("shape::Choose<{}, {}>", CodeName(BitsType(TypeOf(y))), IndexName(call.operand(0))), "shape::ChooseParams", kThreads});
   for (int64_t first = 0; first < count; first += opw::shape::kChooseMost) {
     opw::shape::ChooseParams p{};
     p.elements = y.elements;
@@ -173,8 +169,7 @@ Status PlanOneHot(const Call& call, Plan& plan) {
   opw::shape::OneHotParams p{};
   p.classes = y.shape[y.rank - 1];
   p.rows = index.elements;
-  OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, fmt::format("shape::OneHot<{}, {}>", CodeName(TypeOf(y)), IndexName(index)),
-                                                           "shape::OneHotParams", kThreads}));
+  Kernel* const f = call.code.Get({kFile, fmt::format("shape::OneHot<{}, {}>", CodeName(TypeOf(y)), IndexName(index)), "shape::OneHotParams", kThreads});
   plan.Launch(f, {.blocks = Blocks(y.elements), .threads = kThreads}, p, {{&p.index, Operand(0)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
   return absl::OkStatus();
 }

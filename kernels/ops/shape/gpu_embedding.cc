@@ -40,7 +40,7 @@ Status PlanEmbeddingBackward(const Call& call, Plan& plan) {
   const int64_t places = plan.TakeWorkspace(opw::shape::kGroupThreads * p.each * bytes), order = plan.TakeWorkspace(p.positions * bytes),
                 named = plan.TakeWorkspace(p.positions * bytes), found = plan.TakeWorkspace(8), partials = plan.TakeWorkspace(spans * 2 * p.columns * compute_bytes);
   const auto launch = [&](const std::string& body, int resident, const Grid& grid) -> Status {
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/shape/gpu_embedding.cuh", body, "shape::EmbeddingBackwardParams", grid.threads, resident}));
+    Kernel* const f = call.code.Get({"kernels/ops/shape/gpu_embedding.cuh", body, "shape::EmbeddingBackwardParams", grid.threads, resident});
     plan.Launch(f, grid, p, {{&p.grad, Operand(0)}, {&p.index, Operand(1)}, {&p.y, Result(0)}, {&p.places, Workspace(places)}, {&p.order, Workspace(order)},
                              {&p.named, Workspace(named)}, {&p.found, Workspace(found)}, {&p.partials, Workspace(partials)}, {&p.reporter, Reports()}});
     return absl::OkStatus();

@@ -22,7 +22,7 @@ Status PlanRows(const Call& call, Plan& plan) {
   p.rows = x.elements / p.extent;
   p.inner = ops::ElementsFrom(x, dim + 1);
   const auto launch = [&](const std::string& body, int bound, int resident, const Grid& grid, int cluster = 1) -> Status {
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({kFile, body, std::string(kParams), bound, resident, cluster}));
+    Kernel* const f = call.code.Get({kFile, body, std::string(kParams), bound, resident, cluster});
     if (p.chunks > 1) plan.Launch(f, grid, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}, {&p.partials, Workspace()}});
     else plan.Launch(f, grid, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}});
     return absl::OkStatus();

@@ -20,7 +20,7 @@ Status PlanSoftmaxBackward(const Call& call, Plan& plan) {
   p.rows = y.elements / p.extent;
   p.inner = ops::ElementsFrom(y, dim + 1);
   const auto launch = [&](const std::string& body, int bound, int resident, const Grid& grid, int cluster = 1) -> Status {
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call.code.Get({"kernels/ops/softmax/gpu_backward.cuh", body, "softmax::BackwardParams", bound, resident, cluster}));
+    Kernel* const f = call.code.Get({"kernels/ops/softmax/gpu_backward.cuh", body, "softmax::BackwardParams", bound, resident, cluster});
     std::vector<Field> fields = {{&p.grad, Operand(0)}, {&p.y, Operand(1)}, {&p.grad_x, Result(0)}};
     if (p.chunks > 1) fields.push_back({&p.partials, Workspace()});
     plan.LaunchBytes(f, grid, &p, sizeof p, fields);

@@ -36,7 +36,7 @@ class Sorter {
 
  private:
   Status Launch(const std::string& body, const Grid& grid, std::initializer_list<Field> fields) {
-    OPWIRE_ASSIGN_OR_RETURN(const Function f, call_.code.Get({kFile, body, std::string(kParams), grid.threads}));
+    Kernel* const f = call_.code.Get({kFile, body, std::string(kParams), grid.threads});
     plan_.Launch(f, grid, p_, fields);
     return absl::OkStatus();
   }
@@ -95,7 +95,7 @@ class Sorter {
       OPWIRE_RETURN_IF_ERROR(
           Launch(fmt::format("sort::CountMatching<{}>", type_), TileGrid(), {{&p_.x, Operand(0)}, {&p_.counts, Workspace(bins)}, {&p_.picks, Workspace(picks)}}));
       const std::string body = fmt::format("sort::PickDigit<{}>", pass == bytes_ - 1);
-      OPWIRE_ASSIGN_OR_RETURN(const Function pick, call_.code.Get({kFile, body, "sort::PickParams", kThreads}));
+      Kernel* const pick = call_.code.Get({kFile, body, "sort::PickParams", kThreads});
       const opw::sort::PickParams q{.bins = nullptr, .picks = nullptr, .slices = p_.slices, .wanted = p_.limit, .shift = p_.shift};
       plan_.Launch(pick, {.blocks = p_.slices, .threads = kThreads}, q, {{&q.bins, Workspace(bins)}, {&q.picks, Workspace(picks)}});
     }

@@ -202,7 +202,7 @@ StatusOr<CopyCeiling> MakeCopyCeiling(Gpu& gpu, int64_t bytes) {
 }
 
 StatusOr<Measurement> MakeReadCeiling(Gpu& gpu, int64_t bytes, int blocks_each) {
-  OPWIRE_ASSIGN_OR_RETURN(const gpu::Function f, gpu.code().GetText({"a kernel that reads", "kernels/ops/gpu/device.cuh", kReadText}));
+  OPWIRE_ASSIGN_OR_RETURN(const gpu::Function f, gpu.code().GetText({"a kernel that reads", "kernels/ops/gpu/device.cuh", kReadText})->Load());
   auto buffers = std::make_shared<std::vector<Buffer>>();
   const int sets = gpu.SetsOf(bytes);
   for (int i = 0; i < sets; ++i) {
