@@ -137,6 +137,26 @@ TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
   Expect("opwire opt count.opw --with /bin/pwd", 2, "pass /bin/pwd: its output:1:1: expected program");
 }
 
+// Whether it floods us, leaves somebody behind, or is stopped with us.
+TEST_F(Commands, WhatAPassStartedEndsWithIt) {
+  house_.Write("count.opw", kCount);
+  house_.Write("flood", "#!/bin/sh\n(echo $$ >group; cat /dev/zero)\n");
+  house_.Write("leave", "#!/bin/sh\necho $$ >group\nsleep 1000 &\nexec cat\n");
+  house_.Write("wait", "#!/bin/sh\necho $$ >group\nsleep 1000\n");
+  ASSERT_EQ(house_.Run("chmod +x flood leave wait").code, 0);
+  const auto is_gone = [&] { return House::Eventually([&] { return house_.Run("kill -0 -- -$(cat group)").code != 0; }); };
+  Expect("opwire opt count.opw --with ./flood", 1, "expected at most 67108864 bytes of output, it wrote");
+  EXPECT_TRUE(is_gone());
+  EXPECT_EQ(house_.Run("opwire opt count.opw --with ./leave").code, 0);
+  EXPECT_TRUE(is_gone());
+  ASSERT_EQ(house_.Run("rm group").code, 0);
+  const pid_t opt = house_.Start("exec opwire opt count.opw --with ./wait");
+  EXPECT_TRUE(House::Eventually([&] { return house_.Run("test -s group").code == 0; }));
+  house_.Signal(opt, SIGINT);
+  EXPECT_EQ(house_.Wait(opt).code, 128 + SIGINT);
+  EXPECT_TRUE(is_gone());
+}
+
 TEST_F(Commands, OptAddsGradients) {
   house_.Write("loss.opw", "program @f(%x: f32[2, 3], %w: f32[3], %b: f32[3]) -> (loss: f32[]) { %0 = mul(%x, %w) %1 = add(%0, %b) %2 = sum(%1) return %2 }");
   const House::Result r = house_.Run("opwire opt loss.opw --grad w,b");
