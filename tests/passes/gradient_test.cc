@@ -36,6 +36,17 @@ TEST_F(GradientTest, TheAngleOfTheOriginIsFlat) {
   EXPECT_EQ(results.at("grad.x"), (std::vector<double>{0, 0}));
 }
 
+TEST_F(GradientTest, SumsOfWhatIsSmallStaySo) {
+  ASSERT_OK_AND(const Module m, Parse("program @f(%x: f32[4], %y: f32[?b, 2], %w: f32[4]) -> (loss: f32[]) { %0 = cumsum(%x) {dim = 0} %1 = mul(%0, %w) %2 = sum(%1) %3 = cumsum(%y) {dim = -2} "
+                                      "%4 = sum(%3) %loss = add(%2, %4) return %loss }", "test.opw"));
+  ASSERT_OK_AND(const Module with, Gradient(m, std::vector<std::string>{"x", "y"}));
+  Values inputs = {{"w", {1e9, 1, 2, 4}}};
+  const Values results = Run(with, inputs, -2, 2);
+  EXPECT_EQ(results.at("grad.x"), (std::vector<double>{1e9, 7, 6, 4}));
+  const std::vector<double>& y = results.at("grad.y");
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], static_cast<double>(y.size() / 2 - i / 2));
+}
+
 TEST_F(GradientTest, OtherTypesKeepTheirs) {
   ASSERT_OK_AND(const Module m, Parse(R"(program @f(%x: bf16[3, 4], %w: f32[4]) -> (loss: f32[]) {
                                            %a = cast(%x) {dtype = f32}
