@@ -364,17 +364,6 @@ TEST(Gradient, ErrorsOfLoops) {
                                             "test.opw"));
   EXPECT_EQ(Gradient(encoded, std::vector<std::string>{"x"}).status().ToString(),
             "UNIMPLEMENTED: gradient: expected dense tensors among what is carried, got i8:q8_0[32] for repeat (node %1 of \"f\")");
-
-  // The way back reads inputs again.
-  ASSERT_OK_AND(const Module replaced, Parse(R"(program @f(%x: f32[2], inout %w: f32[2]) -> (loss: f32[], w: f32[2]) {
-                                                  %n = full() {value = 3.0, dtype = i64}
-                                                  %y = repeat(%n, [%x], [%w]) calls(@step)
-                                                  %loss = sum(%y)
-                                                  %u = neg(%w)
-                                                  return %loss, %u }
-                                                function @step(%trip: i64[], %x: f32[2], %w: f32[2]) -> (x: f32[2]) { %0 = mul(%x, %w) return %0 })",
-                                             "test.opw"));
-  EXPECT_EQ(Gradient(replaced, std::vector<std::string>{"x"}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
