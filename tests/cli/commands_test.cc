@@ -111,6 +111,8 @@ TEST_F(Commands, ExplainShowsHowAProgramRuns) {
   Expect("opwire explain many.opw", 0, "result r4, result r5 and 14 more  ");
   Expect("opwire explain train.opw --dim c=3", 2, "no dimension c");
   Expect("opwire explain nofile.opw", 2, "nofile.opw cannot be read");
+  Expect("opwire explain train.opw f32", 2, "expected nothing behind a program's file, got 'f32'");
+  Expect("opwire explain matmul --dim b=3", 2, "--dim b=3: expected a program's file beside it, got 'matmul'");
 }
 
 TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
