@@ -338,6 +338,8 @@ TEST(Gradient, ErrorsOfLoops) {
   };
   EXPECT_EQ(error("%0 = sin(%x) return %0", "%n = copy(%steps)"),
             "UNIMPLEMENTED: gradient: expected a constant number of trips, got one that only a run knows, for repeat (node %1 of \"f\", model.py:3)");
+  EXPECT_EQ(error("%0 = sin(%x) return %0", "%n = full() {value = 1e18, dtype = i64}"),
+            "RESOURCE_EXHAUSTED: gradient: expected at most 281474976710656 trips, as what is carried is kept for each, got 1000000000000000000 for repeat (node %1 of \"f\", model.py:3)");
   EXPECT_EQ(error("%a = sin(%x) emit(%a) {name = \"a\"} %b = prod(%a) loc(\"model.py:7\") %c = add(%a, %b) return %c"),
             "UNIMPLEMENTED: gradient: there is none of prod (node %1 of \"step\", model.py:7)");
   const std::string half = "function @half(%trip: i64[], %x: f32[2]) -> (x: f32[2]) { %0 = sin(%x) return %0 }";
