@@ -1,4 +1,4 @@
-// Best fit as values come and go; the largest first once all are known.
+// Best fit as values come and go; once all are known, orders in which much comes first, and what ended highest earlier than before.
 #include "executor/plan/scratch.h"
 
 #include <algorithm>
@@ -10,7 +10,9 @@ namespace opwire {
 namespace {
 
 constexpr int64_t kAlign = 64;
-constexpr size_t kMostPlaces = 2048;               // for the second order, whose time grows with their square
+constexpr size_t kMostPlaces = 2048;               // for other orders, whose time grows with their square
+constexpr size_t kMostSteps = size_t{1} << 23;     // of all tries, each of which has the square of places at the most
+constexpr size_t kMostTries = 512;
 constexpr int64_t kWorthBytes = int64_t{1} << 20;  // less is not worth it,
 constexpr int64_t kWorthPart = 50;                 // nor is less than this part of the bound
 
@@ -73,17 +75,13 @@ void ScratchPlanner::Give(int64_t place) {
   Insert(offset, size);
 }
 
-void ScratchPlanner::Place() {
-  const int64_t more = peak_ - bound_;
-  if (more < kWorthBytes || more < bound_ / kWorthPart || places_.size() > kMostPlaces) return;
-  std::vector<uint32_t> order(places_.size());
-  std::iota(order.begin(), order.end(), 0u);
-  std::ranges::stable_sort(order, std::greater(), [&](uint32_t i) { return places_[i].size; });
+bool ScratchPlanner::Pack(std::span<const uint32_t> order, size_t& highest) {
   std::vector<int64_t> offsets(places_.size());
   std::vector<uint32_t> placed;  // by offset
+  placed.reserve(order.size());
   int64_t peak = 0;
-  for (const uint32_t i : order) {
-    const Range& range = places_[i];
+  for (size_t at = 0; at < order.size(); ++at) {
+    const Range& range = places_[order[at]];
     int64_t offset = 0;
     for (const uint32_t other : placed) {
       const Range& o = places_[other];
@@ -91,13 +89,42 @@ void ScratchPlanner::Place() {
       if (offsets[other] - offset >= range.size) break;
       offset = std::max(offset, offsets[other] + o.size);
     }
-    offsets[i] = offset;
-    peak = std::max(peak, offset + range.size);
-    if (peak >= peak_) return;
-    placed.insert(std::ranges::upper_bound(placed, offset, {}, [&](uint32_t p) { return offsets[p]; }), i);
+    offsets[order[at]] = offset;
+    if (offset + range.size > peak) {
+      peak = offset + range.size;
+      highest = at;
+    }
+    if (peak >= peak_) return false;
+    placed.insert(std::ranges::upper_bound(placed, offset, {}, [&](uint32_t p) { return offsets[p]; }), order[at]);
   }
   for (size_t i = 0; i < places_.size(); ++i) places_[i].offset = offsets[i];
   peak_ = peak;
+  return true;
+}
+
+void ScratchPlanner::Place() {
+  const auto is_worth_it = [&] { return peak_ - bound_ >= kWorthBytes && peak_ - bound_ >= bound_ / kWorthPart; };
+  const size_t count = places_.size();
+  if (!is_worth_it() || count > kMostPlaces) return;
+  const auto lasts = [&](uint32_t i) { return static_cast<double>(std::min(places_[i].end, now_) - places_[i].begin); };
+  const auto by = [&](const auto& key) {
+    std::vector<uint32_t> order(count);
+    std::iota(order.begin(), order.end(), 0u);
+    std::ranges::stable_sort(order, std::greater(), key);
+    return order;
+  };
+  std::vector<uint32_t> orders[] = {by([&](uint32_t i) { return static_cast<double>(places_[i].size); }),
+                                    by([&](uint32_t i) { return static_cast<double>(places_[i].size) * lasts(i); }), by(lasts)};
+  size_t tries = std::min(kMostTries, kMostSteps / (count * count) + 1);
+  size_t highest[std::size(orders)] = {};
+  for (size_t o = 0; o < std::size(orders); ++o) Pack(orders[o], highest[o]);
+  // Who ends highest goes earlier, until nothing more comes of it.
+  for (size_t o = 0; tries > 0 && is_worth_it(); o = (o + 1) % std::size(orders), --tries) {
+    const auto begin = orders[o].begin();
+    const auto at = static_cast<ptrdiff_t>(highest[o]);
+    std::rotate(begin + at / 4, begin + at, begin + at + 1);
+    Pack(orders[o], highest[o]);
+  }
 }
 
 }  // namespace opwire

@@ -252,8 +252,12 @@ Status ExplainProgram(const Common& common, const ExplainArgs& args) {
 }
 
 Status Explain(const Common& common, const ExplainArgs& args) {
-  if (args.op.ends_with(".opw")) return ExplainProgram(common, args);
   if (args.op.empty()) return WithNext(Usage("opwire explain: expected an op, a program's file, or --placement"), "opwire explain matmul f32");
+  if (args.op.ends_with(".opw")) {
+    if (!args.dtype.empty()) return Usage("expected nothing behind a program's file, got '{}'", Clip(args.dtype));
+    return ExplainProgram(common, args);
+  }
+  if (!args.dims.empty()) return Usage("--dim {}: expected a program's file beside it, got '{}'", Clip(args.dims[0]), Clip(args.op));
   DType dtype = DType::kInvalid;
   if (!args.dtype.empty()) {
     const auto parsed = ParseDType(args.dtype);

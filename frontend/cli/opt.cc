@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/cli/cli.h"
+#include "frontend/cli/held_signals.h"
 #include "ir/base/owned_fd.h"
 #include "ir/passes/gradient.h"
 #include "ir/passes/pipeline.h"
@@ -32,7 +33,7 @@ using nlohmann::json;
 constexpr Nanos kPassMayTake = 60 * kSecond;
 constexpr int64_t kMostOutput = int64_t{64} << 20;
 
-// The program with the text as its standard input; what it wrote. ABORTED where it fails or does not end. Its error output is the user's.
+// The program with the text as its standard input; what it wrote. ABORTED where it fails or does not end. Its error output is the user's. What it started ends with it.
 StatusOr<std::string> RunProgram(const std::string& path, const std::string& text) {
   const OwnedFd in(memfd_create("input", MFD_CLOEXEC)), out(memfd_create("output", MFD_CLOEXEC));
   for (size_t at = 0; at < text.size();) {
@@ -45,10 +46,18 @@ StatusOr<std::string> RunProgram(const std::string& path, const std::string& tex
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, in.get(), STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out.get(), STDOUT_FILENO);
+  // A group of its own, which is ended as one; a terminal's Ctrl-C then reaches only us.
+  const HeldSignals signals;
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setsigmask(&attributes, &signals.before());
   std::string name = path;
   char* argv[] = {name.data(), nullptr};
   pid_t pid = -1;
-  const int error = posix_spawn(&pid, path.c_str(), &actions, nullptr, argv, environ);
+  const int error = posix_spawn(&pid, path.c_str(), &actions, &attributes, argv, environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return Aborted("it does not start: {}", std::strerror(error));
   const OwnedFd handle(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
@@ -59,10 +68,11 @@ StatusOr<std::string> RunProgram(const std::string& path, const std::string& tex
   };
   const Nanos end = MonotonicNow() + kPassMayTake;
   bool ended = false;
-  while (!ended && MonotonicNow() < end && written_bytes() <= kMostOutput) ended = poll(&ends, 1, 20) == 1;
-  if (!ended) kill(pid, SIGKILL);
+  while (!ended && !signals.Came() && MonotonicNow() < end && written_bytes() <= kMostOutput) ended = poll(&ends, 1, 20) == 1;
+  kill(-pid, SIGKILL);  // it has not been waited for, so the number is still its group's
   int status = 0;
   waitpid(pid, &status, 0);
+  if (!ended && signals.Came()) return Cancelled("stopped by a signal");
   if (const int64_t size = written_bytes(); size > kMostOutput) return Aborted("expected at most {} bytes of output, it wrote {}", kMostOutput, size);
   if (!ended) return Aborted("it did not end within {} s", kPassMayTake / kSecond);
   if (WIFSIGNALED(status)) return Aborted("it was ended by signal {}", WTERMSIG(status));

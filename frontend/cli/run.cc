@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <map>
 #include <optional>
 
 #include "frontend/cli/cli.h"
 #include "frontend/cli/elements.h"
+#include "frontend/cli/held_signals.h"
 #include "ir/ops/names.h"
 #include "ir/verify/verify.h"
 
@@ -249,27 +249,6 @@ void PrintProfile(const Module& module, const std::vector<StepCost>& profile) {
   }
   fmt::print("{}", table.ToString());
 }
-
-// Holds SIGINT and SIGTERM back while it lives; one that came then takes effect.
-class HeldSignals {
- public:
-  HeldSignals() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGINT);
-    sigaddset(&set_, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &set_, &before_);
-  }
-  ~HeldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  HeldSignals(const HeldSignals&) = delete;
-  bool Came() const {
-    sigset_t pending;
-    sigpending(&pending);
-    return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM);
-  }
-
- private:
-  sigset_t set_, before_;
-};
 
 // Ctrl-C stops the run and gives the session back, which else were kept for a client that lost its connection.
 StatusOr<RunResult> WaitFor(PendingRun& run, Session& session) {

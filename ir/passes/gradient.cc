@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "ir/ops/names.h"
 #include "ir/passes/backward.h"
@@ -175,6 +176,38 @@ StatusOr<std::vector<ValueId>> ParamsOf(const Function& f, std::span<const std::
   return out;
 }
 
+// Lets nodes that read an inout parameter behind its end, as those of a way back may, read a copy from before. `replaced_by`: by parameter, the result that does; -1: none.
+void KeepReplaced(Function& f, std::span<const int32_t> replaced_by, const OpRow& copy) {
+  const ValueTypes values(f);
+  std::vector<bool> reads(f.params.size());  // behind its end
+  std::vector<std::vector<ValueId>> ending(f.nodes.size());
+  for (size_t p = 0; p < f.params.size(); ++p) {
+    if (replaced_by[p] < 0) continue;
+    const auto by = static_cast<uint32_t>(f.results[static_cast<size_t>(replaced_by[p])].value);
+    const size_t end = static_cast<size_t>(std::ranges::upper_bound(values.first_result, by) - values.first_result.begin()) - 1;
+    for (size_t n = end + 1; n < f.nodes.size() && !reads[p]; ++n) reads[p] = std::ranges::find(f.nodes[n].operands, static_cast<ValueId>(p)) != f.nodes[n].operands.end();
+    if (reads[p]) ending[end].push_back(static_cast<ValueId>(p));
+  }
+  std::vector<ValueId> now(values.size());
+  std::iota(now.begin(), now.begin() + static_cast<ptrdiff_t>(f.params.size()), 0);
+  auto next = static_cast<ValueId>(f.params.size());
+  std::vector<Node> nodes;
+  for (size_t n = 0; n < f.nodes.size(); ++n) {
+    for (const ValueId p : ending[n]) {
+      nodes.push_back({.op = copy.name, .version = copy.version, .operands = {p}, .results = {f.params[static_cast<size_t>(p)].type}, .location = f.nodes[n].location});
+    }
+    const ValueId copies = next;
+    next += static_cast<ValueId>(ending[n].size());
+    Node node = std::move(f.nodes[n]);
+    for (ValueId& v : node.operands) v = v == kAbsent ? v : now[static_cast<size_t>(v)];
+    for (size_t r = 0; r < node.results.size(); ++r) now[values.first_result[n] + r] = next++;
+    for (size_t i = 0; i < ending[n].size(); ++i) now[static_cast<size_t>(ending[n][i])] = copies + static_cast<ValueId>(i);
+    nodes.push_back(std::move(node));
+  }
+  for (Result& r : f.results) r.value = now[static_cast<size_t>(r.value)];
+  f.nodes = std::move(nodes);
+}
+
 }  // namespace
 
 void MarkMade(const Function& f, const ValueTypes& values, Marks& made) {
@@ -276,6 +309,7 @@ StatusOr<Module> Gradient(Module module, std::span<const std::string> wrt, const
   for (ValueId v : params) made[static_cast<size_t>(v)] = true;
   to[static_cast<size_t>(loss)] = true;
   MarkMade(f, values, made);
+  const std::vector<int32_t> replaced_by = typing.functions[0].replaced_by;
   std::vector<bool> called = CalledFunctions(module);
   Differentiator differentiator(module, std::move(typing), options.ops);
   const Differentiator::Seed seed{loss, kAbsent};
@@ -283,6 +317,7 @@ StatusOr<Module> Gradient(Module module, std::span<const std::string> wrt, const
                           differentiator.AddWayBack(0, Between(f, values, made, std::move(to)), std::span(&seed, 1), params, {f.name, f.params.size()}));
   for (size_t i = 0; i < params.size(); ++i) module.functions[0].results.push_back({"grad." + wrt[i], gradients[i]});
   differentiator.ComputeMarkedAgain();
+  KeepReplaced(module.functions[0], replaced_by, *options.ops.Find("copy"));
   // Of the functions that were added some may have been written for others.
   called.resize(module.functions.size(), true);
   RemoveUncalled(module, std::move(called));

@@ -119,6 +119,7 @@ StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(Rewrit
     r.Keep();
     return trips ? std::optional(std::move(loop)) : std::nullopt;
   }
+  if (loop.trips > kMaxExtent) return ResourceExhausted("gradient: expected at most {} trips, as what is carried is kept for each, got {} for {}", kMaxExtent, loop.trips, place);
   std::vector<std::optional<TensorType>> kept(carried);
   std::vector<ValueId> begin;
   for (size_t c = 0; c < carried; ++c) {

@@ -205,11 +205,16 @@ bool Extreme(const Call& c) {
   return true;
 }
 
-// Each element is in all sums from its own on.
+// Each element is in all sums from its own on: those of the gradient from the end, as differences of sums from the begin would lose what is small beside them.
 bool CumulativeSum(const Call& c) {
   const int64_t axis = c.axis(0, c.in(0));
-  const ValueId all = c.b.Op("sum", {c.g()}, {{"dims", Ints{axis}}, {"keepdim", true}}), before = c.b.Op("cumsum", {c.g()}, {{"dim", axis}});
-  c.b.Add(c.in(0), c.b.Op("add", {c.b.Op("sub", {all, before}), c.g()}));
+  const Dim extent = c.shape(c.out())[static_cast<size_t>(axis)];
+  const TensorType number = {.dtype = DType::kI64};
+  const ValueId count = c.b.dims().IsConstant(extent) ? c.b.Full(number, static_cast<double>(c.b.dims().ConstantValue(extent)))
+                                                      : c.b.Op("sum", {c.b.Full({.dtype = DType::kI64, .shape = {extent}}, 1)});
+  const ValueId back = c.b.Full(number, -1), places = c.b.Op("arange", {c.b.Op("add", {count, back}), back}, {{"length", extent}});
+  const auto reversed = [&](ValueId v) { return c.b.Op("index_select", {v, places}, {{"dim", axis}}); };
+  c.b.Add(c.in(0), reversed(c.b.Op("cumsum", {reversed(c.g())}, {{"dim", axis}})));
   return true;
 }
 

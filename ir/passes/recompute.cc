@@ -217,7 +217,7 @@ class Fitter {
     twice.Order(again, kNever, order);
     Twice::Needs needs = twice.NeedsOf(order, again, kNever, live, inside);
     const uint32_t begin = needs.at + 1;
-    const std::vector<Chain> chains = needs.peak > budget ? ChainsOf(f, twice, live, begin) : std::vector<Chain>();
+    const std::vector<Chain> chains = needs.peak > budget && !f.nodes.empty() ? ChainsOf(f, twice, live, begin) : std::vector<Chain>();
     const size_t at_a_time = chains.size() / kMostTries + 1;
     // What did not lower the peak may do so once others have.
     bool lower = true;

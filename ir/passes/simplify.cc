@@ -34,7 +34,7 @@ bool HasExactReciprocal(const Rewriter& r, const NamedValues& bindings) {
   int exponent;
   if (!std::isfinite(value) || std::abs(std::frexp(value, &exponent)) != 0.5) return false;
   const uint64_t reciprocal = ElementBits(c->dtype, 1 / value);
-  return ElementValue(c->dtype, &reciprocal) == 1 / value;
+  return std::isfinite(1 / value) && ElementValue(c->dtype, &reciprocal) == 1 / value;
 }
 
 // Constants that folding could not join would change places without end.

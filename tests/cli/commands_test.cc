@@ -111,6 +111,8 @@ TEST_F(Commands, ExplainShowsHowAProgramRuns) {
   Expect("opwire explain many.opw", 0, "result r4, result r5 and 14 more  ");
   Expect("opwire explain train.opw --dim c=3", 2, "no dimension c");
   Expect("opwire explain nofile.opw", 2, "nofile.opw cannot be read");
+  Expect("opwire explain train.opw f32", 2, "expected nothing behind a program's file, got 'f32'");
+  Expect("opwire explain matmul --dim b=3", 2, "--dim b=3: expected a program's file beside it, got 'matmul'");
 }
 
 TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
@@ -135,6 +137,26 @@ TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
   EXPECT_EQ(house_.Run("chmod +x flood").code, 0);
   Expect("opwire opt count.opw --with ./flood", 1, "expected at most 67108864 bytes of output, it wrote");
   Expect("opwire opt count.opw --with /bin/pwd", 2, "pass /bin/pwd: its output:1:1: expected program");
+}
+
+// Whether it floods us, leaves somebody behind, or is stopped with us.
+TEST_F(Commands, WhatAPassStartedEndsWithIt) {
+  house_.Write("count.opw", kCount);
+  house_.Write("flood", "#!/bin/sh\n(echo $$ >group; cat /dev/zero)\n");
+  house_.Write("leave", "#!/bin/sh\necho $$ >group\nsleep 1000 &\nexec cat\n");
+  house_.Write("wait", "#!/bin/sh\necho $$ >group\nsleep 1000\n");
+  ASSERT_EQ(house_.Run("chmod +x flood leave wait").code, 0);
+  const auto is_gone = [&] { return House::Eventually([&] { return house_.Run("kill -0 -- -$(cat group)").code != 0; }); };
+  Expect("opwire opt count.opw --with ./flood", 1, "expected at most 67108864 bytes of output, it wrote");
+  EXPECT_TRUE(is_gone());
+  EXPECT_EQ(house_.Run("opwire opt count.opw --with ./leave").code, 0);
+  EXPECT_TRUE(is_gone());
+  ASSERT_EQ(house_.Run("rm group").code, 0);
+  const pid_t opt = house_.Start("exec opwire opt count.opw --with ./wait");
+  EXPECT_TRUE(House::Eventually([&] { return house_.Run("test -s group").code == 0; }));
+  house_.Signal(opt, SIGINT);
+  EXPECT_EQ(house_.Wait(opt).code, 128 + SIGINT);
+  EXPECT_TRUE(is_gone());
 }
 
 TEST_F(Commands, OptAddsGradients) {

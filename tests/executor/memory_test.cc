@@ -276,6 +276,31 @@ TEST(Scratch, TrainingTakesNearlyTheBound) {
   }
 }
 
+// Values of many sizes that come and go in no order, 25 at one time.
+TEST(Scratch, UnlikeValuesTakeNearlyTheBound) {
+  std::mt19937_64 random(Seed());
+  OPWIRE_TRACE_SEED();
+  constexpr int kRounds = 40;
+  double sum = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    Lives lives;
+    std::vector<size_t> live;
+    while (lives.values.size() < 150) {
+      if (live.size() < 3 || (random() % 100 < 52 && live.size() < 25)) {
+        live.push_back(lives.Take(static_cast<int64_t>(1 + random() % 64) << 18));
+      } else {
+        const size_t at = random() % live.size();
+        lives.Give(live[at]);
+        live[at] = live.back();
+        live.pop_back();
+      }
+    }
+    lives.ExpectApart();
+    sum += static_cast<double>(lives.planner.peak()) / static_cast<double>(lives.planner.bound());
+  }
+  EXPECT_LE(sum / kRounds, 1.035);
+}
+
 TEST(Scratch, OverflowIsRefused) {
   ScratchPlanner planner;
   EXPECT_FALSE(planner.Take(INT64_MAX));

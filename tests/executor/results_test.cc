@@ -133,6 +133,29 @@ TEST_F(ResultsTest, InoutsAreWrittenInPlace) {
   EXPECT_EQ(a.Floats(0), (Floats{5, 6, 7, 8}));
 }
 
+// The new parameters, which nobody reads, lie where the buffers are read: a step that is skipped copies both all the same.
+TEST_F(ResultsTest, SkippedStepsWriteOverWhatTheyHaveRead) {
+  MustLoad(1, R"(program @f(%p: f32[?n], %g: f32[?n], %lr: f32[], %flag: f32[]) -> (m: f32[?n]) {
+    %0 = mul(%p, %g)
+    %1 = full() {value = 2.0, dtype = i64}
+    %2 = full() {value = 0.0}
+    %3 = gt(%flag, %2)
+    %4, %5 = sgd([%p], [%g], [%0], %lr, %1, _, %3) {momentum = 0.5}
+    return %5
+  })");
+  Floats p(1700), g(p.size()), skipped, stepped;
+  for (size_t i = 0; i < p.size(); ++i) {
+    p[i] = static_cast<float>(i % 13), g[i] = static_cast<float>(i % 7) + 1;
+    skipped.push_back(p[i] * g[i]);
+    stepped.push_back(0.5f * skipped.back() + g[i]);
+  }
+  for (const float flag : {0.0f, 1.0f}) {
+    const Answer a = Ask(c_, RunOf(1).Array(p).Array(g).Scalar(0.5f).Scalar(flag).Inline());
+    ASSERT_TRUE(a.ok()) << a.status;
+    EXPECT_EQ(a.Floats(0), flag != 0 ? skipped : stepped);
+  }
+}
+
 // A node that reads its parameter in another order cannot write over it: through scratch memory, with the same outcome.
 TEST_F(ResultsTest, InoutsThatCannotBeWrittenInPlaceAreCopied) {
   MustLoad(1, "program @f(inout %w: f32[2, 2], %x: f32[2, 2]) -> (w: f32[2, 2]) { %0 = matmul(%w, %x) return %0 }");

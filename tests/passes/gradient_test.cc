@@ -36,6 +36,38 @@ TEST_F(GradientTest, TheAngleOfTheOriginIsFlat) {
   EXPECT_EQ(results.at("grad.x"), (std::vector<double>{0, 0}));
 }
 
+TEST_F(GradientTest, SumsOfWhatIsSmallStaySo) {
+  ASSERT_OK_AND(const Module m, Parse("program @f(%x: f32[4], %y: f32[?b, 2], %w: f32[4]) -> (loss: f32[]) { %0 = cumsum(%x) {dim = 0} %1 = mul(%0, %w) %2 = sum(%1) %3 = cumsum(%y) {dim = -2} "
+                                      "%4 = sum(%3) %loss = add(%2, %4) return %loss }", "test.opw"));
+  ASSERT_OK_AND(const Module with, Gradient(m, std::vector<std::string>{"x", "y"}));
+  Values inputs = {{"w", {1e9, 1, 2, 4}}};
+  const Values results = Run(with, inputs, -2, 2);
+  EXPECT_EQ(results.at("grad.x"), (std::vector<double>{1e9, 7, 6, 4}));
+  const std::vector<double>& y = results.at("grad.y");
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], static_cast<double>(y.size() / 2 - i / 2));
+}
+
+// Of an inout parameter, where the program has replaced it before the way back reads it.
+TEST_F(GradientTest, WhatWasReplacedIsKept) {
+  OPWIRE_TRACE_SEED();
+  Check(R"(program @f(%x: f64[3], %z: f64[3], inout %s: f64[3], inout %t: f64[3]) -> (s: f64[3], t: f64[3], loss: f64[]) {
+             %0 = mul(%x, %s)
+             %1 = mul(%z, %t)
+             %2 = add(%s, %0)
+             %3 = mul(%2, %z)
+             %4 = add(%t, %3)
+             %5 = mul(%4, %1)
+             %loss = sum(%5)
+             return %2, %4, %loss })");
+  Check(R"(program @f(%x: f64[3], inout %w: f64[3]) -> (w: f64[3], loss: f64[]) {
+             %n = full() {value = 3.0, dtype = i64}
+             %y = repeat(%n, [%x], [%w]) calls(@step)
+             %loss = sum(%y)
+             %u = neg(%w)
+             return %u, %loss }
+           function @step(%trip: i64[], %x: f64[3], %w: f64[3]) -> (x: f64[3]) { %0 = mul(%x, %w) return %0 })");
+}
+
 TEST_F(GradientTest, OtherTypesKeepTheirs) {
   ASSERT_OK_AND(const Module m, Parse(R"(program @f(%x: bf16[3, 4], %w: f32[4]) -> (loss: f32[]) {
                                            %a = cast(%x) {dtype = f32}

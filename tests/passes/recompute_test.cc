@@ -93,6 +93,17 @@ TEST_F(RecomputeTest, LoopsBodiesFitToo) {
   EXPECT_EQ(Difference(trained, less, Seed()), "");
 }
 
+TEST_F(RecomputeTest, BodiesWithoutNodesTakeNothing) {
+  Module m = Parse(R"(program @f(%x: f32[64], %n: i64[]) -> (y: f32[64]) {
+                        %0 = sin(%x)
+                        %1 = repeat(%n, [%0], []) calls(@same)
+                        %2 = cos(%1)
+                        %3 = mul(%2, %0)
+                        return %3 }
+                      function @same(%trip: i64[], %x: f32[64]) -> (x: f32[64]) { return %x })", "t.opw").value();
+  EXPECT_EQ(Recompute(m, {.memory_bytes = 300}).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
 // What is marked has no reader on the way back but what made it again, and marks are gone.
 TEST_F(RecomputeTest, MarksAreComputedAgain) {
   OPWIRE_TRACE_SEED();

@@ -128,6 +128,26 @@ TEST_F(RulesTest, EachRuleOfTheTable) {
   }
 }
 
+// Powers of two whose reciprocals their type has, subnormal ones too, and those next to them whose it has not.
+TEST_F(RulesTest, DivisorsWithoutReciprocalsStay) {
+  OPWIRE_TRACE_SEED();
+  struct Limits {
+    const char* type;
+    int least, most;  // exponents
+  };
+  for (const Limits& l : {Limits{"f64", -1023, 1023}, {"f32", -127, 127}, {"f16", -15, 15}, {"bf16", -127, 127}}) {
+    for (const auto& [exponent, stays] : {std::pair(l.least, false), {l.least - 1, true}, {l.most, false}}) {
+      const std::string text = fmt::format("program @f(%x: {0}[{1}]) -> (y: {0}[{1}]) {{ %0 = full() {{value = {2}, dtype = {0}}} %1 = div(%x, %0) return %1 }}", l.type, kElements,
+                                           std::ldexp(1.0, exponent));
+      ASSERT_OK_AND(const Module before, Parse(text, "rule.opw"));
+      Module after = before;
+      ASSERT_OK(RunPasses(after, {.accuracy = Accuracy::kExact}).status());
+      EXPECT_EQ(Print(after).find("div(") != std::string::npos, stays) << Print(after);
+      EXPECT_EQ(Difference(before, after, random_(), 0, Fill(false)), "") << Print(before) << "becomes\n" << Print(after);
+    }
+  }
+}
+
 TEST_F(RulesTest, EachProductRule) {
   OPWIRE_TRACE_SEED();
   for (const Rewrite& rule : ProductRewrites()) {

@@ -56,13 +56,29 @@ const char* Supports(const opw_call* c, int lists, int64_t results) {
   return dense ? nullptr : "needs dense tensors";
 }
 
-void CopyPart(const opw_tensor& to, const opw_tensor& from, int64_t at, int64_t n) {
-  if (to.data != from.data) std::memcpy(At(to, at), At(from, at), static_cast<size_t>(n * DTypeBytes(TypeOf(to))));
+// What a place has where it is to be. A result may lie where any operand of its place does, so that all of some elements are read before any of them is written.
+void CopyPlace(const StepPlace& place, int states, int64_t at, int64_t n) {
+  constexpr int64_t kBlock = 512;
+  alignas(64) char held[1 + kMostStates][kBlock * sizeof(double)];
+  for (int64_t done = 0; done < n; done += kBlock) {
+    const int64_t some = std::min(kBlock, n - done);
+    const auto each = [&](const auto& copy) {
+      for (int list = 0; list <= states; ++list) {
+        const opw_tensor &from = *place.in[list == 0 ? 0 : 1 + list], &to = *place.out[list];
+        if (to.data != from.data) copy(held[list], At(from, at + done), At(to, at + done), static_cast<size_t>(some * DTypeBytes(TypeOf(to))));
+      }
+    };
+    each([](char* block, const void* from, void*, size_t bytes) { std::memcpy(block, from, bytes); });
+    each([](const char* block, const void*, void* to, size_t bytes) { std::memcpy(to, block, bytes); });
+  }
 }
 
-// The same to another type.
+// The same, perhaps as another type.
 void CastPart(const opw_tensor& to, const opw_tensor& from, int64_t at, int64_t n) {
-  if (to.dtype == from.dtype) return CopyPart(to, from, at, n);
+  if (to.dtype == from.dtype) {
+    std::memcpy(At(to, at), At(from, at), static_cast<size_t>(n * DTypeBytes(TypeOf(to))));
+    return;
+  }
   const void* const in[] = {At(from, at)};
   WidestCasts()->loops[from.dtype][to.dtype](At(to, at), in, n, 0);
 }
@@ -127,8 +143,7 @@ struct StepKernel {
     ForChunks(c, [&](int64_t t, int64_t at, int64_t n, int64_t) {
       const StepPlace place = PlaceOf(c, states, t);
       if (skips) {
-        CopyPart(*place.out[0], *place.in[0], at, n);
-        for (int s = 0; s < states; ++s) CopyPart(*place.out[1 + s], *place.in[2 + s], at, n);
+        CopyPlace(place, states, at, n);
         if (kStep.copies) CastPart(CopyOf(c, t), *place.out[0], at, n);
         return;
       }

@@ -178,14 +178,22 @@ struct Place {
     for (int s = 0; s < kStates; ++s) addresses |= reinterpret_cast<u64>(state[s]) | reinterpret_cast<u64>(state_to[s]);
     return (addresses & 15) == 0;
   }
+  // A result may lie where any operand of its place does, so that all are read before any is written.
   OPW_DEVICE void CopyAll(int n) const {
     for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) {
-      if (to != param) to[i] = param[i];
+      T own{};
+      G states[kSome]{};
+      if (to != param || !kSame<K, NoCopy>) own = param[i];
 #pragma unroll
       for (int s = 0; s < kStates; ++s) {
-        if (state_to[s] != state[s]) state_to[s][i] = state[s][i];
+        if (state_to[s] != state[s]) states[s] = state[s][i];
       }
-      if constexpr (!kSame<K, NoCopy>) copy[i] = Store<K>(Load(param[i]));
+      if (to != param) to[i] = own;
+#pragma unroll
+      for (int s = 0; s < kStates; ++s) {
+        if (state_to[s] != state[s]) state_to[s][i] = states[s];
+      }
+      if constexpr (!kSame<K, NoCopy>) copy[i] = Store<K>(Load(own));
     }
   }
 };
