@@ -76,7 +76,7 @@ class Core {
 
   void OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk);
   void OnPeerGone(Nanos now, PeerId peer);
-  // `principal` is who the carrier says it is. Bodies: Hello, Bye, Cancel, Info, CloseTransfer.
+  // `principal` is who the carrier says it is. Bodies: Hello, Bye, Cancel, Info, CloseTransfer, Revoke.
   void OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes head);
   void OnJobDone(Nanos now, const std::function<void()>& done);
   // Leases, times to live, memory that nobody uses. About once a second.
@@ -187,6 +187,8 @@ class Core {
   // core_grants.cc
   StatusOr<fb::ReplyT> GrantTensor(Session& s, const fb::Grant& body);
   Status RevokeGrant(Session& s, const fb::Revoke& body);
+  // Whichever session of the principal's it is that grants by it.
+  Status RevokeOf(const std::string& principal, const fb::Revoke& body);
   StatusOr<fb::ReplyT> TakeTensor(Session& s, const QueuedRequest& q, const fb::Take& body);
   StatusOr<const Grant*> FindGrant(const Session& by, const fb::Take& body) const;
 
