@@ -94,6 +94,14 @@ def of_tensors(tensors: list[dict[str, Any]]) -> Table:
     return Table(f"{len(rows)} tensors", ["id", "name", "type", "bytes", "usable"], rows, tensors)
 
 
+def of_grants(grants: dict[str, Any]) -> Table:
+    """What a user's sessions share."""
+    rows = [
+        [g["session"]["name"] or g["session"]["id"], g["name"], g["type"], bytes_text(g["bytes"]), g["to"]["session"] or "all", g["to"]["principal"], g["capability"]] for g in grants["grants"]
+    ]
+    return Table(f"{grants['count']} grants", ["session", "name", "tensor", "bytes", "to session", "of", "capability"], rows, grants)
+
+
 def of_plan(plan: dict[str, Any]) -> Table:
     """How a program runs."""
     rows = []
