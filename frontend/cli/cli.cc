@@ -15,6 +15,7 @@
 
 #include "absl/strings/cord.h"
 #include "frontend/cpp/embedded.h"
+#include "frontend/cpp/ssh.h"
 #include "ir/ops/names.h"
 #include "ir/text/text.h"
 #include "ir/wire/endpoint.h"
@@ -283,8 +284,12 @@ StatusOr<Client> Connect(const Common& common) {
 StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client, bool with_ops) {
   OPWIRE_RETURN_IF_ERROR(CheckRegistry(common));
   auto all = client.Executors(with_ops);
-  if (!all.ok())
-    return WithNext(all.status(), "check the address given by --registry or OPWIRE_REGISTRY, and that the registry runs");
+  if (!all.ok()) {
+    const std::vector<std::string> registries = RegistriesOf(common);
+    const bool ssh = registries.size() == 1 && IsSsh(registries[0]);
+    return WithNext(all.status(), ssh ? fmt::format("this has to work without a password: ssh {} opwire --version", registries[0])
+                                      : "check the address given by --registry or OPWIRE_REGISTRY, and that the registry runs");
+  }
   std::string seen;
   for (const ExecutorFacts& e : *all) {
     if (!Matches(e, common.device)) seen += fmt::format("{}{} ({})", seen.empty() ? "" : ", ", e.id, e.device);
