@@ -17,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "executor/run/crash_record.h"
 #include "executor/serve/gate.h"
+#include "executor/serve/landing.h"
 #include "executor/serve/transfers.h"
 #include "executor/session/session.h"
 #include "ir/wire/limits.h"
@@ -24,9 +25,6 @@
 #include "kernels/select/variant.h"
 
 namespace opwire {
-
-class FileHeaders;
-struct OpenedTensor;
 
 struct CoreOptions {
   std::string executor_id;
@@ -177,7 +175,8 @@ class Core {
   StatusOr<fb::ReplyT> PrintTensor(Session& s, const fb::Print& body);
   void ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body);
   void ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body);
-  void ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, const BufferRef& buffer, const Staged& filling, TensorKey key);
+  // Into the buffer, which becomes the tensor.
+  Status ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, const BufferRef& buffer, TensorKey key);
   StatusOr<uint64_t> OpenTransfer(Session& s, uint32_t attachment, const Staged& staged, bool writable);
   void CloseTransfer(uint64_t ticket);
   void CloseTransfersOf(Session& s, uint32_t attachment);
@@ -219,6 +218,7 @@ class Core {
   MemoryBudget host_memory_;          // of the host, where that is another
   MemoryBudget& host_budget_;         // what messages, programs and transfers count in
   Lanes lanes_;
+  Landing landing_;  // of loads, where the device's memory is not the host's
   RunEnvironment environment_;
   Session* emitting_ = nullptr;  // whose run goes on
   RunGate gate_;
