@@ -13,7 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostBytes = 800 << 10;  // so that a message carries it
 // Scratch memory lies from 2^60 on, parameter i from 2^61 + i 2^44, result i from 2^62 + i 2^44.
 constexpr int kScratchBit = 60, kParamBit = 61, kResultBit = 62, kSlotBits = 44;
 
@@ -128,7 +127,7 @@ std::string Describe(Instance& instance) {
     }
     s["writes"] = std::move(writes);
     const std::string text = Dump(s);
-    if (steps.size() + text.size() >= kMostBytes) break;
+    if (steps.size() + text.size() >= kMostInfoBytes) break;
     if (!steps.empty()) steps += ',';
     steps += text;
   }

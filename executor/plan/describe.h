@@ -8,6 +8,8 @@
 
 namespace opwire {
 
+inline constexpr size_t kMostInfoBytes = 800 << 10;  // of facts as JSON, so that a message carries them
+
 // {"function", "scratch_bytes", "scratch_bound": the least that any order of values takes, "loops", "count": of steps, "steps": the first of them, as many as a message carries}, a step being
 //   {"function": whose node it is, "node": its number, "value": the name of its first result, "op", "label": "matmul@onednn",
 //    "group": of a fused one {"nodes": their numbers, "ops": theirs, "ends": why their neighbours are none of it},

@@ -32,7 +32,7 @@ Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet>
     : options_(std::move(options)), device_(device), crash_(crash), shell_(shell),
       budget_(DeviceBudget(device.info(), options_.limits)), host_memory_(HostBudget(device.info(), options_.limits)),
       host_budget_(device.info().host_memory ? budget_ : host_memory_), lanes_(device, std::max<int64_t>(budget_.limit, 4096), &budget_),
-      gate_(device.stop()), headers_(std::make_shared<FileHeaders>()) {
+      landing_(device, &host_budget_), gate_(device.stop()), headers_(std::make_shared<FileHeaders>()) {
   environment_ = {&device_, &lanes_, crash_, options_.limits[LimitId::kInstances], options_.no_arena,
                   options_.clock};
   environment_.on_fault = options_.on_device_fault;
@@ -218,7 +218,7 @@ void Core::OnTick(Nanos now) {
   }
   for (Session* s : ended) EndSession(*s);
   absl::erase_if(ended_, [](const auto& s) { return !s.second->waiting; });
-  if (quiet) lanes_.Trim();
+  if (quiet) lanes_.Trim(), landing_.Trim();
   load_.free_memory.store(budget_.limit - budget_.in_use, std::memory_order_relaxed);
 }
 

@@ -17,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "executor/run/crash_record.h"
 #include "executor/serve/gate.h"
+#include "executor/serve/landing.h"
 #include "executor/serve/transfers.h"
 #include "executor/session/session.h"
 #include "ir/wire/limits.h"
@@ -24,9 +25,6 @@
 #include "kernels/select/variant.h"
 
 namespace opwire {
-
-class FileHeaders;
-struct OpenedTensor;
 
 struct CoreOptions {
   std::string executor_id;
@@ -76,7 +74,7 @@ class Core {
 
   void OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk);
   void OnPeerGone(Nanos now, PeerId peer);
-  // `principal` is who the carrier says it is. Bodies: Hello, Bye, Cancel, Info, CloseTransfer.
+  // `principal` is who the carrier says it is. Bodies: Hello, Bye, Cancel, Info, CloseTransfer, Revoke.
   void OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes head);
   void OnJobDone(Nanos now, const std::function<void()>& done);
   // Leases, times to live, memory that nobody uses. About once a second.
@@ -177,7 +175,8 @@ class Core {
   StatusOr<fb::ReplyT> PrintTensor(Session& s, const fb::Print& body);
   void ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body);
   void ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body);
-  void ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, const BufferRef& buffer, const Staged& filling, TensorKey key);
+  // Into the buffer, which becomes the tensor.
+  Status ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, const BufferRef& buffer, TensorKey key);
   StatusOr<uint64_t> OpenTransfer(Session& s, uint32_t attachment, const Staged& staged, bool writable);
   void CloseTransfer(uint64_t ticket);
   void CloseTransfersOf(Session& s, uint32_t attachment);
@@ -187,6 +186,8 @@ class Core {
   // core_grants.cc
   StatusOr<fb::ReplyT> GrantTensor(Session& s, const fb::Grant& body);
   Status RevokeGrant(Session& s, const fb::Revoke& body);
+  // Whichever session of the principal's it is that grants by it.
+  Status RevokeOf(const std::string& principal, const fb::Revoke& body);
   StatusOr<fb::ReplyT> TakeTensor(Session& s, const QueuedRequest& q, const fb::Take& body);
   StatusOr<const Grant*> FindGrant(const Session& by, const fb::Take& body) const;
 
@@ -217,6 +218,7 @@ class Core {
   MemoryBudget host_memory_;          // of the host, where that is another
   MemoryBudget& host_budget_;         // what messages, programs and transfers count in
   Lanes lanes_;
+  Landing landing_;  // of loads, where the device's memory is not the host's
   RunEnvironment environment_;
   Session* emitting_ = nullptr;  // whose run goes on
   RunGate gate_;

@@ -68,6 +68,7 @@ void Core::OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes
       CloseTransfer(r.body_as_CloseTransfer()->ticket());
       return done(absl::OkStatus());
     }
+    case fb::Body::Revoke: return done(RevokeOf(principal, *r.body_as_Revoke()));
     case fb::Body::Info: {
       if (r.body_as_Info()->topic() && r.body_as_Info()->topic()->string_view() == "toolchains") return SendToolchains(peer, r.seq());
       fb::InfoReplyT reply;

@@ -61,6 +61,13 @@ Status Core::RevokeGrant(Session& s, const fb::Revoke& body) {
   return absl::OkStatus();
 }
 
+Status Core::RevokeOf(const std::string& principal, const fb::Revoke& body) {
+  for (const auto& [id, s] : sessions_) {
+    if (s->principal == principal && RevokeGrant(*s, body).ok()) return absl::OkStatus();
+  }
+  return NotFound("revoke: no session of {} here grants anything by this capability; it was revoked, or the session that granted it ended", principal);
+}
+
 StatusOr<const Grant*> Core::FindGrant(const Session& by, const fb::Take& body) const {
   const Session* owner = nullptr;
   const Grant* found = nullptr;

@@ -282,31 +282,35 @@ void Core::ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body)
         if (!opened->ok()) return ReplyStatus(session, request, opened->status());
         const auto buffer = session.store->Allocate((*opened)->tensor.bytes);
         if (!buffer.ok()) return ReplyStatus(session, request, buffer.status());
-        const auto filling = session.store->Stage(*buffer);
-        if (!filling.ok()) return ReplyStatus(session, request, filling.status());
-        ReadLoaded(session, std::make_shared<const OpenedTensor>(std::move(**opened)), *buffer, *filling, key);
+        const Status begun = ReadLoaded(session, std::make_shared<const OpenedTensor>(std::move(**opened)), *buffer, key);
+        if (!begun.ok()) ReplyStatus(session, request, begun);
       });
 }
 
-void Core::ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, const BufferRef& buffer, const Staged& filling, TensorKey key) {
+Status Core::ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, const BufferRef& buffer, TensorKey key) {
   auto result = std::make_shared<Status>();
+  std::shared_ptr<const Landing::Strip> strip;
+  std::function<void()> read = [file, to = buffer->data(), result] { *result = ReadTensor(*file, 0, file->tensor.bytes, to); };
+  if (!device_.info().host_memory) {
+    OPWIRE_ASSIGN_OR_RETURN(strip, landing_.Take());
+    OPWIRE_ASSIGN_OR_RETURN(const EventId now, landing_.Now());
+    read = [this, file, to = buffer->data(), chunks = strip->chunks(), now, result] { *result = landing_.Load(*file, to, chunks, now); };
+  }
   // The reply's closure holds the memory, as for a save.
-  SubmitFor(
-      s, [file, data = filling.data(), result] { *result = ReadTensor(*file, data); },
-      [this, file, result, key, buffer, filling](Session& session, const QueuedRequest& request) {
-        if (result->ok()) *result = session.store->ToDevice(filling);
-        if (!result->ok()) return ReplyStatus(session, request, *result);
-        Tensor t;
-        t.dtype = file->tensor.dtype;
-        t.encoding = file->tensor.encoding;
-        t.shape = Extents(file->tensor.shape);
-        t.buffer = buffer;
-        const auto made = session.store->Put(key, std::move(t));
-        if (!made.ok()) return ReplyStatus(session, request, made.status());
-        fb::ReplyT reply = TensorReplyFor(key, **made);
-        reply.body.AsTensorReply()->file_bytes = static_cast<uint64_t>(file->file_bytes);
-        ReplySmall(session, request, std::move(reply));
-      });
+  SubmitFor(s, std::move(read), [this, file, result, key, buffer, strip](Session& session, const QueuedRequest& request) {
+    if (!result->ok()) return ReplyStatus(session, request, *result);
+    Tensor t;
+    t.dtype = file->tensor.dtype;
+    t.encoding = file->tensor.encoding;
+    t.shape = Extents(file->tensor.shape);
+    t.buffer = buffer;
+    const auto made = session.store->Put(key, std::move(t));
+    if (!made.ok()) return ReplyStatus(session, request, made.status());
+    fb::ReplyT reply = TensorReplyFor(key, **made);
+    reply.body.AsTensorReply()->file_bytes = static_cast<uint64_t>(file->file_bytes);
+    ReplySmall(session, request, std::move(reply));
+  });
+  return absl::OkStatus();
 }
 
 }  // namespace opwire

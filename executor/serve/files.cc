@@ -68,12 +68,13 @@ Status CheckPath(const std::string& path) {
   return absl::OkStatus();
 }
 
-Status ReadAt(const OwnedFd& fd, const std::string& path, uint8_t* into, int64_t bytes, int64_t offset) {
+// `end`: as far as the file has to go, for messages.
+Status ReadAt(const OwnedFd& fd, const std::string& path, uint8_t* into, int64_t bytes, int64_t offset, int64_t end) {
   while (bytes > 0) {
     const ssize_t n = pread(fd.get(), into, static_cast<size_t>(bytes), offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FileError(path);
-    if (n == 0) return InvalidArgument("file {}: it ends {} bytes early", path.substr(0, 256), bytes);
+    if (n == 0) return InvalidArgument("file {}: expected {} bytes at least, it ends after {}", path.substr(0, 256), end, offset);
     into += n;
     bytes -= n;
     offset += n;
@@ -89,7 +90,7 @@ StatusOr<std::vector<FileTensor>> TensorsOf(StatusOr<Header> header) {
 
 StatusOr<FileTensor> ReadNpyHeader(const OwnedFd& fd, const std::string& path, int64_t file_bytes) {
   std::vector<uint8_t> head(static_cast<size_t>(std::min<int64_t>(file_bytes, kNpyMaxHeader + 16)));
-  OPWIRE_RETURN_IF_ERROR(ReadAt(fd, path, head.data(), static_cast<int64_t>(head.size()), 0));
+  OPWIRE_RETURN_IF_ERROR(ReadAt(fd, path, head.data(), static_cast<int64_t>(head.size()), 0, static_cast<int64_t>(head.size())));
   OPWIRE_ASSIGN_OR_RETURN(NpyHeader header, ParseNpyHeader(head, file_bytes));
   FileTensor t;
   t.dtype = header.dtype;
@@ -159,7 +160,7 @@ StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::strin
   const FileHeaders::Identity identity = {st.st_dev, st.st_ino, st.st_size, st.st_mtim.tv_sec * 1'000'000'000 + st.st_mtim.tv_nsec};
   FileHeaders::Tensors tensors = headers.Find(identity);
   if (!tensors) {
-    const auto bytes = [&](uint8_t* into, int64_t n, int64_t offset) { return ReadAt(file.fd, path, into, n, offset); };
+    const auto bytes = [&](uint8_t* into, int64_t n, int64_t offset) { return ReadAt(file.fd, path, into, n, offset, offset + n); };
     auto read = gguf ? TensorsOf(ReadHeader(ParseGguf, kGgufMaxHeader, st.st_size, bytes)) : TensorsOf(ReadHeader(ParseSafetensors, kSafetensorsMaxHeader, st.st_size, bytes));
     if (!read.ok()) return absl::Status(read.status().code(), fmt::format("file {}: {}", shown, MessageOf(read.status())));
     tensors = std::make_shared<const std::vector<FileTensor>>(*std::move(read));
@@ -179,6 +180,9 @@ StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::strin
   return file;
 }
 
-Status ReadTensor(const OpenedTensor& opened, uint8_t* into) { return ReadAt(opened.fd, opened.path, into, opened.tensor.bytes, opened.tensor.offset); }
+Status ReadTensor(const OpenedTensor& opened, int64_t at, int64_t bytes, uint8_t* into) {
+  const FileTensor& t = opened.tensor;
+  return ReadAt(opened.fd, opened.path, into, bytes, t.offset + at, t.offset + t.bytes);
+}
 
 }  // namespace opwire

@@ -50,8 +50,8 @@ struct OpenedTensor {
 // `name` is that of a tensor in a file that ends in .gguf or .safetensors; empty there, it is the beginning of the file as bytes, up to the first tensor. All other
 // files are read as .npy and have no names. INVALID_ARGUMENT for a file that is none, with the byte, NOT_FOUND without such a tensor.
 StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::string& principal, const std::string& path, const std::string& name, FileHeaders& headers);
-// Its elements, tensor.bytes of them.
-Status ReadTensor(const OpenedTensor& opened, uint8_t* into);
+// `bytes` of its tensor.bytes bytes, from `at` on. INVALID_ARGUMENT where the file has become shorter.
+Status ReadTensor(const OpenedTensor& opened, int64_t at, int64_t bytes, uint8_t* into);
 
 }  // namespace opwire
 

@@ -8,6 +8,7 @@
 
 #include "executor/plan/describe.h"
 #include "ir/ops/catalogue.h"
+#include "ir/wire/capability.h"
 #include "kernels/select/choices.h"
 
 namespace opwire {
@@ -57,6 +58,12 @@ std::string SignatureOf(const OpRow& row, const KernelSet& kernels) {
   return row.Signature();
 }
 
+// "f32[4, 8]", "i8:q8_0[32, 64]".
+std::string TypeOf(const Tensor& t) {
+  const std::string encoding = t.encoding == Encoding::kDense ? "" : fmt::format(":{}", EncodingName(t.encoding));
+  return fmt::format("{}{}{}", DTypeName(t.dtype), encoding, ShapeToString(t.shape.span()));
+}
+
 std::string Dump(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 }  // namespace
@@ -92,10 +99,11 @@ StatusOr<std::string> InfoWriter::Write(const std::string& principal, const fb::
   if (topic == "ops") return Ops();
   if (topic == "explain") return Explain(info.argument() ? info.argument()->str().substr(0, 128) : "", static_cast<DType>(info.dtype()));
   if (topic == "sessions") return Sessions(principal);
+  if (topic == "grants") return Grants(principal);
   if (topic == "stats") return Stats();
   if (topic == "declarations") return Declarations(principal, info.token());
   if (topic == "plan") return Plan(principal, info);
-  return NotFound("info: expected report, ops, explain, sessions, stats, declarations, plan or toolchains, got '{}'", topic);
+  return NotFound("info: expected report, ops, explain, sessions, grants, stats, declarations, plan or toolchains, got '{}'", topic);
 }
 
 StatusOr<std::string> InfoWriter::Declarations(const std::string& principal, const flatbuffers::Vector<uint8_t>* token) const {
@@ -240,6 +248,26 @@ std::string InfoWriter::Sessions(const std::string& principal) const {
                    {"device_ms", static_cast<double>(s->device_time) / kMillisecond}});
   }
   return Dump(out);
+}
+
+std::string InfoWriter::Grants(const std::string& principal) const {
+  size_t count = 0, bytes = 0;
+  json grants = json::array();
+  for (const auto& [id, s] : core_.sessions_) {
+    if (s->principal != principal) continue;
+    for (const Grant& g : s->grants) {
+      ++count;
+      json grant = {{"session", {{"id", id}, {"name", s->name}}},
+                    {"name", g.name},
+                    {"type", TypeOf(g.tensor)},
+                    {"bytes", g.tensor.buffer->bytes()},
+                    {"capability", CapabilityText(g.capability)},
+                    {"to", {{"principal", g.principal}, {"session", g.session}}}};
+      bytes += Dump(grant).size() + 1;
+      if (bytes < kMostInfoBytes) grants.push_back(std::move(grant));
+    }
+  }
+  return Dump({{"count", count}, {"grants", grants}});
 }
 
 std::string InfoWriter::Stats() const {

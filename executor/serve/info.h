@@ -12,7 +12,7 @@ class InfoWriter {
  public:
   explicit InfoWriter(const Core& core) : core_(core) {}
 
-  // Topics: "report", "ops", "explain" (argument: an op, and an element type), "sessions" (the principal's own), "stats", "declarations"
+  // Topics: "report", "ops", "explain" (argument: an op, and an element type), "sessions" and "grants" (the principal's own), "stats", "declarations"
   // (of the token's session), "plan" (of a program in a slot of the token's attachment; argument: slot, function, and a size for each of its module's dimensions). NOT_FOUND for another topic or an op that the catalogue lacks, with the nearest names.
   StatusOr<std::string> Write(const std::string& principal, const fb::Info& info) const;
 
@@ -21,6 +21,8 @@ class InfoWriter {
   std::string Ops() const;
   StatusOr<std::string> Explain(const std::string& op, DType dtype) const;
   std::string Sessions(const std::string& principal) const;
+  // {"count": of all, "grants": the first of them, as many as a message carries}.
+  std::string Grants(const std::string& principal) const;
   std::string Stats() const;
   StatusOr<std::string> Plan(const std::string& principal, const fb::Info& info) const;
   StatusOr<std::string> Declarations(const std::string& principal, const flatbuffers::Vector<uint8_t>* token) const;

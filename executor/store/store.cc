@@ -147,13 +147,6 @@ StatusOr<Staged> Store::ToHost(const BufferRef& tensor) {
   return s;
 }
 
-Status Store::ToDevice(Staged s) {
-  for (bool done = false; !done;) {
-    OPWIRE_ASSIGN_OR_RETURN(done, StepToDevice(s));
-  }
-  return absl::OkStatus();
-}
-
 Status Store::CopyInto(const BufferRef& to, const BufferRef& from) { return device_.Copy(to->data(), from->data(), from->bytes(), 0); }
 
 void Store::Trim() {

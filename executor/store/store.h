@@ -182,7 +182,6 @@ class Store : public std::enable_shared_from_this<Store> {
   StatusOr<bool> StepToDevice(Staged& s);
   // All of a tensor where the executor's own threads reach it, in all steps.
   StatusOr<Staged> ToHost(const BufferRef& tensor);
-  Status ToDevice(Staged s);
   // One tensor's bytes into another's of the same size.
   Status CopyInto(const BufferRef& to, const BufferRef& from);
   // Gives free memory back.

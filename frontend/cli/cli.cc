@@ -15,6 +15,7 @@
 
 #include "absl/strings/cord.h"
 #include "frontend/cpp/embedded.h"
+#include "frontend/cpp/ssh.h"
 #include "ir/ops/names.h"
 #include "ir/text/text.h"
 #include "ir/wire/endpoint.h"
@@ -120,6 +121,34 @@ std::string Harmless(std::string_view text, bool one_line = false) {
     else out += c;
   }
   return out;
+}
+
+StatusOr<fb::ReplyT> Exchange(Dealer& dealer, const ExecutorFacts& executor, const std::string& request, Nanos timeout) {
+  OPWIRE_RETURN_IF_ERROR(dealer.Send(AsBytes(request)));
+  ClientChannel::Message message;
+  auto came = dealer.Receive(message, timeout);
+  if (!came.ok() || !*came) {
+    const std::string why = came.ok() ? std::string("it does not answer") : MessageOf(came.status());
+    return WithNext(Unavailable("executor {}: {}", executor.id, why), "try again: a dead one leaves the list after three missed beats (opwire devices)");
+  }
+  AlignedBytes memory;
+  OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, DecodeReply(AsBytes(message.head), memory));
+  OPWIRE_RETURN_IF_ERROR(StatusOf(*reply));
+  fb::ReplyT out;
+  reply->UnPackTo(&out);
+  return out;
+}
+
+// The reply of the executor's control socket.
+StatusOr<fb::ReplyT> AskControl(const ExecutorFacts& executor, fb::RequestT request) {
+  ZmqContext context;
+  OPWIRE_ASSIGN_OR_RETURN(const auto dealer, Dealer::Connect(context, executor.control_endpoint));
+  // The first tells within a moment whether the executor lives, whatever runs there.
+  fb::InfoT ping;
+  ping.topic = "ping";
+  OPWIRE_RETURN_IF_ERROR(Exchange(*dealer, executor, EncodeRequest(1, std::move(ping)), kPingTimeout).status());
+  request.seq = 2;
+  return Exchange(*dealer, executor, EncodeRequest(request), kAskTimeout);
 }
 
 }  // namespace
@@ -255,8 +284,12 @@ StatusOr<Client> Connect(const Common& common) {
 StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client, bool with_ops) {
   OPWIRE_RETURN_IF_ERROR(CheckRegistry(common));
   auto all = client.Executors(with_ops);
-  if (!all.ok())
-    return WithNext(all.status(), "check the address given by --registry or OPWIRE_REGISTRY, and that the registry runs");
+  if (!all.ok()) {
+    const std::vector<std::string> registries = RegistriesOf(common);
+    const bool ssh = registries.size() == 1 && IsSsh(registries[0]);
+    return WithNext(all.status(), ssh ? fmt::format("this has to work without a password: ssh {} opwire --version", registries[0])
+                                      : "check the address given by --registry or OPWIRE_REGISTRY, and that the registry runs");
+  }
   std::string seen;
   for (const ExecutorFacts& e : *all) {
     if (!Matches(e, common.device)) seen += fmt::format("{}{} ({})", seen.empty() ? "" : ", ", e.id, e.device);
@@ -272,28 +305,24 @@ StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& cli
 }
 
 StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic, std::string_view argument, DType dtype) {
-  ZmqContext context;
-  OPWIRE_ASSIGN_OR_RETURN(const auto dealer, Dealer::Connect(context, executor.control_endpoint));
-  // The first tells within a moment whether the executor lives, whatever runs there.
-  for (uint64_t seq : {1, 2}) {
-    fb::InfoT info;
-    info.topic = seq == 1 ? "ping" : topic;
-    info.argument = argument;
-    info.dtype = static_cast<uint8_t>(dtype);
-    OPWIRE_RETURN_IF_ERROR(dealer->Send(AsBytes(EncodeRequest(seq, std::move(info)))));
-    ClientChannel::Message message;
-    auto came = dealer->Receive(message, seq == 1 ? kPingTimeout : kAskTimeout);
-    if (!came.ok() || !*came) {
-      const std::string why = came.ok() ? std::string("it does not answer") : MessageOf(came.status());
-      return WithNext(Unavailable("executor {}: {}", executor.id, why),
-                      "try again: a dead one leaves the list after three missed beats (opwire devices)");
-    }
-    AlignedBytes memory;
-    OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, DecodeReply(AsBytes(message.head), memory));
-    OPWIRE_RETURN_IF_ERROR(StatusOf(*reply));
-    if (const fb::InfoReply* body = reply->body_as_InfoReply(); body && body->json()) return body->json()->str();
-  }
-  return Internal("executor {} answered something else", executor.id);
+  fb::InfoT info;
+  info.topic = topic;
+  info.argument = argument;
+  info.dtype = static_cast<uint8_t>(dtype);
+  fb::RequestT request;
+  request.body.Set(std::move(info));
+  OPWIRE_ASSIGN_OR_RETURN(fb::ReplyT reply, AskControl(executor, std::move(request)));
+  fb::InfoReplyT* const body = reply.body.AsInfoReply();
+  if (!body) return Internal("executor {} answered something else", executor.id);
+  return std::move(body->json);
+}
+
+Status RevokeOn(const ExecutorFacts& executor, const std::vector<uint8_t>& capability) {
+  fb::RevokeT revoke;
+  revoke.capability = capability;
+  fb::RequestT request;
+  request.body.Set(std::move(revoke));
+  return AskControl(executor, std::move(request)).status();
 }
 
 std::string Locate(const std::string& program) {

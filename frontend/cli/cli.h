@@ -41,6 +41,10 @@ struct SessionsArgs {
   std::string end;  // ends the session of this name
 };
 
+struct GrantsArgs {
+  std::string revoke;  // ends the grant of this capability
+};
+
 struct RunArgs {
   std::string file;
   std::vector<std::string> in, out, dims;
@@ -93,6 +97,7 @@ Status Explain(const Common& common, const ExplainArgs& args);
 Status Placement(const Common& common, const std::string& file);
 Status ReportAll(const Common& common);
 Status Sessions(const Common& common, const SessionsArgs& args);
+Status Grants(const Common& common, const GrantsArgs& args);
 Status Run(const Common& common, const RunArgs& args);
 // A program after the passes, or what each of them did.
 Status Opt(const Common& common, const OptArgs& args);
@@ -153,9 +158,11 @@ std::string Quote(std::string_view text);
 StatusOr<Client> Connect(const Common& common);
 // Those registered that --on allows. UNAVAILABLE, saying what there is, when there is none.
 StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client, bool with_ops = false);
-// Facts as JSON ("report", "ops", "explain", "sessions"), from the control socket, without opening a session.
+// Facts as JSON ("report", "ops", "explain", "sessions", "grants"), from the control socket, without opening a session.
 StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic, std::string_view argument = "",
                           DType dtype = DType::kInvalid);
+// Ends a grant of this user's there. NOT_FOUND where none has this capability.
+Status RevokeOn(const ExecutorFacts& executor, const std::vector<uint8_t>& capability);
 // The id of the executor that holds this user's session of that name; empty: none does.
 StatusOr<std::string> HolderOf(const std::vector<ExecutorFacts>& executors, const std::string& session);
 

@@ -1,33 +1,18 @@
-// devices, ops, explain, report, sessions: what runs where and why. The only file of the command line that reads JSON.
+// devices, ops, explain, report: what runs where and why.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 
 #include "frontend/cli/cli.h"
+#include "frontend/cli/facts.h"
 #include "ir/ops/names.h"
 #include "ir/passes/pipeline.h"
 #include "ir/wire/endpoint.h"
 
 namespace opwire::cli {
 namespace {
-
-using nlohmann::json;
-
-std::string Text(const json& j) { return j.get<std::string>(); }
-int64_t Count(const json& j) { return j.get<int64_t>(); }
-
-void PrintJson(const json& j) { fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace)); }
-
-StatusOr<json> AskJson(const ExecutorFacts& executor, std::string_view topic, std::string_view argument = "",
-                       DType dtype = DType::kInvalid) {
-  OPWIRE_ASSIGN_OR_RETURN(const std::string text, Ask(executor, topic, argument, dtype));
-  json j = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (j.is_discarded()) return Internal("executor {} answered {} with no JSON", executor.id, topic);
-  return j;
-}
 
 // Of the executor that a session would go to.
 StatusOr<json> AskBest(const Common& common, std::string_view topic, std::string_view argument = "",
@@ -82,17 +67,6 @@ void PrintOp(const json& op) {
 }
 
 }  // namespace
-
-StatusOr<std::string> HolderOf(const std::vector<ExecutorFacts>& executors, const std::string& session) {
-  for (const ExecutorFacts& e : executors) {
-    const auto sessions = AskJson(e, "sessions");
-    if (!sessions.ok()) continue;  // one that died is still listed for a moment
-    for (const json& s : *sessions) {
-      if (s.at("name") == session) return e.id;
-    }
-  }
-  return std::string();
-}
 
 Status Devices(const Common& common) {
   OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
@@ -393,55 +367,6 @@ Status ReportAll(const Common& common) {
   fmt::print("{}\n{}\nbuilt-in ops have kernels for {} only: none of them has sources for another backend\n", table.ToString(), kClassesNote, Text(d.at("kind")));
   PrintToolchains(r.at("toolchains"));
   fmt::print("{}", long_reasons);
-  return absl::OkStatus();
-}
-
-Status Sessions(const Common& common, const SessionsArgs& args) {
-  OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
-  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors, Executors(common, client));
-  if (!args.end.empty()) {
-    SessionOptions options;
-    options.name = args.end;
-    options.ring = false;
-    OPWIRE_ASSIGN_OR_RETURN(options.device, HolderOf(executors, args.end));
-    if (options.device.empty())
-      return WithNext(NotFound("no executor holds a session '{}'", args.end), "list yours: opwire sessions");
-    OPWIRE_ASSIGN_OR_RETURN(Session session, client.Open(options));
-    OPWIRE_RETURN_IF_ERROR(session.Close(/*free=*/true));
-    if (common.json)
-      PrintJson({{"ended", args.end}, {"executor", options.device}});
-    else
-      fmt::print("ended session {} on {}\n", args.end, options.device);
-    return absl::OkStatus();
-  }
-  json all = json::array();
-  for (const ExecutorFacts& e : executors) {
-    auto sessions = AskJson(e, "sessions");
-    if (absl::IsUnavailable(sessions.status()) && executors.size() > 1) continue;  // it left meanwhile
-    if (!sessions.ok()) return sessions.status();
-    for (json s : *sessions) {
-      s["executor"] = e.id;
-      all.push_back(std::move(s));
-    }
-  }
-  if (common.json) {
-    PrintJson(all);
-    return absl::OkStatus();
-  }
-  if (all.empty()) {
-    fmt::print("no sessions\n");
-    return absl::OkStatus();
-  }
-  Table table({"EXECUTOR", "ID", "NAME", "CLIENTS", "TENSORS", "HELD", "QUOTA", "QUEUED", "RUNS", "DEVICE TIME"});
-  for (const json& s : all) {
-    std::vector<std::string> clients;
-    for (const json& c : s.at("clients")) clients.push_back(Text(c.at("client")) + (c.at("connected") ? "" : " (lost)"));
-    table.Add({s.at("executor"), std::to_string(Count(s.at("id"))), s.at("name") == "" ? "-" : Text(s.at("name")),
-               clients.empty() ? "none" : fmt::format("{}", fmt::join(clients, ", ")), std::to_string(Count(s.at("tensors"))),
-               HumanBytes(s.at("bytes")), HumanBytes(s.at("quota")), std::to_string(Count(s.at("queued"))), std::to_string(Count(s.at("runs"))),
-               HumanNanos(static_cast<int64_t>(s.at("device_ms").get<double>() * 1e6))});
-  }
-  fmt::print("{}", table.ToString());
   return absl::OkStatus();
 }
 

@@ -224,6 +224,11 @@ int main(int argc, char** argv) {
   command->add_option("--end", sessions.end, "End the session of this name; what it holds is freed")->type_name("NAME");
   command->callback([&] { chosen = [&] { return Sessions(common, sessions); }; });
 
+  GrantsArgs grants;
+  command = Command(app, "grants", "What your sessions grant to others", "  opwire grants\n  opwire grants --revoke 0123456789abcdef0123456789abcdef\n");
+  command->add_option("--revoke", grants.revoke, "End the grant of this capability; who took the tensor keeps it")->type_name("CAPABILITY");
+  command->callback([&] { chosen = [&] { return Grants(common, grants); }; });
+
   if (argc == 1) {
     fmt::print(stderr, "{}", app.help());
     return kUsage;

@@ -1,30 +1,8 @@
 // Tensors that sessions share, from the client's side.
 #include "frontend/cpp/session_state.h"
+#include "ir/wire/capability.h"
 
 namespace opwire {
-namespace {
-
-constexpr size_t kCapabilityBytes = 16;
-constexpr std::string_view kDigits = "0123456789abcdef";
-
-std::string TextOf(const flatbuffers::Vector<uint8_t>& capability) {
-  std::string text;
-  for (const uint8_t byte : capability) text += {kDigits[byte >> 4], kDigits[byte & 15]};
-  return text;
-}
-
-StatusOr<std::vector<uint8_t>> CapabilityOf(std::string_view text) {
-  const size_t bad = text.find_first_not_of(kDigits);
-  if (text.size() != 2 * kCapabilityBytes || bad != text.npos) {
-    return InvalidArgument("capability: expected {} hexadecimal digits, got {}", 2 * kCapabilityBytes,
-                           bad != text.npos ? fmt::format("one at {} that is none", bad) : std::to_string(text.size()));
-  }
-  std::vector<uint8_t> bytes;
-  for (size_t i = 0; i < text.size(); i += 2) bytes.push_back(static_cast<uint8_t>(kDigits.find(text[i]) << 4 | kDigits.find(text[i + 1])));
-  return bytes;
-}
-
-}  // namespace
 
 StatusOr<std::string> Session::Grant(const Tensor& t, const GrantOptions& to) {
   OPWIRE_RETURN_IF_ERROR(state_->Check(*t.state_));
@@ -36,7 +14,7 @@ StatusOr<std::string> Session::Grant(const Tensor& t, const GrantOptions& to) {
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, state_->Ask(std::move(grant)));
   const fb::GrantReply* body = reply->body_as_GrantReply();
   if (!body || !body->capability() || body->capability()->size() != kCapabilityBytes) return Internal("executor {} answered something else", state_->executor_id);
-  return TextOf(*body->capability());
+  return CapabilityText({body->capability()->data(), body->capability()->size()});
 }
 
 Status Session::Revoke(std::string_view capability) {

@@ -25,6 +25,17 @@ int Strength(DimKind kind) {
   }
 }
 
+// What a product is without one of its factors, which is positive; nothing where it is none of them, as far as the tree shows.
+std::optional<Dim> Without(DimTable& dims, Dim product, Dim factor) {
+  if (product == factor) return dims.Constant(1);
+  const DimNode n = dims.node(product);  // a copy: Mul moves the nodes
+  if (n.kind == DimKind::kConstant && dims.IsConstant(factor) && n.value % dims.ConstantValue(factor) == 0) return dims.Constant(n.value / dims.ConstantValue(factor));
+  if (n.kind != DimKind::kMul) return std::nullopt;
+  if (const auto rest = Without(dims, n.a, factor)) return dims.Mul(*rest, n.b);
+  if (const auto rest = Without(dims, n.b, factor)) return dims.Mul(n.a, *rest);
+  return std::nullopt;
+}
+
 }  // namespace
 
 Dim DimTable::Intern(const DimNode& node) {
@@ -90,6 +101,15 @@ Dim DimTable::Mul(Dim a, Dim b) {
 }
 
 Dim DimTable::FloorDiv(Dim a, Dim b) {
+  // A factor of both goes, where it is never 0: 8*?n // ?n.
+  if (Bounds(b).lower > 0 && !IsConstant(b) && TreeSize(a) <= kMaxTreeSize) {
+    const DimNode n = node(b);
+    if (const auto rest = Without(*this, a, b)) return *rest;
+    if (n.kind == DimKind::kMul) {
+      if (const auto rest = Without(*this, a, n.a)) return FloorDiv(*rest, n.b);
+      if (const auto rest = Without(*this, a, n.b)) return FloorDiv(*rest, n.a);
+    }
+  }
   if (IsConstant(b)) {
     const int64_t vb = ConstantValue(b);
     if (vb == 1) return a;

@@ -48,7 +48,8 @@ using Facts = std::map<std::string, std::variant<double, std::string>>;
 void Write(const std::vector<Row>& rows, const std::string& out, const Facts& facts);
 void Report(const std::vector<Row>& rows, const std::string& out, const Facts& facts);
 
-// The number that a command prints first; 0 where it prints none. What it says on standard error is dropped.
+// What a command prints; what it says on standard error is dropped. NumberFrom: the number that it prints first; 0 where it prints none.
+std::string OutputOf(const std::string& command);
 double NumberFrom(const std::string& command);
 double Percentile(std::vector<double> values, double p);
 inline double Seconds() { return static_cast<double>(MonotonicNow()) / 1e9; }

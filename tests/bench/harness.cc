@@ -30,12 +30,19 @@ bool Met(const Row& r) {
   return r.higher_is_better ? v >= r.target : v <= r.target;
 }
 
+std::string OutputOf(const std::string& command) {
+  std::string out;
+  FILE* const pipe = popen((command + " 2>/dev/null").c_str(), "r");
+  if (!pipe) return out;
+  char piece[4096];
+  for (size_t n; (n = fread(piece, 1, sizeof piece, pipe)) > 0;) out.append(piece, n);
+  pclose(pipe);
+  return out;
+}
+
 double NumberFrom(const std::string& command) {
   double value = 0;
-  FILE* const pipe = popen((command + " 2>/dev/null").c_str(), "r");
-  if (pipe && fscanf(pipe, "%lf", &value) != 1) value = 0;
-  if (pipe) pclose(pipe);
-  return value;
+  return sscanf(OutputOf(command).c_str(), "%lf", &value) == 1 ? value : 0;
 }
 
 double Percentile(std::vector<double> values, double p) {

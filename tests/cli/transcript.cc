@@ -18,6 +18,8 @@ std::string Stable(std::string text, const House& house) {
   for (size_t at; (at = text.find(house.runtime())) != std::string::npos;) text.replace(at, house.runtime().size(), "RUNTIME");
   static const std::pair<std::regex, const char*> kNames[] = {
       {std::regex(R"(\b[0-9.]+ (ns|us|ms|s)\b)"), "TIME"},
+      {std::regex(R"(\b[0-9a-f]{32}\b)"), kCapability},
+      {std::regex(R"(uid:[0-9]+)"), "uid:UID"},
       {std::regex(R"(needs [0-9]+ bytes of scratch memory, the executor holds [0-9]+ of [0-9]+)"),
        "needs BYTES bytes of scratch memory, the executor holds BYTES of BYTES"},
       {std::regex(R"(cpu x86-64-v[0-9])"), "cpu ARCH"},

@@ -14,6 +14,9 @@
 
 namespace opwire {
 
+// What stands for every capability.
+inline constexpr const char* kCapability = "0123456789abcdef0123456789abcdef";
+
 // Set by --update: Compare writes instead.
 extern bool update_documents;
 

@@ -1,6 +1,7 @@
 // Tensors that sessions share: who may take them, what a write does to either side, what counts where, what outlives what.
 #include <nlohmann/json.hpp>
 
+#include "ir/wire/capability.h"
 #include "tests/executor/fixture.h"
 
 namespace opwire {
@@ -302,6 +303,57 @@ TEST_F(GrantsTest, ANameStandsForTheLastGrant) {
   ASSERT_TRUE(TakeBy(b, 4, "model", "w").ok());
   EXPECT_EQ(Get(a, 4).BulkFloats(), Floats{3}) << "its own comes first";
   EXPECT_EQ(Get(b, 4).BulkFloats(), Floats{2});
+}
+
+// What a user sees of the grants of all their sessions, and revokes without attaching to one.
+TEST_F(GrantsTest, AreListedAndRevokedForAUser) {
+  Client model = Hello("model"), unnamed = Hello(), ada = Hello("model", "key:ada");
+  ASSERT_TRUE(PutTyped(model, 1, DType::kI64, {2, 3}, std::string(48, 'x')).ok());
+  ASSERT_TRUE(Put(unnamed, 1, {1}).ok());
+  ASSERT_TRUE(Put(ada, 1, {1}).ok());
+  const Capability to_lab = Granted(model, 1, "lab", "", "w"), to_ada = Granted(unnamed, 1, "", "key:ada", "x"), of_ada = Granted(ada, 1);
+  const auto listed = [&](const std::string& principal) {
+    std::map<std::string, nlohmann::json> out;
+    const nlohmann::json all = nlohmann::json::parse(Info("grants", principal));
+    EXPECT_EQ(all["count"], all["grants"].size());
+    for (const auto& g : all["grants"]) out[g["capability"]] = g;
+    return out;
+  };
+  auto mine = listed("uid:1");
+  ASSERT_EQ(mine.size(), 2u);
+  nlohmann::json w = mine.at(CapabilityText(to_lab));
+  EXPECT_GT(w["session"]["id"], 0);
+  w["session"].erase("id");
+  EXPECT_EQ(w, nlohmann::json::parse(fmt::format(R"({{"session": {{"name": "model"}}, "name": "w", "type": "i64[2, 3]", "bytes": 48, "capability": "{}",
+                                                     "to": {{"principal": "uid:1", "session": "lab"}}}})", CapabilityText(to_lab))));
+  EXPECT_EQ(mine.at(CapabilityText(to_ada))["to"]["principal"], "key:ada");
+  EXPECT_EQ(listed("key:ada").size(), 1u);
+  EXPECT_EQ(listed("uid:3").size(), 0u);
+  const auto revoke = [&](const Capability& capability, const std::string& principal) {
+    fb::RevokeT body;
+    body.capability = capability;
+    return Control(std::move(body), principal);
+  };
+  EXPECT_EQ(revoke(of_ada, "uid:1").code(), kNotFound) << "another user's";
+  EXPECT_EQ(revoke({}, "uid:1").code(), kNotFound);
+  EXPECT_TRUE(revoke(to_ada, "uid:1").ok()) << "of a session without a name";
+  EXPECT_EQ(revoke(to_ada, "uid:1").code(), kNotFound) << "again";
+  EXPECT_EQ(TakeBy(ada, 2, to_ada).code(), kNotFound);
+  EXPECT_EQ(listed("uid:1").size(), 1u);
+  EXPECT_TRUE(revoke(to_lab, "uid:1").ok());
+  EXPECT_EQ(listed("uid:1").size(), 0u);
+}
+
+TEST_F(GrantsTest, AListIsNoLongerThanAMessage) {
+  options_.limits[LimitId::kGrants] = 4000;
+  Restart();
+  Client model = Hello("model");
+  ASSERT_TRUE(Put(model, 1, {1}).ok());
+  for (int i = 0; i < 3000; ++i) ASSERT_EQ(Granted(model, 1, "", "", fmt::format("{}{}", std::string(200, 'x'), i)).size(), kCapabilityBytes);
+  const nlohmann::json all = nlohmann::json::parse(Info("grants"));
+  EXPECT_EQ(all["count"], 3000);
+  EXPECT_GT(all["grants"].size(), 1000u);
+  EXPECT_LT(all["grants"].size(), 3000u);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 
@@ -673,6 +674,83 @@ TEST_F(FilesTest, LoadsTakeTheirMemoryFirst) {
   core_->OnTick(now_);
   EXPECT_EQ(InUse(), 0);
   EXPECT_EQ(core_->load().free_memory.load(), free);
+}
+
+// Where the device's memory is not the host's, through two chunks of it, however large the tensor is.
+TEST_F(FilesTest, LargeTensorsLandByTheChunk) {
+  const bool lands = !device_->info().host_memory;
+  constexpr int64_t kElements = (5 * Landing::kChunkBytes + 12) / 4, kBytes = 4 * kElements;
+  fs::create_directory(Own());
+  const std::string header = *MakeNpyHeader(DType::kU32, std::vector<int64_t>{kElements});
+  std::string file = header;
+  for (uint32_t i = 0; i < kElements; ++i) file.append(reinterpret_cast<const char*>(&i), 4);
+  const auto write = [&](size_t bytes) { std::ofstream(Own() + "/big.npy", std::ios::binary | std::ios::trunc) << file.substr(0, bytes); };
+  write(file.size());
+  const auto on_host = [&] { return nlohmann::json::parse(Info("stats"))["host_memory_in_use"].get<int64_t>() - (lands ? 0 : InUse()); };
+  const auto begin = [&](uint64_t counter) {
+    fb::LoadT load;
+    load.id = IdPtr(c_, counter);
+    load.path = "big.npy";
+    const uint64_t seq = Send(c_, std::move(load));
+    while (WorkOnce()) {
+    }
+    FakeShell::Job opens = std::move(shell_.jobs.front());
+    shell_.jobs.pop_front();
+    opens.work();
+    core_->OnJobDone(now_, opens.done);
+    return seq;
+  };
+  const int64_t before = on_host();
+  const uint64_t good = begin(1);
+  const int64_t takes = lands ? 2 * Landing::kChunkBytes : 0;
+  EXPECT_LE(on_host() - before, takes + 4096);
+  EXPECT_GE(on_host() - before, takes);
+  WorkAll();
+  ASSERT_TRUE(Take(c_.peer, good).ok());
+  ASSERT_TRUE(Save(1, "same.npy").ok());
+  std::ifstream in(Own() + "/same.npy", std::ios::binary);
+  EXPECT_TRUE((std::string{std::istreambuf_iterator<char>(in), {}} == file)) << "all chunks, each in its place";
+  ASSERT_TRUE(Free(c_, {1}).ok());
+  // The file is cut while it is read, in a later chunk.
+  const uint64_t cut = begin(2);
+  write(header.size() + 3 * Landing::kChunkBytes + 100);
+  WorkAll();
+  EXPECT_EQ(MessageOf(Take(c_.peer, cut).status),
+            fmt::format("file big.npy: expected {} bytes at least, it ends after {}", file.size(), header.size() + 3 * Landing::kChunkBytes + 100));
+  EXPECT_EQ(InUse(), 0);
+  EXPECT_EQ(Get(c_, 2).code(), absl::StatusCode::kNotFound);
+  // Its session ends while it is read.
+  write(file.size());
+  begin(3);
+  EXPECT_GE(InUse(), kBytes);
+  fb::ByeT bye;
+  bye.token = c_.token;
+  ASSERT_TRUE(Control(std::move(bye)).ok());
+  WorkAll();
+  now_ += 2 * kSecond;
+  core_->OnTick(now_);
+  EXPECT_EQ(nlohmann::json::parse(Info("stats"))["host_memory_in_use"], 0) << "chunks that no load has go, too";
+  EXPECT_EQ(nlohmann::json::parse(Info("stats"))["memory_in_use"], 0);
+}
+
+TEST_F(FilesTest, LoadsWithoutRoomOnTheHostAreRefused) {
+  if (device_->info().host_memory) GTEST_SKIP() << "a load needs no memory beside the tensor's";
+  ASSERT_TRUE(Put(c_, 1, {1}).ok());
+  ASSERT_TRUE(Save(1, "w.npy").ok());
+  options_.limits[LimitId::kHostMemoryPercent] = 1;
+  options_.limits[LimitId::kTransfers] = 100'000;
+  Restart();
+  c_ = Hello();
+  // What is being filled lies on the host.
+  std::vector<uint64_t> filled;
+  for (uint64_t i = 10; Alloc(i, Landing::kChunkBytes / 4).ok(); ++i) filled.push_back(i);
+  ASSERT_FALSE(filled.empty());
+  const Answer refused = LoadFile(2, "w.npy");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(MessageOf(refused.status).find("out of the host's memory: a load takes 8388608 bytes"), std::string::npos) << refused.status;
+  ASSERT_TRUE(Free(c_, filled).ok());
+  EXPECT_EQ(InUse(), 0);
+  EXPECT_TRUE(LoadFile(2, "w.npy").ok());
 }
 
 TEST_F(FilesTest, WithoutADirectoryOrNumPyType) {

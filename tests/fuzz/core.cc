@@ -350,7 +350,7 @@ class World : public Shell {
     switch (Pick(5)) {
       case 0: {
         fb::InfoT info;
-        static constexpr const char* kTopics[] = {"report", "sessions", "ops", "explain", "stats", "else"};
+        static constexpr const char* kTopics[] = {"report", "sessions", "grants", "ops", "explain", "stats", "else"};
         info.topic = kTopics[Pick(std::size(kTopics))];
         info.argument = Pick(2) ? "matmul" : in_.ConsumeRandomLengthString(12);
         info.dtype = Any<uint8_t>();

@@ -31,6 +31,24 @@ TEST(Dim, EqualExpressionsAreOneHandle) {
   EXPECT_NE(b, c);
 }
 
+TEST(Dim, FactorsThatAreNeverZeroGoFromQuotients) {
+  DimTable t;
+  const Dim n = *t.Symbol("n", 1), m = *t.Symbol("m", 2), z = *t.Symbol("z"), eight = t.Constant(8), four = t.Constant(4);
+  const Dim product = t.Mul(t.Mul(eight, n), m);
+  EXPECT_EQ(t.FloorDiv(t.Mul(eight, n), n), eight);
+  EXPECT_EQ(t.FloorDiv(n, n), t.Constant(1));
+  EXPECT_EQ(t.FloorDiv(product, n), t.Mul(eight, m));
+  EXPECT_EQ(t.FloorDiv(product, t.Mul(n, m)), eight);
+  EXPECT_EQ(t.FloorDiv(product, t.Mul(four, n)), t.Mul(t.Constant(2), m));
+  EXPECT_EQ(t.FloorDiv(t.Mul(t.Constant(6), n), t.Mul(four, n)), t.Constant(1)) << "6 // 4";
+  EXPECT_EQ(t.FloorDiv(t.Mul(t.Add(n, eight), m), t.Add(n, eight)), m);
+  EXPECT_EQ(t.ToString(t.FloorDiv(t.Mul(eight, z), z)), "8*?z//?z") << "an error where z is 0";
+  EXPECT_EQ(t.ToString(t.FloorDiv(t.Add(n, m), n)), "(?n+?m)//?n");
+  Dim many = n;
+  for (int i = 0; i < 100; ++i) many = t.Mul(many, many);
+  EXPECT_EQ(t.node(t.FloorDiv(many, m)).kind, DimKind::kFloorDiv) << "and at once, whatever the tree's size";
+}
+
 TEST(Dim, BoundsSettleMinAndMax) {
   DimTable t;
   const Dim small = *t.Symbol("s", 1, 8), large = *t.Symbol("l", 8, 100);

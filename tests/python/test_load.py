@@ -1,5 +1,6 @@
 """Weights out of GGUF and safetensors files: streamed, and read by the executor."""
 
+import contextlib
 import os
 import pathlib
 import pickle
@@ -154,22 +155,62 @@ else:
 """
 
 
-def test_executor_reads_its_own_files(tmp_path, weights):
-    data, elsewhere = tmp_path / "data" / f"uid-{os.getuid()}", tmp_path / "elsewhere"
+@contextlib.contextmanager
+def served(tmp_path, device):
+    """The environment of a process that an executor of this device serves, and its user's folder in the --data directory."""
+    data = tmp_path / "data" / f"uid-{os.getuid()}"
     data.mkdir(parents=True)
-    elsewhere.mkdir()
     (tmp_path / "run").mkdir(mode=0o700)
-    write(data / "m.gguf", weights)
     environment = {**os.environ, "OPWIRE_RUNTIME_DIR": str(tmp_path / "run"), "PYTHONPATH": os.pathsep.join(str(pathlib.Path(p).absolute()) for p in sys.path if p)}
-    up = subprocess.Popen([os.environ.get("OPWIRE_PROGRAM", "opwire"), "up", "--device", "cpu", "--data", str(tmp_path / "data")], env=environment, stdout=subprocess.PIPE, text=True)
+    up = subprocess.Popen([os.environ.get("OPWIRE_PROGRAM", "opwire"), "up", "--device", device, "--data", str(tmp_path / "data")], env=environment, stdout=subprocess.PIPE, text=True)
     try:
         while "ready" not in (line := up.stdout.readline()) and line:
             pass
-        done = subprocess.run([sys.executable, "-c", CODE, str(data), str(elsewhere)], cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        yield environment, data
     finally:
         up.send_signal(signal.SIGTERM)
         up.wait(60)
+
+
+def test_executor_reads_its_own_files(tmp_path, weights):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with served(tmp_path, "cpu") as (environment, data):
+        write(data / "m.gguf", weights)
+        done = subprocess.run([sys.executable, "-c", CODE, str(data), str(elsewhere)], cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     expected = model_files.quantise(weights["head"], Q4_1)[1].sum()
     for said in done.stdout.split():
         np.testing.assert_allclose(float(said), expected, rtol=1e-3, atol=1e-2)
+
+
+LARGE = """
+import sys, threading
+import numpy as np, opwire as ow
+client = ow.connect()
+stop = threading.Event()
+def others():  # runs of another session meanwhile
+    x = ow.ones(64, device=ow.connect().devices[0])
+    while not stop.is_set():
+        assert np.asarray(x).sum() == 64 and (x + x).tolist() == [2.0] * 64
+other = threading.Thread(target=others)
+other.start()
+try:
+    for _ in range(3):
+        w = ow.load("large.safetensors", device=client.devices[0])
+        assert w.streamed_bytes == 0 and str(client.device) == "here/emu:0"
+        for name, first in (("a", 0), ("b", 7)):
+            assert np.array_equal(np.asarray(w[name]), np.arange(first, first + w[name].size).reshape(w[name].shape)), name
+        del w
+finally:
+    stop.set()
+    other.join()
+"""
+
+
+def test_an_executor_of_a_gpu_reads_its_files_by_chunks(tmp_path):
+    given = {"a": np.arange(1_500_001), "b": np.arange(7, 7 + 1024 * 1025).reshape(1025, 1024)}
+    with served(tmp_path, "emu:0") as (environment, data):
+        (data / "large.safetensors").write_bytes(model_files.safetensors({}, given))
+        done = subprocess.run([sys.executable, "-c", LARGE], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

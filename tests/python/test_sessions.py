@@ -48,6 +48,9 @@ def test_sessions_share_arrays(client):
             model.store["w"] = w
             token = w.grant()
             mine = w.grant(lab.session_name, name="mine")
+        shared = {g["capability"]: g for g in model.show("grants")}
+        assert (shared[token]["name"], shared[token]["tensor"], shared[token]["to session"]) == ("w", "i64[100000]", "all")
+        assert (shared[mine]["session"], shared[mine]["name"], shared[mine]["to session"]) == (name, "mine", lab.session_name)
         made = run(f"import opwire as ow\nc = ow.connect()\nw = c.take('w', session={name!r})\nprint(int(w[3]), w.shape)\nw[3] = 0\nprint(int(w[3]))")
         assert made.stdout.split("\n")[:2] == ["6 (100000,)", "0"], made.stderr
         a, b = other.take(token), lab.take("mine", session=name)
@@ -60,6 +63,7 @@ def test_sessions_share_arrays(client):
         with pytest.raises(ValueError, match="32 hexadecimal digits"):
             other.take("w")
         model.revoke(token)
+        assert token not in repr(model.show("grants")) and mine in model.show("grants")._repr_html_()
         with pytest.raises(LookupError, match="revoked"):
             other.take(token)
         model.close(free=True)

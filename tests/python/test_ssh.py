@@ -2,7 +2,9 @@
 
 import getpass
 import os
+import pathlib
 import queue
+import re
 import shutil
 import socket
 import subprocess
@@ -70,7 +72,7 @@ def box(tmp_path):
     home = tmp_path / "there"
     home.mkdir(mode=0o700)
     run = lambda *words: subprocess.run(words, check=True, capture_output=True)  # noqa: E731
-    for name in ("host", "user"):
+    for name in ("host", "user", "stranger"):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name))
     shutil.copy(tmp_path / "user.pub", tmp_path / "authorized")
     os.chmod(tmp_path / "authorized", 0o600)
@@ -78,7 +80,7 @@ def box(tmp_path):
         port = free.getsockname()[1]
     program = os.path.dirname(os.environ["OPWIRE_PROGRAM"])
     (tmp_path / "sshd_config").write_text(
-        f"ListenAddress 127.0.0.1:{port}\nHostKey {tmp_path}/host\nAuthorizedKeysFile {tmp_path}/authorized\nStrictModes no\nPidFile none\nUsePAM no\nPermitRootLogin yes\n"
+        f"ListenAddress 127.0.0.1:{port}\nHostKey {tmp_path}/host\nAuthorizedKeysFile {tmp_path}/authorized\nStrictModes no\nPidFile none\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
         f"SetEnv PATH={program}:/usr/bin:/bin OPWIRE_RUNTIME_DIR={home}\n"
     )
     if os.getuid() == 0:
@@ -91,14 +93,17 @@ def box(tmp_path):
         except OSError:
             time.sleep(0.05)
     proxy = Proxy(port)
+    (tmp_path / "config").write_text(
+        f"Host gpubox\n  HostName 127.0.0.1\n  Port {proxy.port}\nHost *\n  StrictHostKeyChecking no\n  UserKnownHostsFile {tmp_path}/known\n  IdentitiesOnly yes\n  LogLevel ERROR\n"
+    )
     folder = tmp_path / "bin"
     folder.mkdir()
     ssh = folder / "ssh"  # as a user's configuration would have it
     ssh.write_text(
-        f'#!/bin/sh\nexec {shutil.which("ssh")} -F none -o StrictHostKeyChecking=no -o UserKnownHostsFile={tmp_path}/known -o IdentitiesOnly=yes -i ${{SSH_KEY:-{tmp_path}/user}} "$@"\n'
+        f'#!/bin/sh\nexec {shutil.which("ssh")} -F {tmp_path}/config -i ${{SSH_KEY:-{tmp_path}/user}} "$@"\n'
     )
     ssh.chmod(0o755)
-    proxy.env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    proxy.env = {**os.environ, "PATH": f"{folder}:{program}:{os.environ['PATH']}"}
     proxy.address = f"ssh://{getpass.getuser()}@127.0.0.1:{proxy.port}"
     proxy.folder, proxy.home = tmp_path, home
     yield proxy
@@ -161,3 +166,20 @@ def test_what_ssh_says_is_told(box):
     assert out.returncode == 0 and "auto-0" in out.stdout, out.stderr
     out = subprocess.run([os.environ["OPWIRE_PROGRAM"], "--host", "ssh://-oProxyCommand=x", "devices"], env=box.env, capture_output=True, text=True, timeout=60, check=False)
     assert out.returncode == 2 and "expected ssh://" in out.stderr, out.stderr
+
+
+def test_the_documents_transcript(box):
+    """The console block of docs/cli.md, typed and compared."""
+    (box.folder / "double.opw").write_text("program @double(%x: f32[?n]) -> (y: f32[?n]) {\n  %0 = add(%x, %x)\n  return %0\n}\n")
+    page = (pathlib.Path(__file__).parents[2] / "docs/cli.md").read_text()
+    quoted = re.search(r"\n## Another host\n.*?```console\n(.*?)```", page, re.S)[1]
+    said = ""
+    for i, command in enumerate(re.findall(r"^\$ (.*)", quoted, re.M)):
+        env = {**box.env, "SSH_KEY": str(box.folder / "stranger")} if i == 0 else box.env
+        out = subprocess.run(command, shell=True, cwd=box.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+        said += f"$ {command}\n{out.stdout}" + (f"[exit code {out.returncode}]\n" if out.returncode else "")
+    # What differs from machine to machine, as in the other quotes of that page.
+    names = [(r"\S+@127\.0\.0\.1:", "ada@gpubox:"), (r"((?:ID|auto-0) +(?:DEVICE|cpu   )) .*", r"\1  ..."), (r"(y: f32\[4\] =) .*", r"\1 ..."), (r"in [0-9.]+ [num]?s\b", "in TIME")]
+    for pattern, name in names:
+        said = re.sub(pattern, name, said)
+    assert said == quoted

@@ -60,6 +60,8 @@ FUNCTIONS = {
     "flat": lambda x: ow.concat([x.reshape((-1,)), x.reshape((x.size,)), ow.zeros(x.size + x.shape[0] * 2)]),
     "numbers": lambda x: x.sum(axis=0) / x.shape[0] + x.shape[0] * x[0] - x.size,
     "broadcast": lambda x: ow.broadcast_to(x[:, :1], x.shape) + ow.expand_dims(x[0], axis=0),
+    "the rest": lambda x: x.reshape((2, -1)).reshape((x.shape[0], -1)) @ ow.ones((8, 2)) + x.reshape((x.shape[0], x.size // x.shape[0])) @ ow.ones((8, 2)),
+    "spread": lambda x: ow.std(x, axis=0, correction=1) + ow.var(x) + ow.var(x, axis=1).sum(),
     "loop": lambda x: ow.for_loop(3, lambda i, c: ow.tanh(c) + x, x),
     "branch": lambda x: ow.cond(x.sum() > 0.0, lambda v: v * 2.0, lambda v: -v, x),
     "gradient": lambda x: ow.grad(lambda v: (v * v * x).sum())(x),

@@ -165,7 +165,7 @@ class Client:
         return self._device
 
     def show(self, what: str = "devices") -> _tables.Table:
-        """Facts as a table: "devices", who is there; "sessions", who uses the device; "ops", what it runs; "tensors", what this client's session holds."""
+        """Facts as a table: "devices", who is there; "sessions", who uses the device; "ops", what it runs; "tensors", what this client's session holds; "grants", what this user's sessions share."""
         if what == "devices":
             return _tables.of_devices([d.facts for d in self.devices])
         session = self.device.session
@@ -175,7 +175,9 @@ class Client:
             return _tables.of_ops(json.loads(session.info("ops")))
         if what == "tensors":
             return _tables.of_tensors(session.tensors())
-        raise ValueError(f"show: expected \"devices\", \"sessions\", \"ops\" or \"tensors\", got {what!r}")
+        if what == "grants":
+            return _tables.of_grants(json.loads(session.info("grants")))
+        raise ValueError(f"show: expected \"devices\", \"sessions\", \"ops\", \"tensors\" or \"grants\", got {what!r}")
 
     def take(self, what: str, *, session: str | None = None, device: Device | None = None) -> Array:
         """An array that another session granted (Array.grant): by the text that this returned or, with `session`, by its name in that session of this user's.

@@ -97,7 +97,7 @@ def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: boo
     n = math.prod(x.shape[a] for a in axes)
     distance = x - mean(x, axis=axes, keepdims=True)
     total = sum(distance * distance, axis=axes, keepdims=keepdims)
-    left = n - correction
+    left = n - (int(correction) if correction == int(correction) else correction)  # extents that are symbols take whole numbers
     return total / left if left > 0 else total * math.nan
 
 

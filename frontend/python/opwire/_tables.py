@@ -56,6 +56,10 @@ class Table(Sequence[dict[str, Any]]):
         return f"<table><caption>{html.escape(self.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
@@ -70,7 +74,7 @@ def of_devices(executors: list[dict[str, Any]]) -> Table:
     rows = [
         [e["id"], e["device"], e["device_name"], e["arch"], bytes_text(e["memory_bytes"]), bytes_text(e["free_memory"]), e["sessions"], e["queued"], e["running"] or "idle"] for e in executors
     ]
-    return Table(f"{len(rows)} executors", columns, rows, executors)
+    return Table(_count(len(rows), "executor"), columns, rows, executors)
 
 
 def of_sessions(sessions: list[dict[str, Any]]) -> Table:
@@ -80,18 +84,26 @@ def of_sessions(sessions: list[dict[str, Any]]) -> Table:
         [s["id"], s["name"], s["principal"], sum(bool(c["connected"]) for c in s["clients"]), s["tensors"], bytes_text(s["bytes"]), s["programs"], s["runs"], float(s["device_ms"])]
         for s in sessions
     ]
-    return Table(f"{len(rows)} sessions", columns, rows, sessions)
+    return Table(_count(len(rows), "session"), columns, rows, sessions)
 
 
 def of_ops(ops: list[dict[str, Any]]) -> Table:
     """What an executor runs."""
-    return Table(f"{len(ops)} ops", ["op", "signature", "dtypes", "variants"], [[o["op"], o["signature"], o["dtypes"], o["variants"]] for o in ops], ops)
+    return Table(_count(len(ops), "op"), ["op", "signature", "dtypes", "variants"], [[o["op"], o["signature"], o["dtypes"], o["variants"]] for o in ops], ops)
 
 
 def of_tensors(tensors: list[dict[str, Any]]) -> Table:
     """What a session holds."""
     rows = [[t["id"], t["name"], f"{t['dtype'].name}{list(t['shape'])}", bytes_text(t["bytes"]), "yes" if t["usable"] else "no"] for t in tensors]
-    return Table(f"{len(rows)} tensors", ["id", "name", "type", "bytes", "usable"], rows, tensors)
+    return Table(_count(len(rows), "tensor"), ["id", "name", "type", "bytes", "usable"], rows, tensors)
+
+
+def of_grants(grants: dict[str, Any]) -> Table:
+    """What a user's sessions share."""
+    rows = [
+        [g["session"]["name"] or g["session"]["id"], g["name"], g["type"], bytes_text(g["bytes"]), g["to"]["session"] or "all", g["to"]["principal"], g["capability"]] for g in grants["grants"]
+    ]
+    return Table(_count(grants["count"], "grant"), ["session", "name", "tensor", "bytes", "to session", "of", "capability"], rows, grants)
 
 
 def of_plan(plan: dict[str, Any]) -> Table:
@@ -103,7 +115,7 @@ def of_plan(plan: dict[str, Any]) -> Table:
         places = ", ".join(f"{w['to']}{'' if w['to'].startswith('result') else ' +' + str(w['at'])}" for w in step.get("writes", []))
         ends = "; ".join(group.get("ends", [])) if group else ""
         rows.append([step.get("value", ""), what, step["label"], bytes_text(step.get("moved", 0)), float(step.get("flops", 0)), places, ends])
-    title = f"@{plan['function']}: {len(rows)} steps, {bytes_text(plan['scratch_bytes'])} of scratch memory"
+    title = f"@{plan['function']}: {_count(len(rows), 'step')}, {bytes_text(plan['scratch_bytes'])} of scratch memory"
     return Table(title, ["value", "ops", "variant", "moves", "flops", "writes", "fusion ends as"], rows, plan)
 
 

@@ -1,0 +1,60 @@
+// How tensors of files come into memory that only the device reaches: through two chunks of pinned memory a load, one of which is copied while the next is read.
+#ifndef OPWIRE_EXECUTOR_SERVE_LANDING_H_
+#define OPWIRE_EXECUTOR_SERVE_LANDING_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "executor/serve/files.h"
+#include "executor/store/store.h"
+#include "kernels/device/device.h"
+
+namespace opwire {
+
+class Landing {
+ public:
+  static constexpr int64_t kChunkBytes = int64_t{4} << 20;
+
+  // Chunks count in the budget, those that wait for another load, too. Device and budget outlive this, and this outlives the strips.
+  Landing(Device& device, MemoryBudget* host_budget) : device_(device), host_budget_(host_budget) {}
+  ~Landing() { Trim(); }
+  Landing(const Landing&) = delete;
+
+  // What one load has; it ends on the device thread.
+  class Strip {
+   public:
+    Strip(Landing& landing, uint8_t* chunks) : landing_(landing), chunks_(chunks) {}
+    ~Strip() { landing_.spare_.push_back(chunks_); }
+    Strip(const Strip&) = delete;
+    uint8_t* chunks() const { return chunks_; }
+
+   private:
+    Landing& landing_;
+    uint8_t* chunks_;
+  };
+
+  // Device thread: memory for a load. RESOURCE_EXHAUSTED says what it takes and which limit stopped it.
+  StatusOr<std::shared_ptr<const Strip>> Take();
+  // Device thread: an event behind all that uses memory which a load may get.
+  StatusOr<EventId> Now() { return device_.Record(0); }
+  // A worker: the elements of the file's tensor to `to`, by the chunks of a strip, once the work before `after` is done. Nothing is on its way any more when it returns.
+  Status Load(const OpenedTensor& file, uint8_t* to, uint8_t* chunks, EventId after);
+  // Device thread: gives memory back that no load has.
+  void Trim();
+
+ private:
+  // Until the work before the event is done.
+  Status WaitFor(EventId event);
+
+  Device& device_;
+  MemoryBudget* const host_budget_;
+  std::optional<StreamId> stream_;  // from the first load on
+  std::vector<uint8_t*> spare_;
+};
+
+}  // namespace opwire
+
+#endif  // OPWIRE_EXECUTOR_SERVE_LANDING_H_
