@@ -108,6 +108,9 @@ def test_loops_and_branches():
     assert (int(n), int(total)) == (10, 45)
     f = ow.jit(lambda x: ow.cond(x.sum() > 0, lambda v: v * 2, lambda v: -v, x))
     assert f(ow.asarray([1.0, 2.0])).tolist() == [2, 4] and f(ow.asarray([-1.0, -2.0])).tolist() == [1, 2]
+    # Several of them, beside and in one another.
+    g = ow.jit(lambda x: ow.for_loop(3, lambda i, c: ow.for_loop(2, lambda j, d: ow.cond(j < i, lambda u: u * 2, lambda u: u + 1, d), c), x) + ow.for_loop(2, lambda i, c: c * c, x))
+    assert float(g(ow.asarray(2.0))) == ((2 + 2) * 2 + 1) * 4 + 16
     with pytest.raises(IndexError, match="trips"):
         int(ow.while_loop(lambda c: c >= 0, lambda c: c + 1, ow.asarray(0), max_trips=10))
     with pytest.raises(TypeError, match="expected what it was given"):
