@@ -149,6 +149,23 @@ def test_gradient_through_branches(rng):
         return ow.for_loop(4, lambda i, c: ow.cond(i % 2 == 0, lambda v: v * x, lambda v: v * v, c), x)
 
     assert float(ow.grad(steps)(ow.asarray(1.5, dtype=ow.float64))) == pytest.approx(10 * 1.5**9)
+    # In functions that are traced, of more steps than one, and of gradients.
+    def train(x):
+        def step(i, x):
+            value, g = ow.value_and_grad(lambda x: loss(x, ow.asarray(w)))(x)
+            return x - 0.01 * value * g
+        return ow.for_loop(3, step, x)
+
+    def trained(x):
+        for _ in range(3):
+            value, g = ow.value_and_grad(loss)(x, ow.asarray(w))
+            x = x - 0.01 * value * g
+        return x
+
+    for x in ([1.0, 2.0, -0.5], [-1.0, 0.5, -2.0]):
+        np.testing.assert_allclose(np.asarray(ow.jit(train)(ow.asarray(x, dtype=ow.float64))), np.asarray(trained(ow.asarray(x, dtype=ow.float64))), rtol=1e-12)
+    cube = ow.grad(lambda x: ow.cond(x > 0, lambda v: v * v * v, lambda v: -v, x))
+    assert float(ow.grad(cube)(ow.asarray(2.0))) == 12 and float(ow.grad(cube)(ow.asarray(-2.0))) == 0
     with pytest.raises(NotImplementedError, match="while"):
         ow.grad(lambda x: ow.cond(x > 0, lambda v: ow.while_loop(lambda c: c < 9, lambda c: c * 2, v), lambda v: v, x))(ow.asarray(1.0))
 
