@@ -2,6 +2,7 @@
 #ifndef OPWIRE_IR_PASSES_BACKWARD_H_
 #define OPWIRE_IR_PASSES_BACKWARD_H_
 
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,8 +40,9 @@ class Backward {
   // Nodes of the backward pass. Once one cannot be made, all that follow are kAbsent, and failed() says so: a rule that contradicts the catalogue.
   ValueId Op(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
   std::vector<ValueId> Ops(std::string_view op, std::vector<ValueId> operands, size_t results, std::vector<NamedAttr> attrs = {});
-  // A `repeat` of the body, with the place in the source of what was begun.
-  std::vector<ValueId> Repeat(ValueId times, std::span<const ValueId> carried, std::span<const ValueId> inputs, uint32_t body, const std::string& location);
+  // A node that calls functions and gives these types, with the place in the source of what was begun. `lists`: by operand of its row.
+  std::vector<ValueId> Call(std::string_view op, std::initializer_list<std::span<const ValueId>> lists, std::vector<uint32_t> functions, std::vector<TensorType> types,
+                            const std::string& location);
   ValueId Reshape(ValueId v, const std::vector<Dim>& shape);
   ValueId Expand(ValueId v, const std::vector<Dim>& shape);
   ValueId Full(const TensorType& type, double value);
@@ -69,7 +71,7 @@ class Backward {
 // Adds the node's gradients by its operands to `b`; false where the row has none. `results` are its values.
 bool AddGradients(Backward& b, const Node& node, std::span<const ValueId> results, const std::vector<AttrValue>& attrs);
 
-// Whether the row has a rule of its own: all that have a gradient but `repeat`.
+// Whether the row has a rule of its own: all that have a gradient but `repeat` and `if`.
 bool HasGradients(std::string_view op);
 
 // By operand of a row with a body, the term of its gradient: names are those of the row's operands, `out` for its result and `g` for the gradient by that. Empty: it is 0.
@@ -87,7 +89,7 @@ Marks Between(const Function& f, const ValueTypes& values, const Marks& made, Ma
 // Product of the extents.
 Dim Product(DimTable& dims, std::span<const Dim> shape);
 
-// Writes ways back into the functions of a module: the one that a gradient is asked of, and those that loops on its way call (gradient_loops.cc).
+// Writes ways back into the functions of a module: the one that a gradient is asked of, and those that loops and branches on its way call (gradient_calls.cc).
 class Differentiator {
  public:
   // Where the way back begins: the gradient by a value of the function is one of its parameters, or kAbsent: 1.
@@ -125,10 +127,16 @@ class Differentiator {
   void AddTyping(uint32_t function);
   // The function that does the same and emits nothing.
   uint32_t Silent(uint32_t function);
+  // The name of the function that it does the same as.
+  std::string WrittenName(uint32_t silent) const;
+  // Adds the nodes of `from`, a silent function, to a function of the way back, as AppendNodes does; which of its values are those of `from` that are wanted.
+  Marks AppendAgain(uint32_t back, const Function& from, const Marks& wanted, std::vector<ValueId>& values);
   // Lets the node that was begun, a `repeat`, keep what it carries, and keeps it. Nothing where the number of trips is not known.
   StatusOr<std::optional<Loop>> KeepCarried(Rewriter& r, Node& node, const std::string& place);
   uint32_t AddKeepingBody(uint32_t body, const std::vector<std::optional<TensorType>>& kept);
   Status AddLoopGradients(Backward& b, const Node& node, std::span<const ValueId> results, const Loop& loop);
+  StatusOr<uint32_t> AddBranchBack(uint32_t silent, const Marks& wanted, std::span<const size_t> from, std::span<const size_t> by);
+  Status AddBranchGradients(Backward& b, const Node& node, std::span<const ValueId> results);
 
   Module& module_;
   Typing typing_;

@@ -27,16 +27,17 @@ std::vector<ValueId> Backward::Ops(std::string_view op, std::vector<ValueId> ope
   return failed_ ? std::vector<ValueId>(results, kAbsent) : out;
 }
 
-std::vector<ValueId> Backward::Repeat(ValueId times, std::span<const ValueId> carried, std::span<const ValueId> inputs, uint32_t body,
-                                      const std::string& location) {
-  const OpRow& row = *r_.FindRow("repeat");
-  Node node{.op = row.name, .version = row.version, .operands = {times}, .calls = {body}, .location = location};
-  for (const std::span<const ValueId> list : {carried, inputs}) node.operands.insert(node.operands.end(), list.begin(), list.end());
-  node.segments = {1, static_cast<uint32_t>(carried.size()), static_cast<uint32_t>(inputs.size())};
+std::vector<ValueId> Backward::Call(std::string_view op, std::initializer_list<std::span<const ValueId>> lists, std::vector<uint32_t> functions, std::vector<TensorType> types,
+                                    const std::string& location) {
+  const OpRow& row = *r_.FindRow(op);
+  const size_t results = types.size();
+  Node node{.op = row.name, .version = row.version, .calls = std::move(functions), .results = std::move(types), .location = location};
+  for (const std::span<const ValueId> list : lists) {
+    node.operands.insert(node.operands.end(), list.begin(), list.end());
+    node.segments.push_back(static_cast<uint32_t>(list.size()));
+  }
   failed_ |= std::ranges::find(node.operands, kAbsent) != node.operands.end();
-  if (failed_) return std::vector<ValueId>(carried.size(), kAbsent);
-  for (const ValueId v : carried) node.results.push_back(TypeOf(v));
-  return r_.AppendNode(std::move(node));
+  return failed_ ? std::vector<ValueId>(results, kAbsent) : r_.AppendNode(std::move(node));
 }
 
 ValueId Backward::Reshape(ValueId v, const std::vector<Dim>& shape) {
@@ -279,6 +280,8 @@ StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, con
       const auto loop = loops.find(n);
       if (loop == loops.end()) return Unimplemented("gradient: expected a constant number of trips, got one that only a run knows, for {}", place(n));
       OPWIRE_RETURN_IF_ERROR(AddLoopGradients(b, node, results, loop->second));
+    } else if (r.RowOf(n).control == Control::kIf) {
+      OPWIRE_RETURN_IF_ERROR(AddBranchGradients(b, node, results));
     } else if (!AddGradients(b, node, results, r.AttrsOf(n))) {
       return Unimplemented("gradient: there is none of {}", place(n));
     }

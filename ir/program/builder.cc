@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <optional>
 
 #include "ir/ops/names.h"
@@ -16,6 +17,7 @@ struct FunctionBuilder::State {
   Module* module;
   const OpCatalogue* ops;
   Status* status;  // the module's first error
+  std::deque<State>* functions;  // of the module
   uint32_t number;  // in the module
   Function f;
   std::vector<TensorType> types;  // by ValueId: parameters, then results
@@ -48,7 +50,7 @@ ModuleBuilder::~ModuleBuilder() = default;
 ModuleBuilder::ModuleBuilder(ModuleBuilder&&) noexcept = default;
 
 FunctionBuilder ModuleBuilder::Function(std::string_view name) {
-  s_->functions.push_back({&s_->module, &s_->ops, &s_->status, static_cast<uint32_t>(s_->functions.size()), {.name = std::string(name)}, {}, false});
+  s_->functions.push_back({&s_->module, &s_->ops, &s_->status, &s_->functions, static_cast<uint32_t>(s_->functions.size()), {.name = std::string(name)}, {}, false});
   return FunctionBuilder(&s_->functions.back());
 }
 
@@ -214,10 +216,12 @@ Value FunctionBuilder::OpWithLists(std::string_view op, const std::vector<std::v
 
 namespace {
 
-// Extents and attributes of one module as another one has them.
+// Extents, attributes and called functions of one module as another one has them.
 class Inliner {
  public:
-  Inliner(const Module& from, Module& to) : from_(from), to_(to), bound_(from.dims.symbols().size()) {}
+  // `add`: a function to the other module; its number there.
+  Inliner(const Module& from, Module& to, std::function<uint32_t(Function)> add)
+      : from_(from), to_(to), add_(std::move(add)), bound_(from.dims.symbols().size()), numbers_(from.functions.size()) {}
 
   // A parameter's type with what is given for it: binds symbols that stand alone.
   void Bind(const TensorType& param, const TensorType& given) {
@@ -269,11 +273,41 @@ class Inliner {
       default: return value;
     }
   }
+  // Those that a node of the first module calls, added with what they call.
+  StatusOr<std::vector<uint32_t>> Called(const Node& node) {
+    std::vector<uint32_t> out;
+    for (const uint32_t callee : node.calls) {
+      if (!numbers_[callee]) {
+        OPWIRE_ASSIGN_OR_RETURN(Function f, Of(from_.functions[callee]));
+        numbers_[callee] = add_(std::move(f));
+      }
+      out.push_back(*numbers_[callee]);
+    }
+    return out;
+  }
 
  private:
+  StatusOr<Function> Of(Function f) {
+    for (Param& p : f.params) {
+      OPWIRE_ASSIGN_OR_RETURN(p.type, Of(p.type));
+    }
+    for (Node& node : f.nodes) {
+      for (NamedAttr& a : node.attrs) {
+        OPWIRE_ASSIGN_OR_RETURN(a.value, Of(a.value));
+      }
+      for (TensorType& type : node.results) {
+        OPWIRE_ASSIGN_OR_RETURN(type, Of(type));
+      }
+      OPWIRE_ASSIGN_OR_RETURN(node.calls, Called(node));
+    }
+    return f;
+  }
+
   const Module& from_;
   Module& to_;
-  std::vector<std::optional<Dim>> bound_;  // by symbol
+  const std::function<uint32_t(Function)> add_;
+  std::vector<std::optional<Dim>> bound_;         // by symbol
+  std::vector<std::optional<uint32_t>> numbers_;  // by function
 };
 
 }  // namespace
@@ -287,7 +321,16 @@ std::vector<Value> FunctionBuilder::Inline(const Module& module, const std::vect
     return results;
   };
   if (f.params.size() != arguments.size()) return fail(InvalidArgument("expected {} values, got {}", f.params.size(), arguments.size()));
-  Inliner importer(module, *s_->module);
+  // Named "entry.name", with a number behind it where that is taken.
+  const auto add = [&](opwire::Function called) {
+    const std::string name = called.name = fmt::format("{}.{}", f.name, called.name);
+    const auto taken = [&](const State& other) { return other.f.name == called.name; };
+    for (int i = 2; std::ranges::any_of(*s_->functions, taken); ++i) called.name = fmt::format("{}.{}", name, i);
+    const auto number = static_cast<uint32_t>(s_->functions->size());
+    s_->functions->push_back({s_->module, s_->ops, s_->status, s_->functions, number, std::move(called), {}, false});
+    return number;
+  };
+  Inliner importer(module, *s_->module, add);
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (f.params[i].mode == ParamMode::kDim) return fail(Unimplemented("parameter %{} is a dimension", Clip(f.params[i].name)));
     importer.Bind(f.params[i].type, TypeOf(arguments[i]));
@@ -300,7 +343,6 @@ std::vector<Value> FunctionBuilder::Inline(const Module& module, const std::vect
   }
   std::vector<Value> values = arguments;
   for (const Node& node : f.nodes) {
-    if (!node.calls.empty()) return fail(Unimplemented("{} calls a function", Clip(node.op)));
     std::vector<ValueId> operands;
     for (const ValueId v : node.operands) operands.push_back(v == kAbsent ? kAbsent : values[static_cast<size_t>(v)].id);
     std::vector<AttrArg> attrs;
@@ -309,7 +351,15 @@ std::vector<Value> FunctionBuilder::Inline(const Module& module, const std::vect
       if (!value.ok()) return fail(value.status());
       attrs.push_back({a.name, *std::move(value)});
     }
-    const std::vector<Value> made = Append(node.op, std::move(operands), node.segments, attrs);
+    StatusOr<std::vector<uint32_t>> calls = importer.Called(node);
+    if (!calls.ok()) return fail(calls.status());
+    std::vector<TensorType> declared;
+    for (size_t i = 0; i < node.results.size() && !node.calls.empty(); ++i) {
+      StatusOr<TensorType> type = importer.Of(node.results[i]);
+      if (!type.ok()) return fail(type.status());
+      declared.push_back(*std::move(type));
+    }
+    const std::vector<Value> made = Append(node.op, std::move(operands), node.segments, attrs, *std::move(calls), std::move(declared));
     if (!s_->status->ok()) return results;
     if (!node.pin.empty()) Pin(node.pin);
     if (!node.location.empty()) Location(node.location);

@@ -80,9 +80,9 @@ class FunctionBuilder {
   std::vector<Value> Repeat(Value times, const std::vector<Value>& carried, const std::vector<Value>& inputs, const FunctionBuilder& body);
   void Emit(std::string_view name, Value v);
 
-  // The nodes of the entry of another module, which Gradient gave or Parse read, with these values in place of its parameters; its results. Its symbols are
-  // extents of the values, its `inout` parameters are read like others: what replaces them is among the results. INVALID_ARGUMENT where a value has not the
-  // type of its parameter, UNIMPLEMENTED where the entry has dimensions as parameters, extents that come from values, or calls functions.
+  // The nodes of the entry of another module, which Gradient gave or Parse read, with these values in place of its parameters; its results. What it calls joins the
+  // functions, with its name before theirs. Its symbols are extents of the values, its `inout` parameters are read like others: what replaces them is among the
+  // results. INVALID_ARGUMENT where a value has not the type of its parameter, UNIMPLEMENTED where the entry has dimensions as parameters, or extents that come from values.
   std::vector<Value> Inline(const Module& module, const std::vector<Value>& arguments);
 
   // A value that nothing makes, of a function that is built to see what its nodes are of: Finish refuses it.

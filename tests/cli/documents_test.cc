@@ -93,6 +93,10 @@ TEST(Documents, PassesAndOneOfOnesOwn) {
   Transcript loops(house);
   loops.Type("opwire opt settle.opw --grad w");
   loops.Compare(page, "Gradients through loops");
+  house.Write("gate.opw", BlockOf(document, "Gradients through branches", ""));
+  Transcript branches(house);
+  branches.Type("opwire opt gate.opw --grad w");
+  branches.Compare(page, "Gradients through branches");
   house.Write("tower.opw", BlockOf(document, "Less memory for more work", ""));
   Transcript memory(house);
   memory.Type("opwire opt tower.opw --grad w,v --dim b=4096 --memory 7MiB --stats | tail -1");

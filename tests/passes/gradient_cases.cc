@@ -197,7 +197,7 @@ std::set<std::string> RowsOnTheWay(const Module& m) {
 std::set<std::string> RowsWithGradients() {
   std::set<std::string> out;
   for (const OpRow& row : Catalogue().rows()) {
-    if (HasGradients(row.name) || row.control == Control::kRepeat) out.insert(row.name);
+    if (HasGradients(row.name) || row.control == Control::kRepeat || row.control == Control::kIf) out.insert(row.name);
   }
   return out;
 }

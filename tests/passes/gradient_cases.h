@@ -17,7 +17,7 @@ struct GradientCase {
 
 // Of the rows that are one expression, with operands of equal shapes, and broadcast.
 std::vector<GradientCase> BodyCases();
-// Of every other row, but for loops.
+// Of every other row, but for loops and branches.
 std::vector<GradientCase> RowCases();
 // Several uses of one value, chains, and values that the loss does not depend on.
 std::vector<GradientCase> ProgramCases();

@@ -348,9 +348,9 @@ TEST(Gradient, ErrorsOfLoops) {
   EXPECT_EQ(error("%n = full() {value = 2.0, dtype = i64} emit(%n) {name = \"n\"} %0 = repeat(%n, [%x], []) calls(@half) return %0", "%n = full() {value = 3.0, dtype = i64}",
                   "function @half(%trip: i64[], %x: f32[2]) -> (x: f32[2]) { emit(%x) {name = \"x\"} %0 = prod(%x) %1 = mul(%x, %0) return %1 }"),
             "UNIMPLEMENTED: gradient: there is none of prod (node %0 of \"half\")");
-  EXPECT_EQ(error("%c = full() {value = 1.0, dtype = bool} %0 = if(%c, [%x]) calls(@then, @then) -> (f32[2]) return %0", "%n = full() {value = 3.0, dtype = i64}",
-                  "function @then(%x: f32[2]) -> (x: f32[2]) { %0 = sin(%x) return %0 }"),
-            "UNIMPLEMENTED: gradient: there is none of if (node %1 of \"step\")");
+  EXPECT_EQ(error("%0 = while([%x], []) calls(@asks, @then) {max_trips = 2} return %0", "%n = full() {value = 3.0, dtype = i64}",
+                  "function @asks(%x: f32[2]) -> (c: bool[]) { %0 = full() {value = 1.0, dtype = bool} return %0 } function @then(%x: f32[2]) -> (x: f32[2]) { %0 = sin(%x) return %0 }"),
+            "UNIMPLEMENTED: gradient: there is none of while (node %0 of \"step\")");
 
   ASSERT_OK_AND(const Module encoded, Parse(R"(program @f(%x: f32[32], %q: i8:q8_0[32]) -> (loss: f32[]) {
                                                  %n = full() {value = 3.0, dtype = i64}

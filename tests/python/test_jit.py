@@ -108,6 +108,9 @@ def test_loops_and_branches():
     assert (int(n), int(total)) == (10, 45)
     f = ow.jit(lambda x: ow.cond(x.sum() > 0, lambda v: v * 2, lambda v: -v, x))
     assert f(ow.asarray([1.0, 2.0])).tolist() == [2, 4] and f(ow.asarray([-1.0, -2.0])).tolist() == [1, 2]
+    # Several of them, beside and in one another.
+    g = ow.jit(lambda x: ow.for_loop(3, lambda i, c: ow.for_loop(2, lambda j, d: ow.cond(j < i, lambda u: u * 2, lambda u: u + 1, d), c), x) + ow.for_loop(2, lambda i, c: c * c, x))
+    assert float(g(ow.asarray(2.0))) == ((2 + 2) * 2 + 1) * 4 + 16
     with pytest.raises(IndexError, match="trips"):
         int(ow.while_loop(lambda c: c >= 0, lambda c: c + 1, ow.asarray(0), max_trips=10))
     with pytest.raises(TypeError, match="expected what it was given"):
@@ -117,6 +120,54 @@ def test_loops_and_branches():
 def test_gradient_through_a_loop():
     g = ow.grad(lambda x: ow.for_loop(4, lambda i, c: c * x, x))
     assert float(g(ow.asarray(1.5))) == pytest.approx(5 * 1.5**4, rel=1e-5)
+
+
+def test_gradient_through_branches(rng):
+    scale = ow.asarray(rng.random((3,)).astype("f8") + 0.5)
+
+    def loss(x, w):
+        def bend(v):
+            ow.emit("bent", v.sum())
+            return ow.tanh(v * w) * scale
+
+        y = ow.cond(x.sum() > 0, bend, lambda v: ow.cond(w[0] > 0, lambda u: u * u, lambda u: u, v), x)
+        return (y * y).sum()
+
+    w, s = np.asarray([0.5, 1.5, -1.0]), np.asarray(scale)
+    heard = []
+    for x in (np.asarray([1.0, 2.0, -0.5]), np.asarray([-1.0, 0.5, -2.0])):
+        gx, gw = ow.grad(loss, argnums=(0, 1)).run(ow.asarray(x), ow.asarray(w), on_emit=lambda name, v: heard.append(float(v)))
+        t = np.tanh(x * w)
+        d = 2 * t * (1 - t * t) * s * s
+        expected = (d * w, d * x) if x.sum() > 0 else (4 * x**3, np.zeros(3))
+        np.testing.assert_allclose(np.asarray(gx), expected[0], rtol=1e-12)
+        np.testing.assert_allclose(np.asarray(gw), expected[1], rtol=1e-12)
+    assert heard == [2.5]
+
+    # In a loop, each trip of which goes another way.
+    def steps(x):
+        return ow.for_loop(4, lambda i, c: ow.cond(i % 2 == 0, lambda v: v * x, lambda v: v * v, c), x)
+
+    assert float(ow.grad(steps)(ow.asarray(1.5, dtype=ow.float64))) == pytest.approx(10 * 1.5**9)
+    # In functions that are traced, of more steps than one, and of gradients.
+    def train(x):
+        def step(i, x):
+            value, g = ow.value_and_grad(lambda x: loss(x, ow.asarray(w)))(x)
+            return x - 0.01 * value * g
+        return ow.for_loop(3, step, x)
+
+    def trained(x):
+        for _ in range(3):
+            value, g = ow.value_and_grad(loss)(x, ow.asarray(w))
+            x = x - 0.01 * value * g
+        return x
+
+    for x in ([1.0, 2.0, -0.5], [-1.0, 0.5, -2.0]):
+        np.testing.assert_allclose(np.asarray(ow.jit(train)(ow.asarray(x, dtype=ow.float64))), np.asarray(trained(ow.asarray(x, dtype=ow.float64))), rtol=1e-12)
+    cube = ow.grad(lambda x: ow.cond(x > 0, lambda v: v * v * v, lambda v: -v, x))
+    assert float(ow.grad(cube)(ow.asarray(2.0))) == 12 and float(ow.grad(cube)(ow.asarray(-2.0))) == 0
+    with pytest.raises(NotImplementedError, match="while"):
+        ow.grad(lambda x: ow.cond(x > 0, lambda v: ow.while_loop(lambda c: c < 9, lambda c: c * 2, v), lambda v: v, x))(ow.asarray(1.0))
 
 
 def test_emit_tells_while_it_runs():

@@ -27,9 +27,18 @@ std::string LineOfCaller() {
 
 }  // namespace
 
-Trace::Trace(const std::string& name, bool check_nan) : module_(std::make_shared<ModuleBuilder>()), f_(module_->Function(name)), check_nan_(check_nan) {}
+Trace::Trace(const std::string& name, bool check_nan)
+    : module_(std::make_shared<ModuleBuilder>()), names_(std::make_shared<Names>()), f_(module_->Function(NameOf(name))), check_nan_(check_nan) {}
 Trace::Trace(const Trace& outer, const std::string& name, bool apart)
-    : module_(apart ? std::make_shared<ModuleBuilder>() : outer.module_), f_(module_->Function(name)), check_nan_(false) {}
+    : module_(apart ? std::make_shared<ModuleBuilder>() : outer.module_),
+      names_(apart ? std::make_shared<Names>() : outer.names_),
+      f_(module_->Function(NameOf(name))),
+      check_nan_(false) {}
+
+std::string Trace::NameOf(const std::string& name) {
+  const int number = ++(*names_)[name];
+  return number == 1 ? name : fmt::format("{}.{}", name, number);
+}
 
 Dim Trace::Adopt(const PyExtent& e) { return &e.trace->dims() == &dims() ? e.dim : Translate(e.trace->dims(), e.dim, dims()); }
 

@@ -64,12 +64,17 @@ class Trace : public std::enable_shared_from_this<Trace> {
   void Leave();
 
  private:
+  using Names = absl::flat_hash_map<std::string, int>;
+
+  // Of a new function: the same, or with a number behind it where another of the module has that.
+  std::string NameOf(const std::string& name);
   std::vector<nanobind::object> WrapAll(const std::vector<Value>& values, const std::string& op = "");
   void Count(Value v, const std::string& op, const std::string& line);
   std::vector<Extent> ExtentsOf(const Array& a);
   std::vector<Value> OfAll(const std::vector<nanobind::object>& arrays);
 
   std::shared_ptr<ModuleBuilder> module_;
+  std::shared_ptr<Names> names_;  // of the module's functions: how many asked for each, in which there are no dots
   FunctionBuilder f_;
   const bool check_nan_;
   std::vector<Value> counts_;

@@ -262,6 +262,7 @@ class Interpreter {
   StatusOr<Tensors> RunNode(const Node& node, const Tensors& operands) {
     const OpRow& row = *Catalogue().Find(node.op);
     if (row.control == Control::kRepeat) return Repeat(node, operands);
+    if (row.control == Control::kIf) return Run(m_.functions[node.calls[operands[0].item<bool>() ? 0 : 1]], Tensors(operands.begin() + 1, operands.end()));
     const auto elementwise = kElementwise.find(node.op), other = kOthers.find(node.op);
     if (elementwise == kElementwise.end() && other == kOthers.end()) return Unimplemented("libtorch: nothing is known of {}", node.op);
     OPWIRE_ASSIGN_OR_RETURN(const std::vector<AttrValue> attrs, ResolveAttrs(row, node.attrs, table_));

@@ -114,6 +114,48 @@ function @step(%trip: i64[], %h: f64[3, 8], %xs: f64[6, 3, 4], %w: f64[8, 4], %u
   return %next
 })";
 
+// A recurrent network that reads some of its inputs and lets others pass: a branch in a loop, and one behind it.
+std::string Gated() {
+  return R"(
+program @gated(%xs: f64[6, 3, 4], %h: f64[3, 8], %w: f64[8, 4], %u: f64[8, 8], %b: f64[8], %v: f64[8, 8], %target: f64[3, 8]) -> (loss: f64[]) {
+  %steps = full() {value = 6.0, dtype = i64}
+  %end = repeat(%steps, [%h], [%xs, %w, %u, %b, %v]) calls(@step)
+  %level = mean(%end)
+  %zero = full() {value = 0.0, dtype = f64}
+  %high = gt(%level, %zero)
+  %y = if(%high, [%end, %v]) calls(@damp, @pass) -> (f64[3, 8]))" + std::string(kSquaredError) + R"(
+function @step(%trip: i64[], %h: f64[3, 8], %xs: f64[6, 3, 4], %w: f64[8, 4], %u: f64[8, 8], %b: f64[8], %v: f64[8, 8]) -> (h: f64[3, 8]) {
+  %slice = slice(%xs, %trip) {length = 1}
+  %x = reshape(%slice) {shape = [3, 4]}
+  %all = sum(%x)
+  %zero = full() {value = 0.0, dtype = f64}
+  %reads = gt(%all, %zero)
+  %next = if(%reads, [%x, %h, %w, %u, %b, %v]) calls(@read, @rest) -> (f64[3, 8])
+  return %next
+}
+function @read(%x: f64[3, 4], %h: f64[3, 8], %w: f64[8, 4], %u: f64[8, 8], %b: f64[8], %v: f64[8, 8]) -> (h: f64[3, 8]) {
+  %a = linear(%x, %w, %b)
+  %r = linear(%h, %u)
+  %sum = add(%a, %r)
+  %next = tanh(%sum)
+  return %next
+}
+function @rest(%x: f64[3, 4], %h: f64[3, 8], %w: f64[8, 4], %u: f64[8, 8], %b: f64[8], %v: f64[8, 8]) -> (h: f64[3, 8]) {
+  %r = linear(%h, %v)
+  %s = sigmoid(%r)
+  %next = mul(%s, %h)
+  return %next
+}
+function @damp(%h: f64[3, 8], %v: f64[8, 8]) -> (h: f64[3, 8]) {
+  %r = linear(%h, %v)
+  %y = tanh(%r)
+  return %y
+}
+function @pass(%h: f64[3, 8], %v: f64[8, 8]) -> (h: f64[3, 8]) {
+  return %h
+})";
+}
+
 // GPT-2 of a width of 32: # is the layer, @ the next one. Its output weights are the embedding's.
 constexpr std::string_view kGpt2Params = R"(
   , %h#.ln1.w: f64[32], %h#.ln1.b: f64[32], %h#.attn.w: f64[96, 32], %h#.attn.b: f64[96], %h#.proj.w: f64[32, 32], %h#.proj.b: f64[32]
@@ -168,6 +210,7 @@ std::vector<Model> Models() {
           {"transformer_block", TransformerBlock()},
           {"llama_block", LlamaBlock()},
           {"recurrent", std::string(kRecurrent), -1, 1, 7},
+          {"gated", Gated()},
           {"gpt2", Gpt2(), -0.5, 0.5, 97}};
 }
 

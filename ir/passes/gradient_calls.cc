@@ -1,8 +1,10 @@
-// Gradients through `repeat`. The loop also carries what its carried values were at the begin of each trip; the way back is a loop
-// from the last trip to the first, whose body computes a trip again from what was kept and goes back through it.
+// Gradients through `repeat` and `if`. A loop also carries what its carried values were at the begin of each trip; the way back is a loop
+// from the last trip to the first, whose body computes a trip again from what was kept and goes back through it. The way back through
+// branches is one of two branches, each of which computes its own again from what it was given and goes back through it.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "ir/passes/backward.h"
@@ -77,6 +79,21 @@ uint32_t Differentiator::Silent(uint32_t function) {
   }
   silent_.emplace(function, out);
   silent_.emplace(out, out);
+  return out;
+}
+
+std::string Differentiator::WrittenName(uint32_t silent) const {
+  const auto written = written_as_.find(silent);
+  return written == written_as_.end() ? module_.functions[silent].name : written->second;
+}
+
+Marks Differentiator::AppendAgain(uint32_t back, const Function& from, const Marks& wanted, std::vector<ValueId>& values) {
+  AppendNodes(module_.functions[back], from, values);
+  AddTyping(back);
+  Marks out(ValueTypes(module_.functions[back]).size());
+  for (size_t v = 0; v < wanted.size(); ++v) {
+    if (values[v] != kAbsent) out[static_cast<size_t>(values[v])] = wanted[v];
+  }
   return out;
 }
 
@@ -204,9 +221,7 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node, std::span
     f.params.push_back(body.params[p]);
     inputs.push_back(node.operands[p]);
   }
-  const auto written = written_as_.find(silent);
-  const std::string name = written == written_as_.end() ? body.name : written->second;
-  const uint32_t back = AddFunction(std::move(f), name + ".grad");
+  const uint32_t back = AddFunction(std::move(f), WrittenName(silent) + ".grad");
   PassContext context = Context();
   Rewriter r(context, back);
   const auto scalar = [&](int64_t value) { return r.Append("full", {}, {{"value", static_cast<double>(value)}, {"dtype", DType::kI64}}); };
@@ -222,15 +237,9 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node, std::span
     const ValueId row = r.Append("slice", {kept++, values[0]}, {{"dim", int64_t{1}}, {"length", module_.dims.Constant(1)}});
     values[1 + c] = r.Append("reshape", {row}, {{"shape", type.shape}});
   }
-  const size_t first_value = r.size();
+  const Origin origin{WrittenName(silent), r.size()};
   r.Finish();
-  AppendNodes(module_.functions[back], body, values);
-  AddTyping(back);
-
-  Marks wanted_back(first_value + types.size() - body.params.size());
-  for (size_t v = 0; v < wanted.size(); ++v) {
-    if (values[v] != kAbsent) wanted_back[static_cast<size_t>(values[v])] = wanted[v];
-  }
+  const Marks wanted_back = AppendAgain(back, body, wanted, values);
   std::vector<Seed> seeds;
   std::vector<ValueId> by_values;
   for (size_t i = 0; i < by.size(); ++i) {
@@ -239,7 +248,7 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node, std::span
     if (end != kAbsent) seeds.push_back({end, static_cast<ValueId>(1 + i)});
     by_values.push_back(values[by[i]]);
   }
-  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ValueId> gradients, AddWayBack(back, wanted_back, seeds, by_values, {name, first_value}));
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ValueId> gradients, AddWayBack(back, wanted_back, seeds, by_values, origin));
   for (size_t i = 0; i < by.size(); ++i) module_.functions[back].results.push_back({module_.functions[back].params[1 + i].name, gradients[i]});
 
   std::vector<ValueId> begin;
@@ -247,8 +256,72 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node, std::span
     const ValueId g = p <= carried ? b.GradientOf(results[p - 1]) : kAbsent;
     begin.push_back(g != kAbsent ? g : b.Full(body.params[p].type, 0));
   }
-  const std::vector<ValueId> out = b.Repeat(node.operands[0], begin, inputs, back, node.location);
+  std::vector<TensorType> types_by;
+  for (const size_t p : by) types_by.push_back(body.params[p].type);
+  const std::vector<ValueId> out = b.Call("repeat", {std::span(node.operands).first(1), begin, inputs}, {back}, std::move(types_by), node.location);
   for (size_t i = 0; i < by.size(); ++i) b.Add(node.operands[by[i]], out[i]);
+  return absl::OkStatus();
+}
+
+// branch.grad(inputs, gradients by results) -> (gradients by inputs). `from`: the results that have a gradient, `by`: the inputs that get one.
+StatusOr<uint32_t> Differentiator::AddBranchBack(uint32_t silent, const Marks& wanted, std::span<const size_t> from, std::span<const size_t> by) {
+  const Function branch = module_.functions[silent];
+  const ValueTypes types(branch);
+  std::unordered_set<std::string> names = NamesIn(branch);
+  Function f{.params = branch.params};
+  for (const size_t r : from) {
+    const Result& result = branch.results[r];
+    f.params.push_back({.name = UniqueName(names, "grad." + result.name), .type = *types.types[static_cast<size_t>(result.value)]});
+  }
+  const Origin origin{WrittenName(silent), f.params.size()};
+  const uint32_t back = AddFunction(std::move(f), origin.name + ".grad");
+  std::vector<ValueId> values(branch.params.size());
+  std::iota(values.begin(), values.end(), 0);
+  const Marks wanted_back = AppendAgain(back, branch, wanted, values);
+  std::vector<Seed> seeds;
+  for (size_t i = 0; i < from.size(); ++i) seeds.push_back({values[static_cast<size_t>(branch.results[from[i]].value)], static_cast<ValueId>(branch.params.size() + i)});
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ValueId> gradients, AddWayBack(back, wanted_back, seeds, std::vector<ValueId>(by.begin(), by.end()), origin));
+  for (size_t i = 0; i < by.size(); ++i) module_.functions[back].results.push_back({"grad." + branch.params[by[i]].name, gradients[i]});
+  return back;
+}
+
+Status Differentiator::AddBranchGradients(Backward& b, const Node& node, std::span<const ValueId> results) {
+  const std::span<const ValueId> condition = std::span(node.operands).first(1), inputs = std::span(node.operands).subspan(1);
+  std::vector<size_t> from, by;
+  std::vector<ValueId> given(inputs.begin(), inputs.end());
+  for (size_t r = 0; r < results.size(); ++r) {
+    if (b.GradientOf(results[r]) == kAbsent) continue;
+    from.push_back(r);
+    given.push_back(b.GradientOf(results[r]));
+  }
+  // An input gets a gradient where one of the branches leads from it to a result that has one.
+  std::vector<uint32_t> silent;
+  std::vector<Marks> wanted;
+  for (const uint32_t callee : node.calls) {
+    silent.push_back(Silent(callee));
+    const Function& branch = module_.functions[silent.back()];
+    const ValueTypes types(branch);
+    Marks made(types.size()), to(types.size());
+    for (size_t i = 0; i < inputs.size(); ++i) made[i] = b.Wants(inputs[i]);
+    MarkMade(branch, types, made);
+    for (const size_t r : from) to[static_cast<size_t>(branch.results[r].value)] = true;
+    wanted.push_back(Between(branch, types, made, std::move(to)));
+  }
+  std::vector<TensorType> types_by;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!wanted[0][i] && !wanted[1][i]) continue;
+    by.push_back(i);
+    types_by.push_back(b.TypeOf(inputs[i]));
+  }
+  if (by.empty()) return absl::OkStatus();
+
+  OPWIRE_ASSIGN_OR_RETURN(const uint32_t then, AddBranchBack(silent[0], wanted[0], from, by));
+  uint32_t otherwise = then;
+  if (silent[1] != silent[0]) {
+    OPWIRE_ASSIGN_OR_RETURN(otherwise, AddBranchBack(silent[1], wanted[1], from, by));
+  }
+  const std::vector<ValueId> out = b.Call("if", {condition, given}, {then, otherwise}, std::move(types_by), node.location);
+  for (size_t i = 0; i < by.size(); ++i) b.Add(inputs[by[i]], out[i]);
   return absl::OkStatus();
 }
 
