@@ -25,7 +25,6 @@ KernelText KernelOf(const CodeInstance& i) {
                       kPlaceholder, i.params, i.call)};
 }
 
-// A text holds no NUL.
 // 90 of "sm_90a"; 0 of what is not CUDA's.
 int CudaArchitecture(std::string_view arch) {
   int number = 0;
@@ -33,6 +32,7 @@ int CudaArchitecture(std::string_view arch) {
   return number;
 }
 
+// A text holds no NUL.
 std::string IdentityOf(const KernelText& kernel) { return kernel.prelude + '\0' + kernel.text; }
 
 }  // namespace
@@ -65,6 +65,7 @@ std::string_view ComputeName(DType type) {
 }
 
 Code::~Code() {
+  for (std::jthread& t : compilers_) t.request_stop();  // all, before one is waited for: else the others went on with what is queued
   compilers_.clear();
   for (const Module m : modules_) device_.UnloadModule(m);
 }
