@@ -267,7 +267,7 @@ bool CheckRegisters(const RegisterTable& measured, bool all, const std::string& 
   StatusOr<RegisterTable> table = RegisterTable::Read(file);
   if (update && absl::IsNotFound(table.status())) table = RegisterTable();
   if (table.ok() && update) {
-    table->Replace(measured, all);
+    all ? table->Replace(measured) : table->Merge(measured);
     table = table->Write(file).ok() ? table : StatusOr<RegisterTable>(Internal("{} cannot be written", file));
   }
   if (!table.ok()) {

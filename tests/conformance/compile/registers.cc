@@ -46,13 +46,16 @@ std::vector<std::string> RegisterTable::Above(const RegisterTable& measured) con
   return out;
 }
 
-void RegisterTable::Replace(const RegisterTable& measured, bool all) {
+void RegisterTable::Replace(const RegisterTable& measured) {
   std::erase_if(most_, [&](const auto& entry) {
-    if (!all) return measured.most_.contains(entry.first);
     const auto it = measured.most_.lower_bound({entry.first.first, ""});
     return it != measured.most_.end() && it->first.first == entry.first.first;
   });
-  most_.insert(measured.most_.begin(), measured.most_.end());
+  Merge(measured);
+}
+
+void RegisterTable::Merge(const RegisterTable& measured) {
+  for (const auto& [key, registers] : measured.most_) Note(key.first, key.second, registers);
 }
 
 std::string FunctionOf(std::string_view kernel) {

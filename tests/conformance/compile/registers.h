@@ -22,8 +22,10 @@ class RegisterTable {
   void Note(std::string_view arch, std::string_view function, int registers);
   // What of `measured` takes more than is written here, or is not: a sentence each.
   std::vector<std::string> Above(const RegisterTable& measured) const;
-  // `measured` in place of what is here of its functions, or with `all` of its architectures.
-  void Replace(const RegisterTable& measured, bool all);
+  // `measured` in place of what is here of its architectures.
+  void Replace(const RegisterTable& measured);
+  // The more of both: `measured` may have seen only some of a function's instances.
+  void Merge(const RegisterTable& measured);
 
  private:
   std::map<std::pair<std::string, std::string>, int> most_;
