@@ -148,7 +148,7 @@ Result HostAllocate(void** memory, size_t bytes, unsigned) {
 
 Result Fill(void* to, unsigned char value, size_t bytes, Stream stream) {
   return Do(stream, [=] {
-    const Memory::Access access;
+    const Memory::Access access(to, bytes);
     std::memset(to, value, bytes);
     return kSuccess;
   });
@@ -414,7 +414,7 @@ Api Functions() {
 
 Result Copy(void* to, const void* from, size_t bytes, Stream stream) {
   return Do(stream, [=] {
-    const Memory::Access access;
+    const Memory::Access written(to, bytes), read(from, bytes);
     std::memmove(to, from, bytes);
     return kSuccess;
   });

@@ -3,6 +3,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 namespace opwire::gpu::emu {
 namespace {
 
@@ -20,14 +22,27 @@ Memory& Memory::Get() {
   return *memory;
 }
 
-int Memory::protection() const { return accesses_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE; }
+int Memory::ProtectionOf(const Pages& pages) const { return accesses_ + pages.accesses > 0 ? PROT_READ | PROT_WRITE : PROT_NONE; }
 
-void Memory::Change(int accesses) {
+void Memory::ChangeAll(int accesses) {
   std::lock_guard lock(mutex_);
-  const int before = protection();
+  const bool was_open = accesses_ > 0;
   accesses_ += accesses;
-  if (protection() == before) return;
-  for (const auto& [at, bytes] : open_) mprotect(at, bytes, protection());
+  if ((accesses_ > 0) == was_open) return;
+  for (const auto& [at, pages] : pages_) mprotect(at, pages.bytes, ProtectionOf(pages));
+}
+
+void Memory::Change(std::string_view range, int accesses) {
+  std::lock_guard lock(mutex_);
+  auto it = pages_.upper_bound(const_cast<char*>(range.data()));
+  if (it != pages_.begin()) --it;
+  for (; it != pages_.end() && it->first < range.data() + range.size(); ++it) {
+    auto& [at, pages] = *it;
+    if (at + pages.bytes <= range.data()) continue;
+    const int before = ProtectionOf(pages);
+    pages.accesses = std::max(pages.accesses + accesses, 0);  // pages that came while the access went on have none
+    if (ProtectionOf(pages) != before) mprotect(at, pages.bytes, ProtectionOf(pages));
+  }
 }
 
 void* Memory::Allocate(size_t bytes) {
@@ -50,7 +65,7 @@ void Memory::Free(void* memory) {
   const auto it = blocks_.find(static_cast<char*>(memory));
   if (it == blocks_.end()) return;
   const Block block = it->second;
-  open_.erase(block.mapped + kGuard);
+  pages_.erase(block.mapped + kGuard);
   blocks_.erase(it);
   mmap(block.mapped, block.mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   freed_.push_back(block);
@@ -68,24 +83,25 @@ void Memory::Unreserve(void* base, size_t bytes) { munmap(base, bytes); }
 
 bool Memory::Back(void* at, size_t bytes) {
   std::lock_guard lock(mutex_);
-  if (mprotect(at, bytes, protection()) != 0) return false;
-  open_[static_cast<char*>(at)] = bytes;
+  const Pages pages{bytes};
+  if (mprotect(at, bytes, ProtectionOf(pages)) != 0) return false;
+  pages_[static_cast<char*>(at)] = pages;
   return true;
 }
 
 void Memory::Unback(void* at) {
   std::lock_guard lock(mutex_);
-  const auto it = open_.find(static_cast<char*>(at));
-  if (it == open_.end()) return;
-  mprotect(at, it->second, PROT_NONE);
-  madvise(at, it->second, MADV_DONTNEED);
-  open_.erase(it);
+  const auto it = pages_.find(static_cast<char*>(at));
+  if (it == pages_.end()) return;
+  mprotect(at, it->second.bytes, PROT_NONE);
+  madvise(at, it->second.bytes, MADV_DONTNEED);
+  pages_.erase(it);
 }
 
 int64_t Memory::in_use() const {
   std::lock_guard lock(mutex_);
   int64_t bytes = 0;
-  for (const auto& [at, backed] : open_) bytes += static_cast<int64_t>(backed);
+  for (const auto& [at, pages] : pages_) bytes += static_cast<int64_t>(pages.bytes);
   return bytes;
 }
 

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 namespace opwire::gpu::emu {
 
@@ -26,12 +27,16 @@ class Memory {
   void Unback(void* at);
   int64_t in_use() const;
 
-  // While one lives, the memory can be read and written.
+  // While one lives, all of the memory can be read and written, or what pages there are of a range.
   class Access {
    public:
-    Access() { Get().Change(+1); }
-    ~Access() { Get().Change(-1); }
+    Access() { Get().ChangeAll(+1); }
+    Access(const void* at, size_t bytes) : range_(static_cast<const char*>(at), bytes) { Get().Change(range_, +1); }
+    ~Access() { range_.data() ? Get().Change(range_, -1) : Get().ChangeAll(-1); }
     Access(const Access&) = delete;
+
+   private:
+    const std::string_view range_;  // without data: all
   };
 
  private:
@@ -39,12 +44,17 @@ class Memory {
     char* mapped;
     size_t mapped_bytes;
   };
-  void Change(int accesses);
-  int protection() const;
+  struct Pages {
+    size_t bytes;
+    int accesses = 0;  // to these alone
+  };
+  void ChangeAll(int accesses);
+  void Change(std::string_view range, int accesses);
+  int ProtectionOf(const Pages& pages) const;
 
   mutable std::mutex mutex_;  // guards what follows
-  int accesses_ = 0;
-  std::map<char*, size_t> open_;   // what may be touched while something accesses it
+  int accesses_ = 0;               // to all
+  std::map<char*, Pages> pages_;   // what may be touched while something accesses it
   std::map<char*, Block> blocks_;  // by the address that was given out
   std::deque<Block> freed_;        // the last ones, without pages
 };
