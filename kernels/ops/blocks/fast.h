@@ -37,8 +37,9 @@ struct BlockRows {
   int64_t k;              // elements of a row
 };
 
-// Element k of x's row to values, scales, sums and corrections; those of quads where `quads` says so. Of a block that holds what is not finite the scale is NaN.
-using RoundLoop = void (*)(const RoundedRows& to, int64_t row, const void* x, int64_t k, bool quads);
+// k elements of x's row to values, scales, sums and corrections, for a FewLoop in the order in which that looks for them and with those of quads, else for a
+// ManyLoop. Of a block that holds what is not finite the scale is NaN.
+using RoundLoop = void (*)(const RoundedRows& to, int64_t row, const void* x, int64_t k, bool few);
 // out[r * kPanel + j] = the product of row `first` + r of x with weight row j: `rows` up to kFewRows, `n` up to kPanel. The first reads weights from where they
 // are; the second unpacks them first, for `rows` up to kPanelRows.
 using FewLoop = void (*)(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first, int64_t rows, float* out);

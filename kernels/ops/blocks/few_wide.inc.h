@@ -1,5 +1,7 @@
-// Products of few rows of x with weights where they lie, for vectors of 64 bytes: two blocks of 32 at a time, or a quarter of 256. Scales of blocks of 32 are taken
-// out of their bytes first, 16 at a time.
+// Products of few rows of x with weights where they lie, for vectors of 64 bytes: four blocks of 4 bits at a time, two of 8 bits, or a quarter of 256 values. Scales
+// of blocks of 32 are taken out of their bytes first, 16 at a time. A row's sum is a vector until those of a panel are added up together.
+#include <algorithm>
+
 #include "kernels/ops/blocks/format.inc.h"
 
 namespace opwire::ops::OPWIRE_ISA {
@@ -43,7 +45,7 @@ inline __m512i LoadPart(const uint8_t* p, int64_t bytes, int vector) {
 }
 
 // The scales of blocks of 32, one after the other, and their offsets: of as many as rows of a panel have together, so that few loads are in vain.
-constexpr int64_t kMostBlocks = 256;
+constexpr int64_t kMostBlocks = 512;
 struct Scales {
   alignas(64) float scales[kMostBlocks];
   alignas(64) float offsets[kMostBlocks];
@@ -76,131 +78,162 @@ inline void LoadScales(const uint8_t* p, int64_t blocks, Scales& to) {
   if (b < blocks) ScalesAt<kEncoding, false>(p, blocks - b, to.scales + b, to.offsets + b);
 }
 
-// 64 values: of two blocks of 32 from p on, or where `both` is false of one and zeros; or quarter `quarter` of a block of 256.
+// How a step of 16 groups is cut into vectors.
 template <int kEncoding>
-inline Bytes ValuesAt(const uint8_t* p, int quarter, bool both) {
+struct Wide {
+  static constexpr int kVectors = kHalves<kEncoding> ? 4 : 16 * Format<kEncoding>::kGroup / 64;
+  static constexpr int kGroupsOf = kGroups / kVectors;
+  static constexpr int kParts = kHalves<kEncoding> ? 2 : 1;  // of values that lie 64 apart in x
+};
+
+// The unsigned values of vector v of a step at w, of which the first `there` groups are there: of two blocks of 8 bits, of four of 4 bits the low halves, then the
+// high ones, or a quarter of a block of 256.
+template <int kEncoding>
+inline void ValuesAt(const uint8_t* w, int v, int there, __m512i* to) {
   using F = Format<kEncoding>;
-  __m512i v;
   if constexpr (kEncoding == kQ6_K) {
-    const __m512i low = _mm512_loadu_si512(p + quarter / 2 * 64);
-    const __m512i high = _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 128 + quarter / 2 * 32)));
-    const __m512i by = quarter % 2 == 0 ? _mm512_set_epi32(2, 2, 2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 4, 4) : _mm512_set_epi32(2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0);
-    const __m512i placed = quarter % 2 == 0 ? _mm512_sllv_epi32(high, by) : _mm512_srlv_epi32(high, by);
+    const __m512i low = _mm512_loadu_si512(w + v / 2 * 64);
+    const __m512i high = _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 128 + v / 2 * 32)));
+    const __m512i by = v % 2 == 0 ? _mm512_set_epi32(2, 2, 2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 4, 4) : _mm512_set_epi32(2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512i placed = v % 2 == 0 ? _mm512_sllv_epi32(high, by) : _mm512_srlv_epi32(high, by);
     // Bits 4 and 5 of the one, the others of the other.
-    v = _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x30), placed, quarter % 2 == 0 ? low : _mm512_srli_epi32(low, 4), 0xca);
-    v = _mm512_and_si512(v, _mm512_set1_epi8(0x3f));
+    const __m512i both = _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x30), placed, v % 2 == 0 ? low : _mm512_srli_epi32(low, 4), 0xca);
+    to[0] = _mm512_and_si512(both, _mm512_set1_epi8(0x3f));
   } else if constexpr (kEncoding == kQ8_0) {
-    v = _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 2)));
-    if (both) v = _mm512_inserti64x4(v, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + F::kBytes + 2)), 1);
-    if constexpr (F::kBias != 0) v = _mm512_xor_si512(v, _mm512_set1_epi8(-128));
+    const uint8_t* const p = w + 2 * v * F::kBytes;
+    to[0] = _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 2)));
+    if (there > 1) to[0] = _mm512_inserti64x4(to[0], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + F::kBytes + 2)), 1);
+    if constexpr (F::kBias != 0) to[0] = _mm512_xor_si512(to[0], _mm512_set1_epi8(-128));
   } else {
-    // Each block's 16 bytes twice, for the low and for the high halves of bytes.
-    const auto twice = [&](const uint8_t* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + (kEncoding == kQ4_1 ? 4 : 2))); };
-    const __m512i by = _mm512_set_epi32(4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0);
-    if (both) v = _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(twice(p)), 0xff00, twice(p + F::kBytes));
-    else v = _mm512_maskz_broadcast_i32x4(0xff, twice(p));
-    v = _mm512_and_si512(_mm512_srlv_epi32(v, by), _mm512_set1_epi8(15));
+    const uint8_t* const p = w + 4 * v * F::kBytes + F::kBytes - 16;
+    const auto of = [&](int b) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + b * F::kBytes)); };
+    __m512i four = _mm512_zextsi128_si512(of(0));
+    if (there > 1) four = _mm512_mask_broadcast_i32x4(four, 0x00f0, of(1));
+    if (there > 2) four = _mm512_mask_broadcast_i32x4(four, 0x0f00, of(2));
+    if (there > 3) four = _mm512_mask_broadcast_i32x4(four, 0xf000, of(3));
+    to[0] = _mm512_and_si512(four, _mm512_set1_epi8(15));
+    to[1] = _mm512_and_si512(_mm512_srli_epi32(four, 4), _mm512_set1_epi8(15));
   }
-  return BitCast<Bytes>(v);
 }
 
-// The lanes of 16 scales that vector `v` of values takes: 8 lanes have a block of 32, 4 lanes a group of 16.
+// The lanes of 16 scales that the vector takes.
 template <int kEncoding>
 inline __m512i LanesOf(int v) {
-  const __m512i first = Format<kEncoding>::kGroup == 16 ? _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0) : _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
-  return _mm512_add_epi32(first, _mm512_set1_epi32(v * 64 / Format<kEncoding>::kGroup));
+  constexpr int kEach = 16 / Wide<kEncoding>::kGroupsOf;
+  const __m512i first = kEach == 4 ? _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0) : _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+  return _mm512_add_epi32(first, _mm512_set1_epi32(v * Wide<kEncoding>::kGroupsOf));
 }
 
-// Adds to out[r * kPanel] the products of elements [begin, begin + k) of one row of weights, which are at w, with those of kRows rows of x. `scales` and
-// `offsets` are those of blocks of 32.
-template <int kEncoding, int kRows>
-inline void FewOfRow(const uint8_t* w, const float* scales, const float* offsets, int64_t begin, int64_t k, const RoundedRows& x, int64_t first, float* out) {
+// A row of x from some element on.
+struct RowOfX {
+  const int8_t* values;
+  const int32_t* quads;
+  const float *scales, *sums;
+};
+template <int kEncoding>
+inline RowOfX RowAt(const RoundedRows& x, int64_t row, int64_t element) {
+  return {x.Values(row) + element, x.Quads(row) + element / 4 / Wide<kEncoding>::kParts, x.Scales(row) + element / kBlock, x.Sums(row) + element / kBlock};
+}
+
+// Adds to `even` and `odd`, lane by lane, the products of 16 groups of weights at w, or where `kWhole` is false of the first `groups` of them, with elements of kRows
+// rows of x from `at` on. `scales` and `offsets` are those of blocks of 32.
+template <int kEncoding, int kRows, bool kWhole>
+inline __attribute__((always_inline)) void AddStep(const uint8_t* w, const float* scales, const float* offsets, int groups, const RowOfX* x, int64_t at, __m512* even, __m512* odd) {
   using F = Format<kEncoding>;
-  constexpr int kStep = kGroups * F::kGroup, kVectors = kStep / 64;
-  __m512 even[kRows], odd[kRows], of_offsets[kRows];  // sums of vectors in turn
-  const int8_t* values_of[kRows];
-  const int32_t* quads_of[kRows];
-  const float *scales_of[kRows], *sums_of[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    values_of[r] = x.Values(first + r) + begin;
-    quads_of[r] = x.Quads(first + r) + begin / 4;
-    scales_of[r] = x.Scales(first + r) + begin / kBlock;
-    sums_of[r] = x.Sums(first + r) + begin / kBlock;
-    even[r] = odd[r] = of_offsets[r] = _mm512_setzero_ps();
+  using W = Wide<kEncoding>;
+  const auto load = [&](const float* from) { return kWhole ? _mm512_loadu_ps(from) : _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << groups) - 1), from); };
+  __m512 factors[kRows];
+  if constexpr (kEncoding == kQ6_K) {
+    const __m512i integers = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w + 192)));
+    const __m512 own = _mm512_mul_ps(_mm512_cvtepi32_ps(integers), _mm512_set1_ps(HalfAt(w + 208)));
+    const __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+    for (int r = 0; r < kRows; ++r) factors[r] = _mm512_mul_ps(own, _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(x[r].scales + at / kBlock))));
+  } else {
+    const __m512 own = load(scales);
+    for (int r = 0; r < kRows; ++r) factors[r] = _mm512_mul_ps(own, _mm512_loadu_ps(x[r].scales + at / kBlock));
   }
-  for (int64_t at = 0; at < k; at += kStep, w += kStep / F::kElements * F::kBytes) {
-    Prefetch<kStep / F::kElements * F::kBytes>(w);
-    const int64_t groups = (k - at) / F::kGroup;
-    const __mmask16 there = groups >= kGroups ? 0xffff : static_cast<__mmask16>((1u << groups) - 1);
-    __m512 factors[kRows];
-    if constexpr (kEncoding == kQ6_K) {
-      const __m512i integers = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w + 192)));
-      const __m512 own = _mm512_mul_ps(_mm512_cvtepi32_ps(integers), _mm512_set1_ps(HalfAt(w + 208)));
-      const __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
-      for (int r = 0; r < kRows; ++r) factors[r] = _mm512_mul_ps(own, _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(scales_of[r] + at / kBlock))));
-    } else {
-      const __m512 own = _mm512_maskz_loadu_ps(there, scales + at / kBlock);
-      for (int r = 0; r < kRows; ++r) factors[r] = _mm512_mul_ps(own, _mm512_loadu_ps(scales_of[r] + at / kBlock));
+  if constexpr (F::kOffset) {
+    const __m512 own = load(offsets);
+    for (int r = 0; r < kRows; ++r) odd[r] = _mm512_fmadd_ps(own, _mm512_loadu_ps(x[r].sums + at / kBlock), odd[r]);
+  }
+  const auto add = [&](__m512* to, int v, int there) __attribute__((always_inline)) {
+    __m512i values[W::kParts];
+    ValuesAt<kEncoding>(w, v, there, values);
+    for (int r = 0; r < kRows; ++r) {
+      Bytes products = F::kBias == 0 ? Bytes{} : LoadBytes<Bytes>(x[r].quads + at / 4 / W::kParts + 16 * v);
+      for (int i = 0; i < W::kParts; ++i) products = Dot<F::kSigned>(products, BitCast<Bytes>(values[i]), LoadBytes<Bytes>(x[r].values + at + 64 * (v * W::kParts + i)));
+      to[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(BitCast<__m512i>(products)), _mm512_permutexvar_ps(LanesOf<kEncoding>(v), factors[r]), to[r]);
     }
-    if constexpr (F::kOffset) {
-      const __m512 own = _mm512_maskz_loadu_ps(there, offsets + at / kBlock);
-      for (int r = 0; r < kRows; ++r) of_offsets[r] = _mm512_fmadd_ps(own, _mm512_loadu_ps(sums_of[r] + at / kBlock), of_offsets[r]);
-    }
-    const auto add = [&](__m512* sums, int v, bool both) __attribute__((always_inline)) {
-      const Bytes values = ValuesAt<kEncoding>(kEncoding == kQ6_K ? w : w + 2 * v * F::kBytes, v, both);
-      for (int r = 0; r < kRows; ++r) {
-        const Bytes begun = F::kBias == 0 ? Bytes{} : LoadBytes<Bytes>(quads_of[r] + at / 4 + 16 * v);
-        const Bytes products = Dot<F::kSigned>(begun, values, LoadBytes<Bytes>(values_of[r] + at + 64 * v));
-        sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(BitCast<__m512i>(products)), _mm512_permutexvar_ps(LanesOf<kEncoding>(v), factors[r]), sums[r]);
-      }
-    };
-    if (groups >= kGroups) {
+  };
+  if constexpr (kWhole) {
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; v += 2) {
-        add(even, v, true);
-        add(odd, v + 1, true);
-      }
-    } else {
-      int v = 0;
+    for (int v = 0; v < W::kVectors; v += 2) {
+      add(even, v, W::kGroupsOf);
+      add(odd, v + 1, W::kGroupsOf);
+    }
+  } else {
+    int v = 0;
 #pragma GCC unroll 1
-      for (; 2 * v + 1 < groups; ++v) add(even, v, true);
-      if (2 * v < groups) add(even, v, false);
+    for (; (v + 1) * W::kGroupsOf <= groups; ++v) add(even, v, W::kGroupsOf);
+    if (v * W::kGroupsOf < groups) add(odd, v, groups - v * W::kGroupsOf);
+  }
+}
+
+// Adds to sums[r], lane by lane, the products of the first k elements of a row of weights from w on with those of x.
+template <int kEncoding, int kRows>
+inline __attribute__((always_inline)) void AddRow(const uint8_t* w, const float* scales, const float* offsets, int64_t k, const RowOfX* x, __m512* sums) {
+  using F = Format<kEncoding>;
+  constexpr int kStep = kGroups * F::kGroup, kBytes = kStep / F::kElements * F::kBytes;
+  __m512 odd[kRows] = {};  // of every other vector
+  int64_t at = 0;
+  for (; at + kStep <= k; at += kStep, w += kBytes, scales += kGroups, offsets += kGroups) {
+    Prefetch<kBytes>(w);
+    AddStep<kEncoding, kRows, true>(w, scales, offsets, kGroups, x, at, sums, odd);
+  }
+  if constexpr (kStep > F::kElements) {
+    if (at < k) {
+      Prefetch<64>(w);
+      AddStep<kEncoding, kRows, false>(w, scales, offsets, static_cast<int>((k - at) / F::kGroup), x, at, sums, odd);
     }
   }
-  for (int r = 0; r < kRows; ++r) {
-    __m512 sum = _mm512_add_ps(even[r], odd[r]);
-    if constexpr (F::kOffset) sum = _mm512_add_ps(sum, of_offsets[r]);
-    out[r * kPanel] += _mm512_reduce_add_ps(sum);
+  for (int r = 0; r < kRows; ++r) sums[r] = _mm512_add_ps(sums[r], odd[r]);
+}
+
+// The sum of each of 16 vectors.
+inline __m512 SumsOf(const __m512* v) {
+  __m512 pairs[8], fours[4], eights[2];
+  for (int i = 0; i < 8; ++i) pairs[i] = _mm512_add_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+  for (int i = 0; i < 4; ++i) {
+    const __m512d a = _mm512_castps_pd(pairs[2 * i]), b = _mm512_castps_pd(pairs[2 * i + 1]);
+    fours[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
   }
+  const auto fold = [](__m512 a, __m512 b) { return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd)); };
+  for (int i = 0; i < 2; ++i) eights[i] = fold(fours[2 * i], fours[2 * i + 1]);
+  return fold(eights[0], eights[1]);
 }
 
 template <int kEncoding, int kRows>
 inline void FewOfPanel(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first, float* out) {
   using F = Format<kEncoding>;
-  for (int r = 0; r < kRows; ++r) __builtin_memset(out + r * kPanel, 0, static_cast<size_t>(n) * sizeof(float));
-  if constexpr (kEncoding == kQ6_K) {
-    for (int64_t j = 0; j < n; ++j) FewOfRow<kEncoding, kRows>(w.blocks + j * w.stride, nullptr, nullptr, 0, w.k, x, first, out + j);
-    return;
-  }
-  Scales all;
-  const int64_t blocks = w.k / kBlock;
-  if (blocks > kMostBlocks) {  // rows in parts
-    for (int64_t j = 0; j < n; ++j) {
-      for (int64_t b = 0; b < blocks; b += kMostBlocks) {
-        const int64_t count = blocks - b < kMostBlocks ? blocks - b : kMostBlocks;
-        const uint8_t* const from = w.blocks + j * w.stride + b * F::kBytes;
-        LoadScales<kEncoding>(from, count, all);
-        FewOfRow<kEncoding, kRows>(from, all.scales, all.offsets, b * kBlock, count * kBlock, x, first, out + j);
-      }
+  __m512 sums[kPanel][kRows] = {};
+  Scales all;  // of rows together, or of parts of one
+  const int64_t blocks = w.k / F::kElements;
+  const int64_t most = kEncoding == kQ6_K ? blocks : std::min(blocks, kMostBlocks), together = kEncoding == kQ6_K ? n : std::max<int64_t>(1, kMostBlocks / blocks);
+  for (int64_t b = 0; b < blocks; b += most) {
+    const int64_t count = std::min(most, blocks - b);
+    RowOfX rows[kRows];
+    for (int r = 0; r < kRows; ++r) rows[r] = RowAt<kEncoding>(x, first + r, b * F::kElements);
+    for (int64_t begin = 0; begin < n; begin += together) {
+      const int64_t end = std::min(n, begin + together);
+      const uint8_t* from = w.blocks + begin * w.stride + b * F::kBytes;
+      if constexpr (kEncoding != kQ6_K) LoadScales<kEncoding>(from, (end - begin) * count, all);
+      for (int64_t j = begin, at = 0; j < end; ++j, at += count, from += w.stride) AddRow<kEncoding, kRows>(from, all.scales + at, all.offsets + at, count * F::kElements, rows, sums[j]);
     }
-    return;
   }
-  const int64_t together = kMostBlocks / blocks;
-  for (int64_t j = 0; j < n; ++j) {
-    const uint8_t* const from = w.blocks + j * w.stride;
-    if (j % together == 0) LoadScales<kEncoding>(from, (n - j < together ? n - j : together) * blocks, all);
-    const int64_t at = j % together * blocks;
-    FewOfRow<kEncoding, kRows>(from, all.scales + at, all.offsets + at, 0, w.k, x, first, out + j);
+  for (int r = 0; r < kRows; ++r) {
+    __m512 of_row[kPanel];
+    for (int j = 0; j < kPanel; ++j) of_row[j] = sums[j][r];
+    _mm512_storeu_ps(out + r * kPanel, SumsOf(of_row));
   }
 }
 

@@ -41,6 +41,16 @@ struct Format<kQ6_K> {
   static constexpr bool kOffset = false, kSigned = false;
 };
 
+// Whether loops for few rows of x look for four blocks' first halves of 16 values one after the other, and then for their second halves: as they get them out of
+// bytes that hold one of each.
+#ifdef __AVX512F__
+template <int kEncoding>
+constexpr bool kHalves = kEncoding == kQ4_0 || kEncoding == kQ4_1;
+#else
+template <int kEncoding>
+constexpr bool kHalves = false;
+#endif
+
 inline float HalfAt(const uint8_t* p) {
   uint16_t bits;
   __builtin_memcpy(&bits, p, 2);
@@ -114,11 +124,12 @@ inline Vec<float> MultiplyAdd(Vec<float> a, Vec<float> b, Vec<float> sum) {
 #endif
 }
 
-// Asks for what follows `kBytes` bytes of weights by some microseconds' worth: hardware does not look beyond a page, nor go on while other loops run.
+// Asks for what follows `kBytes` bytes of weights by some microseconds' worth, into the second cache, which has more requests under way: hardware does not look
+// beyond a page, nor go on while other loops run.
 template <int kBytes>
 inline void Prefetch(const uint8_t* weights) {
-  constexpr int kAhead = 6144;
-  for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(weights + kAhead + i);
+  constexpr int kAhead = 10240;
+  for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(weights + kAhead + i, 0, 2);
 }
 
 inline Vec<float> Floats(Bytes v) { return __builtin_convertvector(v, Vec<float>); }
