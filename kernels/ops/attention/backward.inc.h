@@ -28,15 +28,14 @@ class BackwardBlock {
 
  private:
   explicit BackwardBlock(const AttentionBackwardBlock& block) : block_(block) {
-    for (int r = 0; r < kAcross; ++r) {  // lanes beyond the last repeat it
-      const auto& lane = block_.lanes[r < block_.count ? r : block_.count - 1];
-      const Rows<E> a = Widened<S>(static_cast<const S*>(block_.lane_a) + lane.a, 1, block_.depth, 0, staged_a_);
-      for (int64_t l = 0; l < block_.depth; ++l) lanes_a_[l * kAcross + r] = a.data[l] * static_cast<E>(block_.scale);
-      const Rows<E> b = Widened<S>(static_cast<const S*>(block_.lane_b) + lane.b, 1, block_.value_depth, 0, staged_b_);
-      for (int64_t l = 0; l < block_.value_depth; ++l) lanes_b_[l * kAcross + r] = b.data[l];
-      if constexpr (!kOfKeys) {
-        log_[r] = Known(static_cast<const E*>(block_.log_sum_exp)[lane.log_sum_exp]);
-        dot_[r] = Dot(b.data, static_cast<const S*>(block_.output) + lane.output);
+    const auto lane = [&](int64_t r) -> const auto& { return block_.lanes[r < block_.count ? r : block_.count - 1]; };  // those beyond the last repeat it
+    LoadLanes<S>([&](int64_t r) { return static_cast<const S*>(block_.lane_a) + lane(r).a; }, kAcross, block_.depth, static_cast<E>(block_.scale), lanes_a_);
+    LoadLanes<S>([&](int64_t r) { return static_cast<const S*>(block_.lane_b) + lane(r).b; }, kAcross, block_.value_depth, E{1}, lanes_b_);
+    if constexpr (!kOfKeys) {
+      for (int r = 0; r < kAcross; ++r) {
+        const Rows<E> b = Widened<S>(static_cast<const S*>(block_.lane_b) + lane(r).b, 1, block_.value_depth, 0, staged_b_);
+        log_[r] = Known(static_cast<const E*>(block_.log_sum_exp)[lane(r).log_sum_exp]);
+        dot_[r] = Dot(b.data, static_cast<const S*>(block_.output) + lane(r).output);
       }
     }
     for (int64_t i = 0; i < block_.depth * kAcross; i += kLanes) Mem<E>::Store(sums_a_ + i, Vec<E>{});
@@ -108,10 +107,9 @@ class BackwardBlock {
   }
 
   void Finish() {
-    E row[kAttentionDepth];
-    for (int64_t r = 0; r < block_.count; ++r) {
-      StoreLane<S>(sums_a_, kAcross, r, block_.depth, static_cast<E>(block_.scale), row, static_cast<S*>(block_.grad_a) + block_.lanes[r].grad_a);
-      if constexpr (kOfKeys) StoreLane<S>(sums_b_, kAcross, r, block_.value_depth, E{1}, row, static_cast<S*>(block_.grad_b) + block_.lanes[r].grad_b);
+    StoreLanes<S>(sums_a_, kAcross, block_.count, block_.depth, static_cast<E>(block_.scale), [&](int64_t r) { return static_cast<S*>(block_.grad_a) + block_.lanes[r].grad_a; });
+    if constexpr (kOfKeys) {
+      StoreLanes<S>(sums_b_, kAcross, block_.count, block_.value_depth, E{1}, [&](int64_t r) { return static_cast<S*>(block_.grad_b) + block_.lanes[r].grad_b; });
     }
   }
 

@@ -33,11 +33,9 @@ class Block {
 
  private:
   explicit Block(const AttentionBlock& block) : block_(block) {
-    for (int r = 0; r < kQueries; ++r) {  // lanes without a query repeat the last one
-      const int64_t at = block_.queries[r < block_.count ? r : block_.count - 1].query;
-      const Rows<E> row = Widened<S>(static_cast<const S*>(block_.query) + at, 1, block_.depth, 0, staged_);
-      for (int64_t l = 0; l < block_.depth; ++l) queries_[l * kQueries + r] = row.data[l] * static_cast<E>(block_.scale);
-    }
+    // Lanes without a query repeat the last one.
+    const auto query = [&](int64_t r) { return static_cast<const S*>(block_.query) + block_.queries[r < block_.count ? r : block_.count - 1].query; };
+    LoadLanes<S>(query, kQueries, block_.depth, static_cast<E>(block_.scale), queries_);
     for (int64_t i = 0; i < block_.value_depth * kQueries; i += kLanes) Mem<E>::Store(sums_ + i, Vec<E>{});
     for (int v = 0; v < kVectors; ++v) most_[v] = Splat(kNothing), total_[v] = Vec<E>{};
   }
@@ -72,20 +70,27 @@ class Block {
   }
 
   void AddMask(int64_t j0, int64_t n) {
-    for (int64_t r = 0; r < block_.count; ++r) {
+    for (int64_t r = 0; r < (block_.one_mask ? 1 : block_.count); ++r) {
       const int64_t at = block_.queries[r].mask + j0 * block_.mask_column;
       if (block_.mask_is_bool) {
         for (int64_t j = 0; j < n; ++j) {
-          if (static_cast<const uint8_t*>(block_.mask)[at + j * block_.mask_column] == 0) weights_[j * kQueries + r] = kNothing;
+          if (static_cast<const uint8_t*>(block_.mask)[at + j * block_.mask_column] == 0) ChangeWeight(j, r, [](auto) { return kNothing; });
         }
       } else {
         S row[kRows];
         E wide[kRows];
         for (int64_t j = 0; j < n; ++j) row[j] = static_cast<const S*>(block_.mask)[at + j * block_.mask_column];
         const Rows<E> added = Widened<S>(row, 1, n, 0, wide);
-        for (int64_t j = 0; j < n; ++j) weights_[j * kQueries + r] += added.data[j];
+        for (int64_t j = 0; j < n; ++j) ChangeWeight(j, r, [a = added.data[j]](E weight) { return weight + a; });
       }
     }
+  }
+  // Of key j and query r, or of all queries where they share a row of the mask.
+  template <typename F>
+  void ChangeWeight(int64_t j, int64_t r, const F& f) {
+    E* const of_key = weights_ + j * kQueries;
+    if (!block_.one_mask) of_key[r] = f(of_key[r]);
+    else for (int q = 0; q < kQueries; ++q) of_key[q] = f(of_key[q]);
   }
 
   void Finish() {
@@ -99,11 +104,8 @@ class Block {
       }
       Mem<E>::Store(logs + v * kLanes, none ? Splat(kNothing) : most_[v] + Log(total_[v]));
     }
-    E row[kAttentionDepth];
-    for (int64_t r = 0; r < block_.count; ++r) {
-      static_cast<E*>(block_.log_sum_exp)[block_.queries[r].log_sum_exp] = logs[r];
-      StoreLane<S>(sums_, kQueries, r, block_.value_depth, E{1}, row, static_cast<S*>(block_.output) + block_.queries[r].output);
-    }
+    for (int64_t r = 0; r < block_.count; ++r) static_cast<E*>(block_.log_sum_exp)[block_.queries[r].log_sum_exp] = logs[r];
+    StoreLanes<S>(sums_, kQueries, block_.count, block_.value_depth, E{1}, [&](int64_t r) { return static_cast<S*>(block_.output) + block_.queries[r].output; });
   }
 
   static constexpr E kNothing = -static_cast<E>(__builtin_inf());
@@ -118,11 +120,9 @@ class Block {
 
 template <typename S>
 constexpr void Set(AttentionLoops* loops, int type) {
-  constexpr int kLanes = Mem<S>::kLanes;
-  loops->wide[type] = Block<S, kWideVectors>::Run;
-  loops->narrow[type] = Block<S, 1>::Run;
-  loops->wide_queries[type] = kWideVectors * kLanes;
-  loops->narrow_queries[type] = kLanes;
+  constexpr int kLanes = Mem<S>::kLanes, kTwo = 2;
+  const AttentionWidth widths[kAttentionWidths] = {{kLanes, Block<S, 1>::Run}, {kTwo * kLanes, Block<S, kTwo>::Run}, {kWideVectors * kLanes, Block<S, kWideVectors>::Run}};
+  for (int w = 0; w < kAttentionWidths; ++w) loops->of[type][w] = widths[w];
 }
 
 constexpr AttentionLoops Loops() {

@@ -25,14 +25,11 @@ template <const AttentionLoops& (*kLoops)()>
 int Run(const opw_call* c) {
   const Shapes s(c);
   if (s.heads * s.queries == 0) return OPW_OK;
-  const DType type = TypeOf(Operand(c, 0));
+  const AttentionWidth(&widths)[kAttentionWidths] = kLoops().of[Operand(c, 0).dtype];
   const opw_tensor& mask = Operand(c, 3);
   // The queries of all heads that share one of the keys.
   const int64_t group = s.extents[s.rank - 1], rows = group * s.queries, key_heads = s.heads / group;
-  const bool narrow = rows <= kLoops().narrow_queries[static_cast<int>(type)];
-  const int64_t each = (narrow ? kLoops().narrow_queries : kLoops().wide_queries)[static_cast<int>(type)];
-  const AttentionLoop loop = (narrow ? kLoops().narrow : kLoops().wide)[static_cast<int>(type)];
-  const int64_t blocks = (rows + each - 1) / each, work = each * std::max<int64_t>(1, s.keys) * (s.depth + s.value_depth + 16);
+  const int64_t each = widths[kAttentionWidths - 1].queries, blocks = (rows + each - 1) / each, work = std::min(each, rows) * std::max<int64_t>(1, s.keys) * (s.depth + s.value_depth + 16);
   ParallelFor(c, key_heads * blocks, std::max<int64_t>(1, kGrain / work), [&](int64_t begin, int64_t end) {
     Walk<Shapes::kTensors> head(s.rank - 1, s.extents);
     for (int t = 0; t < Shapes::kTensors; ++t) {
@@ -47,12 +44,14 @@ int Run(const opw_call* c) {
       const int64_t first_row = u % blocks * each;
       b.count = std::min(each, rows - first_row);
       b.first = s.keys, b.last = 0;
+      b.one_mask = true;
       for (int64_t r = 0; r < b.count; ++r) {
         const int64_t in_group = (first_row + r) / s.queries, i = (first_row + r) % s.queries;
         const auto at = [&](Shapes::Tensor t) { return head.offset(t) + in_group * s.strides[t][s.rank - 1] + i * s.row[t]; };
         const AttentionRange range = s.KeysOf(i);
         b.queries[r] = {at(Shapes::kQuery), at(Shapes::kMask), at(Shapes::kOutput), at(Shapes::kLogSumExp), range.first, range.last};
         b.first = std::min(b.first, range.first), b.last = std::max(b.last, range.last);
+        b.one_mask = b.one_mask && b.queries[r].mask == b.queries[0].mask;
       }
       b.depth = s.depth, b.value_depth = s.value_depth;
       b.key_row = s.row[Shapes::kKey], b.value_row = s.row[Shapes::kValue], b.mask_column = s.column[Shapes::kMask];
@@ -60,7 +59,7 @@ int Run(const opw_call* c) {
       b.scale = s.scale;
       b.stopped = [](const void* call) { return Stopped(static_cast<const opw_call*>(call)); };
       b.context = c;
-      loop(b);
+      WidthFor(widths, b.count).run(b);
     }
   });
   return OPW_OK;

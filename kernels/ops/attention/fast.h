@@ -25,16 +25,21 @@ struct AttentionBlock {
   int64_t page;                                           // positions that lie together; 0: all do
   int64_t (*page_at)(const void* context, int64_t page);  // the row of key and of value that its positions begin at; -1: they are not there
   bool mask_is_bool;
+  bool one_mask;  // all queries have one row of it
   double scale;
   bool (*stopped)(const void* context);  // asked every few milliseconds at the most
   const void* context;
 };
 using AttentionLoop = void (*)(const AttentionBlock&);
 
+// For blocks of up to so many queries; without `run`: none.
+struct AttentionWidth {
+  int64_t queries;
+  AttentionLoop run;
+};
+inline constexpr int kAttentionWidths = 3;
 struct AttentionLoops {
-  AttentionLoop wide[16];    // of up to `queries` queries; by element type, null: none
-  AttentionLoop narrow[16];  // for calls of few queries
-  int64_t wide_queries[16], narrow_queries[16];
+  AttentionWidth of[16][kAttentionWidths];  // by element type; ascending
 };
 
 // Up to a block of positions, the lanes, whose gradients are sums over others, the rows: of queries, by keys and values; or of keys, by the queries and gradients of all

@@ -26,12 +26,8 @@ template <const AttentionLoops& (*kLoops)()>
 int RunCache(const opw_call* c) {
   const KvAttentionShapes s(c);
   if (s.batches * s.heads * s.rows == 0) return OPW_OK;
-  const DType type = TypeOf(s.query);
-  const auto index = static_cast<int>(type);
-  const bool narrow = s.rows <= kLoops().narrow_queries[index];
-  const int64_t each = (narrow ? kLoops().narrow_queries : kLoops().wide_queries)[index];
-  const AttentionLoop loop = (narrow ? kLoops().narrow : kLoops().wide)[index];
-  const int64_t blocks = (s.rows + each - 1) / each, work = each * std::max<int64_t>(1, s.positions) * (s.depth + s.value_depth + 16);
+  const AttentionWidth(&widths)[kAttentionWidths] = kLoops().of[s.query.dtype];
+  const int64_t each = widths[kAttentionWidths - 1].queries, blocks = (s.rows + each - 1) / each, work = std::min(each, s.rows) * std::max<int64_t>(1, s.positions) * (s.depth + s.value_depth + 16);
   ParallelFor(c, s.batches * s.heads * blocks, std::max<int64_t>(1, kCacheGrain / work), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
       const int64_t slice = u / blocks, first_row = u % blocks * each;
@@ -61,7 +57,7 @@ int RunCache(const opw_call* c) {
       b.scale = s.scale;
       b.stopped = [](const void* context) { return Stopped(static_cast<const Cache*>(context)->c); };
       b.context = &cache;
-      loop(b);
+      WidthFor(widths, b.count).run(b);
     }
   });
   return OPW_OK;

@@ -2,11 +2,18 @@
 #ifndef OPWIRE_KERNELS_OPS_ATTENTION_SHAPES_H_
 #define OPWIRE_KERNELS_OPS_ATTENTION_SHAPES_H_
 
+#include <algorithm>
 #include <cmath>
 
+#include "kernels/ops/attention/fast.h"
 #include "kernels/ops/call.h"
 
 namespace opwire::ops {
+
+// The narrowest that takes so many queries at a time.
+inline const AttentionWidth& WidthFor(const AttentionWidth (&widths)[kAttentionWidths], int64_t queries) {
+  return *std::find_if(widths, widths + kAttentionWidths - 1, [&](const AttentionWidth& w) { return w.queries >= queries; });
+}
 
 // Keys [first, last) that a query may see, or queries that may see a key.
 struct AttentionRange {

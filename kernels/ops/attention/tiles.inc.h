@@ -4,6 +4,8 @@
 #define OPWIRE_KERNELS_OPS_ATTENTION_TILES_INC_H_
 
 #include "kernels/abi.h"
+#include "kernels/fused/turn.inc.h"
+#include "kernels/ops/attention/fast.h"
 #include "kernels/ops/simd/fold.h"
 
 namespace opwire::ops::OPWIRE_ISA {
@@ -11,7 +13,7 @@ namespace {
 
 constexpr int64_t kRows = 64;          // of a tile
 constexpr int64_t kTilesUnasked = 8;   // between two looks at the stop word
-constexpr int kWideVectors = kVectorBytes == 64 ? 4 : 2;
+constexpr int kWideVectors = kVectorBytes == 64 ? 4 : 2;  // that registers hold sums of
 
 template <typename S>
 constexpr bool kAsComputed = false;
@@ -90,14 +92,37 @@ struct Tile {
   }
 };
 
-// What lane r has of sums, as a row of S.
-template <typename S, typename E>
-inline void StoreLane(const E* sums, int64_t across, int64_t r, int64_t depth, E factor, E* row, S* to) {
-  constexpr int kLanes = Mem<E>::kLanes;
-  for (int64_t c = 0; c < depth; ++c) row[c] = sums[c * across + r] * factor;
-  int64_t c = 0;
-  for (; c + kLanes <= depth; c += kLanes) Mem<S>::Store(to + c, Mem<E>::Load(row + c));
-  if (c < depth) Mem<S>::StoreN(to + c, Mem<E>::LoadN(row + c, depth - c), depth - c);
+// Lanes that are turned into rows, or rows into lanes, at a time.
+template <typename E>
+constexpr int kTurned = 16 / sizeof(E);
+
+// lanes[l * across + r] = factor times element l of `depth` of the row at row_of(r).
+template <typename S, typename E, typename RowOf>
+inline void LoadLanes(const RowOf& row_of, int64_t across, int64_t depth, E factor, E* lanes) {
+  alignas(64) E rows[kTurned<E>][kAttentionDepth], wide[kAttentionDepth];
+  for (int64_t r = 0; r < across; r += kTurned<E>) {
+    for (int i = 0; i < kTurned<E>; ++i) {
+      const Rows<E> row = Widened<S>(row_of(r + i), 1, depth, 0, wide);
+      for (int64_t l = 0; l < depth; ++l) rows[i][l] = row.data[l] * factor;
+    }
+    fused::TurnOf<sizeof(E), false>(reinterpret_cast<char*>(lanes + r), across * sizeof(E), reinterpret_cast<const char*>(rows), sizeof(rows[0]), depth, kTurned<E>);
+  }
+}
+
+// Of `count` lanes what each has of sums, times factor, to the row of S at row_of(r).
+template <typename S, typename E, typename RowOf>
+inline void StoreLanes(const E* sums, int64_t across, int64_t count, int64_t depth, E factor, const RowOf& row_of) {
+  constexpr int kLanes = Mem<S>::kLanes;
+  alignas(64) E rows[kTurned<E>][kAttentionDepth];
+  for (int64_t r = 0; r < count; r += kTurned<E>) {
+    fused::TurnOf<sizeof(E), false>(reinterpret_cast<char*>(rows), sizeof(rows[0]), reinterpret_cast<const char*>(sums + r), across * sizeof(E), kTurned<E>, depth);
+    for (int i = 0; i < kTurned<E> && r + i < count; ++i) {
+      S* const to = row_of(r + i);
+      int64_t c = 0;
+      for (; c + kLanes <= depth; c += kLanes) Mem<S>::Store(to + c, Mem<E>::Load(rows[i] + c) * Splat(factor));
+      if (c < depth) Mem<S>::StoreN(to + c, Mem<E>::LoadN(rows[i] + c, depth - c) * Splat(factor), depth - c);
+    }
+  }
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 // Products of few rows of x with weights where they lie, for vectors of 64 bytes: four blocks of 4 bits at a time, two of 8 bits, or a quarter of 256 values. Scales
 // of blocks of 32 are taken out of their bytes first, 16 at a time. A row's sum is a vector until those of a panel are added up together.
-#include <algorithm>
-
 #include "kernels/ops/blocks/format.inc.h"
 
 namespace opwire::ops::OPWIRE_ISA {
@@ -218,13 +216,14 @@ inline void FewOfPanel(const BlockRows& w, int64_t n, const RoundedRows& x, int6
   __m512 sums[kPanel][kRows] = {};
   Scales all;  // of rows together, or of parts of one
   const int64_t blocks = w.k / F::kElements;
-  const int64_t most = kEncoding == kQ6_K ? blocks : std::min(blocks, kMostBlocks), together = kEncoding == kQ6_K ? n : std::max<int64_t>(1, kMostBlocks / blocks);
+  const bool parts = kEncoding != kQ6_K && blocks > kMostBlocks;  // of rows
+  const int64_t most = parts ? kMostBlocks : blocks, together = kEncoding == kQ6_K ? n : parts ? 1 : kMostBlocks / blocks;
   for (int64_t b = 0; b < blocks; b += most) {
-    const int64_t count = std::min(most, blocks - b);
+    const int64_t count = most < blocks - b ? most : blocks - b;
     RowOfX rows[kRows];
     for (int r = 0; r < kRows; ++r) rows[r] = RowAt<kEncoding>(x, first + r, b * F::kElements);
     for (int64_t begin = 0; begin < n; begin += together) {
-      const int64_t end = std::min(n, begin + together);
+      const int64_t end = begin + together < n ? begin + together : n;
       const uint8_t* from = w.blocks + begin * w.stride + b * F::kBytes;
       if constexpr (kEncoding != kQ6_K) LoadScales<kEncoding>(from, (end - begin) * count, all);
       for (int64_t j = begin, at = 0; j < end; ++j, at += count, from += w.stride) AddRow<kEncoding, kRows>(from, all.scales + at, all.offsets + at, count * F::kElements, rows, sums[j]);
