@@ -37,7 +37,7 @@ struct AttentionWidth {
   int64_t queries;
   AttentionLoop run;
 };
-inline constexpr int kAttentionWidths = 3;
+inline constexpr int kAttentionWidths = 7;
 struct AttentionLoops {
   AttentionWidth of[16][kAttentionWidths];  // by element type; ascending
 };

@@ -1,6 +1,7 @@
 // Products of few rows of x with weights where they lie, for vectors of 64 bytes: four blocks of 4 bits at a time, two of 8 bits, or a quarter of 256 values. Scales
 // of blocks of 32 are taken out of their bytes first, 16 at a time. A row's sum is a vector until those of a panel are added up together.
 #include "kernels/ops/blocks/format.inc.h"
+#include "kernels/ops/simd/fold.h"
 
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
@@ -197,19 +198,6 @@ inline __attribute__((always_inline)) void AddRow(const uint8_t* w, const float*
   for (int r = 0; r < kRows; ++r) sums[r] = _mm512_add_ps(sums[r], odd[r]);
 }
 
-// The sum of each of 16 vectors.
-inline __m512 SumsOf(const __m512* v) {
-  __m512 pairs[8], fours[4], eights[2];
-  for (int i = 0; i < 8; ++i) pairs[i] = _mm512_add_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
-  for (int i = 0; i < 4; ++i) {
-    const __m512d a = _mm512_castps_pd(pairs[2 * i]), b = _mm512_castps_pd(pairs[2 * i + 1]);
-    fours[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
-  }
-  const auto fold = [](__m512 a, __m512 b) { return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd)); };
-  for (int i = 0; i < 2; ++i) eights[i] = fold(fours[2 * i], fours[2 * i + 1]);
-  return fold(eights[0], eights[1]);
-}
-
 template <int kEncoding, int kRows>
 inline void FewOfPanel(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first, float* out) {
   using F = Format<kEncoding>;
@@ -230,9 +218,9 @@ inline void FewOfPanel(const BlockRows& w, int64_t n, const RoundedRows& x, int6
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    __m512 of_row[kPanel];
-    for (int j = 0; j < kPanel; ++j) of_row[j] = sums[j][r];
-    _mm512_storeu_ps(out + r * kPanel, SumsOf(of_row));
+    Vec<float> of_row[kPanel];
+    for (int j = 0; j < kPanel; ++j) of_row[j] = BitCast<Vec<float>>(sums[j][r]);
+    Mem<float>::Store(out + r * kPanel, SumsOf<float>(of_row));
   }
 }
 

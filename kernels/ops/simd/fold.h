@@ -2,6 +2,8 @@
 #ifndef OPWIRE_KERNELS_OPS_SIMD_FOLD_H_
 #define OPWIRE_KERNELS_OPS_SIMD_FOLD_H_
 
+#include <utility>
+
 #include "kernels/ops/simd/math.h"
 
 namespace opwire::ops::OPWIRE_ISA {
@@ -73,6 +75,20 @@ inline E FoldVectors(int64_t n, E start, const F& f, const Step& step) {
 template <typename S, typename F, typename Step>
 inline typename Mem<S>::Compute FoldWith(const S* x, int64_t n, typename Mem<S>::Compute start, const F& f, const Step& step) {
   return FoldVectors(n, start, [&](int64_t i, auto lanes) { return f(lanes.Load(x + i)); }, step);
+}
+
+// Of lanes in groups, those of a before those of b: what the first half of each group and its second half have together.
+template <int kGroup, typename V, int... kLane>
+inline V AddHalves(V a, V b, std::integer_sequence<int, kLane...>) {
+  constexpr int kHalf = kGroup / 2;
+  return __builtin_shufflevector(a, b, (kLane / kHalf * kGroup + kLane % kHalf)...) + __builtin_shufflevector(a, b, (kLane / kHalf * kGroup + kLane % kHalf + kHalf)...);
+}
+// Lane i is the sum of v[i]'s lanes, of as many vectors as one has lanes. They are overwritten.
+template <typename E, int kGroup = Mem<E>::kLanes>
+inline Vec<E> SumsOf(Vec<E>* v) {
+  for (int i = 0; i < kGroup / 2; ++i) v[i] = AddHalves<kGroup>(v[2 * i], v[2 * i + 1], std::make_integer_sequence<int, Mem<E>::kLanes>());
+  if constexpr (kGroup > 2) return SumsOf<E, kGroup / 2>(v);
+  return v[0];
 }
 
 struct Plus {
