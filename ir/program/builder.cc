@@ -15,7 +15,7 @@ namespace opwire {
 
 struct FunctionBuilder::State {
   Module* module;
-  const OpCatalogue* ops;
+  const OpCatalogue* const* ops;  // the module's
   Status* status;  // the module's first error
   std::deque<State>* functions;  // of the module
   uint32_t number;  // in the module
@@ -29,10 +29,11 @@ struct FunctionBuilder::State {
 };
 
 struct ModuleBuilder::State {
-  const OpCatalogue& ops;
-  Module module;  // its functions stay empty until Finish
-  Status status;
-  std::deque<FunctionBuilder::State> functions;
+  const OpCatalogue* ops;
+  std::shared_ptr<const OpCatalogue> held = nullptr;  // where they are
+  Module module = {};  // its functions stay empty until Finish
+  Status status = absl::OkStatus();
+  std::deque<FunctionBuilder::State> functions = {};
 };
 
 namespace {
@@ -45,13 +46,18 @@ const TensorType& NoType() {
 
 }  // namespace
 
-ModuleBuilder::ModuleBuilder(const OpCatalogue& ops) : s_(new State{.ops = ops}) {}
+ModuleBuilder::ModuleBuilder(const OpCatalogue& ops) : s_(new State{.ops = &ops}) {}
 ModuleBuilder::~ModuleBuilder() = default;
 ModuleBuilder::ModuleBuilder(ModuleBuilder&&) noexcept = default;
 
 FunctionBuilder ModuleBuilder::Function(std::string_view name) {
   s_->functions.push_back({&s_->module, &s_->ops, &s_->status, &s_->functions, static_cast<uint32_t>(s_->functions.size()), {.name = std::string(name)}, {}, false});
   return FunctionBuilder(&s_->functions.back());
+}
+
+void ModuleBuilder::UseOps(std::shared_ptr<const OpCatalogue> ops) {
+  s_->held = std::move(ops);
+  s_->ops = s_->held.get();
 }
 
 StatusOr<Module> ModuleBuilder::Finish() {
@@ -61,7 +67,7 @@ StatusOr<Module> ModuleBuilder::Finish() {
     if (f.has_outside) return FailedPrecondition("function {} uses values of outside", Clip(f.f.name));
     out.functions.push_back(f.f);
   }
-  OPWIRE_RETURN_IF_ERROR(VerifyModule(out, {}, s_->ops).status());
+  OPWIRE_RETURN_IF_ERROR(VerifyModule(out, {}, *s_->ops).status());
   return out;
 }
 
@@ -108,9 +114,9 @@ Dim FunctionBuilder::DimParam(std::string_view name, Dim symbol) {
 
 std::vector<Value> FunctionBuilder::Append(std::string_view op, std::vector<ValueId> operands, std::vector<uint32_t> segments,
                                            const std::vector<AttrArg>& attrs, std::vector<uint32_t> calls, std::vector<TensorType> declared) {
-  const OpRow* row = s_->ops->Find(op);
+  const OpRow* row = (*s_->ops)->Find(op);
   if (row == nullptr) {
-    s_->Fail(Unimplemented("unknown op {}{}", Clip(op), DidYouMean(s_->ops->Nearest(op))));
+    s_->Fail(Unimplemented("unknown op {}{}", Clip(op), DidYouMean((*s_->ops)->Nearest(op))));
     return {};
   }
   // On an error the op still has as many results, which carry it.
@@ -153,7 +159,7 @@ std::vector<Value> FunctionBuilder::Ops(std::string_view op, const std::vector<V
   std::vector<ValueId> ids;
   for (Value v : operands) ids.push_back(v.id);
   // Optional operands at the end may be left out.
-  if (const OpRow* row = s_->ops->Find(op)) {
+  if (const OpRow* row = (*s_->ops)->Find(op)) {
     while (ids.size() < row->operands.size() && row->operands[ids.size()].optional) ids.push_back(kAbsent);
   }
   return Append(op, std::move(ids), {}, attrs);
@@ -203,7 +209,7 @@ std::vector<Value> FunctionBuilder::OpsWithLists(std::string_view op, const std:
                                                  const std::vector<AttrArg>& attrs) {
   std::vector<std::vector<Value>> all = operands;
   // Optional operands at the end may be left out.
-  if (const OpRow* row = s_->ops->Find(op)) {
+  if (const OpRow* row = (*s_->ops)->Find(op)) {
     while (all.size() < row->operands.size() && row->operands[all.size()].optional) all.push_back({Value{kAbsent}});
   }
   return Call(op, all, {}, attrs);

@@ -123,6 +123,8 @@ class ModuleBuilder {
 
   // REQUIRES: the builder outlives what it gives.
   FunctionBuilder Function(std::string_view name);
+  // From here on ops are those of `ops`, which has all that were used so far.
+  void UseOps(std::shared_ptr<const OpCatalogue> ops);
   // The module, verified; or the first error.
   StatusOr<Module> Finish();
 

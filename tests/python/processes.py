@@ -1,6 +1,11 @@
-"""Processes by what their command lines name."""
+"""Processes by what their command lines name, and those that serve a test alone."""
 
+import contextlib
+import os
 import pathlib
+import signal
+import subprocess
+import sys
 
 
 def naming(*words: str) -> list[int]:
@@ -16,3 +21,18 @@ def naming(*words: str) -> list[int]:
         if all(w in line for w in words):
             found.append(int(entry.name))
     return found
+
+
+@contextlib.contextmanager
+def served(tmp_path, *options):
+    """The environment of processes that `opwire up` with these options serves, in a runtime directory of their own."""
+    (tmp_path / "run").mkdir(mode=0o700)
+    environment = {**os.environ, "OPWIRE_RUNTIME_DIR": str(tmp_path / "run"), "PYTHONPATH": os.pathsep.join(str(pathlib.Path(p).absolute()) for p in sys.path if p)}
+    up = subprocess.Popen([os.environ.get("OPWIRE_PROGRAM", "opwire"), "up", *options], env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        while "ready" not in (line := up.stdout.readline()) and line:
+            pass
+        yield environment
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.wait(60)

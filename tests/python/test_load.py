@@ -4,7 +4,6 @@ import contextlib
 import os
 import pathlib
 import pickle
-import signal
 import subprocess
 import sys
 
@@ -13,6 +12,7 @@ import numpy as np
 import opwire as ow
 import pytest
 from model_files import Q4_1, Q5_0, Q8_0
+from processes import served
 
 
 @pytest.fixture
@@ -156,26 +156,18 @@ else:
 
 
 @contextlib.contextmanager
-def served(tmp_path, device):
+def reading(tmp_path, device):
     """The environment of a process that an executor of this device serves, and its user's folder in the --data directory."""
     data = tmp_path / "data" / f"uid-{os.getuid()}"
     data.mkdir(parents=True)
-    (tmp_path / "run").mkdir(mode=0o700)
-    environment = {**os.environ, "OPWIRE_RUNTIME_DIR": str(tmp_path / "run"), "PYTHONPATH": os.pathsep.join(str(pathlib.Path(p).absolute()) for p in sys.path if p)}
-    up = subprocess.Popen([os.environ.get("OPWIRE_PROGRAM", "opwire"), "up", "--device", device, "--data", str(tmp_path / "data")], env=environment, stdout=subprocess.PIPE, text=True)
-    try:
-        while "ready" not in (line := up.stdout.readline()) and line:
-            pass
+    with served(tmp_path, "--device", device, "--data", str(tmp_path / "data")) as environment:
         yield environment, data
-    finally:
-        up.send_signal(signal.SIGTERM)
-        up.wait(60)
 
 
 def test_executor_reads_its_own_files(tmp_path, weights):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with served(tmp_path, "cpu") as (environment, data):
+    with reading(tmp_path, "cpu") as (environment, data):
         write(data / "m.gguf", weights)
         done = subprocess.run([sys.executable, "-c", CODE, str(data), str(elsewhere)], cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -210,7 +202,7 @@ finally:
 
 def test_an_executor_of_a_gpu_reads_its_files_by_chunks(tmp_path):
     given = {"a": np.arange(1_500_001), "b": np.arange(7, 7 + 1024 * 1025).reshape(1025, 1024)}
-    with served(tmp_path, "emu:0") as (environment, data):
+    with reading(tmp_path, "emu:0") as (environment, data):
         (data / "large.safetensors").write_bytes(model_files.safetensors({}, given))
         done = subprocess.run([sys.executable, "-c", LARGE], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -160,13 +160,14 @@ PyOp::Objects PyOp::Traced(Trace& trace, const Operands& operands, nb::handle at
   if (has_attrs) {
     for (NamedAttr& a : AttrsOf(row, attrs, trace.dims(), &trace)) given.emplace_back(a.name, std::move(a.value));
   }
+  trace.UseOps(ops_);
   std::vector<nb::object> made = trace.Ops(row.name, values, row.HasLists(), given);
   return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
 }
 
 PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
   const OpRow& row = *row_;
-  OpCall call{.row = &row};
+  OpCall call{.row = &row, .ops = ops_};
   if (attrs.is_valid() && PyDict_GET_SIZE(attrs.ptr()) > 0) call.attrs = AttrsOf(row, attrs, call.dims, nullptr);
   std::vector<Arg> args;
   args.reserve(operands.size());
@@ -200,7 +201,7 @@ PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
       }
     }
   }
-  if (!session) session = DefaultSession();
+  if (!session) session = session_ ? session_ : DefaultSession();
   const Use use(*session);
   const OpCache::Entry* const entry = use.Unwrap(session->ops->Find(*use, call));
   for (const int64_t n : entry->extents) args.emplace_back(n);
@@ -211,8 +212,19 @@ PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
   return out;
 }
 
-PyOp::PyOp(const std::string& name) : row_(Catalogue().Find(name)) {
-  if (row_ == nullptr) throw nb::value_error(fmt::format("unknown op {}{}", name, DidYouMean(Catalogue().Nearest(name))).c_str());
+PyOp::PyOp(const std::string& name) : row_(Catalogue().Find(name)) { Expect(Catalogue(), name); }
+PyOp::PyOp(std::shared_ptr<PySession> session, const std::string& name)
+    : session_(std::move(session)),
+      ops_([&] {
+        const Use use(*session_);
+        return use.Unwrap(Waiting([&] { return use->Ops(); }));
+      }()),
+      row_(ops_->Find(name)) {
+  Expect(*ops_, name);
+}
+
+void PyOp::Expect(const OpCatalogue& ops, const std::string& name) const {
+  if (row_ == nullptr) throw nb::value_error(fmt::format("unknown op {}{}{}", name, session_ ? " on " + session_->place : "", DidYouMean(ops.Nearest(name))).c_str());
 }
 
 PyOp::Objects PyOp::Run(const Operands& operands, nb::handle attrs) const {

@@ -24,6 +24,8 @@ namespace opwire::python {
 class PyOp {
  public:
   explicit PyOp(const std::string& name);
+  // Of those that the session's executor has, `user.NAME` among them; of arrays there, and there where it takes none.
+  PyOp(std::shared_ptr<PySession> session, const std::string& name);
   nanobind::object Call(nanobind::args operands, nanobind::kwargs attrs) const;
   nanobind::object Many(nanobind::args operands, nanobind::kwargs attrs) const;
   // For rows of two operands: both are brought to one type first. NotImplemented where one is neither array nor number.
@@ -41,6 +43,10 @@ class PyOp {
   // What a number that is operand i is: what the signature says, by its letter as an array beside it, else the number's own.
   DType TypeOfScalar(const Operands& operands, size_t i) const;
 
+  void Expect(const OpCatalogue& ops, const std::string& name) const;
+
+  const std::shared_ptr<PySession> session_;       // null: any
+  const std::shared_ptr<const OpCatalogue> ops_;  // that has the row; null: the built-in ones
   const OpRow* row_;
 };
 

@@ -200,6 +200,7 @@ void BindArray(nb::module_& m) {
   m.def("cast", [](nb::handle a, nb::handle to) { return Cast(a, DTypeOf(to)); });
   nb::class_<PyOp>(m, "Op")
       .def(nb::init<std::string>())
+      .def(nb::init<std::shared_ptr<PySession>, std::string>())
       .def("__call__", &PyOp::Call, nb::arg("operands").none(), nb::arg("attrs"))
       .def("many", &PyOp::Many, nb::arg("operands").none(), nb::arg("attrs"))
       .def("two", &PyOp::Two, "a"_a.none(), "b"_a.none());
@@ -223,7 +224,7 @@ void BindTrace(nb::module_& m) {
       .def_prop_ro("captured", [](Trace& t) { return t.captured(); })
       .def_prop_ro("complete", &Trace::complete)
       .def("constant", [](Trace& t, nb::handle dtype, const std::vector<int64_t>& shape, nb::bytes b) { return t.Constant(DTypeOf(dtype), shape, {b.c_str(), b.size()}); })
-      .def("inline", [](Trace& t, const Module& module, const Objects& args) { return t.Inline(module, args); })
+      .def("inline", [](Trace& t, const TracedModule& module, const Objects& args) { return t.Inline(module, args); })
       .def("if_", [](Trace& t, nb::handle c, const Objects& in, const Trace& a, const Trace& b) { return t.If(c, in, a, b); })
       .def("while_", [](Trace& t, const Objects& carried, const Objects& in, const Trace& c, const Trace& b, int64_t most) { return t.While(carried, in, c, b, most); })
       .def("repeat", [](Trace& t, nb::handle n, const Objects& carried, const Objects& in, const Trace& b) { return t.Repeat(n, carried, in, b); })
@@ -232,29 +233,27 @@ void BindTrace(nb::module_& m) {
       .def("counts", &Trace::Counts)
       .def("result", [](Trace& t, const std::string& name, nb::handle a) { t.Return(name, a); })
       .def("finish", &Trace::Finish);
-  nb::class_<Module>(m, "Module")
-      .def_static("parse", [](const std::string& text, const std::string& name) { return Unwrap(Parse(text, name)); })
-      .def("text", [](const Module& module) { return Print(module); })
-      .def("gradient", [](const Module& module, const std::vector<std::string>& wrt, const std::string& loss) {
-        GradientOptions options;
-        options.loss = loss;
-        return Unwrap(Gradient(module, wrt, options));
+  nb::class_<TracedModule>(m, "Module")
+      .def_static("parse", [](const std::string& text, const std::string& name) { return TracedModule{Unwrap(Parse(text, name)), nullptr}; })
+      .def("text", [](const TracedModule& of) { return Print(of.module); })
+      .def("gradient", [](const TracedModule& of, const std::vector<std::string>& wrt, const std::string& loss) {
+        return TracedModule{Unwrap(Gradient(of.module, wrt, {.loss = loss, .ops = of.ops ? *of.ops : Catalogue()})), of.ops};
       })
-      .def_prop_ro("params", [](const Module& module) {
+      .def_prop_ro("params", [](const TracedModule& of) {
         std::vector<std::string> names;
-        for (const Param& p : module.functions[0].params) names.push_back(p.name);
+        for (const Param& p : of.module.functions[0].params) names.push_back(p.name);
         return names;
       })
-      .def_prop_ro("results", [](const Module& module) {
+      .def_prop_ro("results", [](const TracedModule& of) {
         std::vector<std::string> names;
-        for (const Result& r : module.functions[0].results) names.push_back(r.name);
+        for (const Result& r : of.module.functions[0].results) names.push_back(r.name);
         return names;
       })
-      .def_prop_ro("nodes", [](const Module& module) { return module.functions[0].nodes.size(); });
+      .def_prop_ro("nodes", [](const TracedModule& of) { return of.module.functions[0].nodes.size(); });
   BindExtents(m);
   m.def("call_key", &CallKey);
   nb::class_<PyProgram>(m, "Program")
-      .def(nb::new_([](std::shared_ptr<PySession> s, const Module& module, const std::string& accuracy) { return std::make_shared<PyProgram>(std::move(s), module, accuracy); }),
+      .def(nb::new_([](std::shared_ptr<PySession> s, const TracedModule& of, const std::string& accuracy) { return std::make_shared<PyProgram>(std::move(s), of.module, accuracy); }),
            "session"_a, "module"_a, "accuracy"_a = "usual")
       .def("__call__", &PyProgram::Call, "args"_a, "on_emit"_a.none() = nb::none())
       .def("plan", &PyProgram::Plan, "args"_a)

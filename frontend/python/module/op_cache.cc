@@ -64,6 +64,7 @@ class Symbols {
 // A program of the call; `extents` gets the arguments for its dimension parameters. Symbolic: extents are symbols.
 StatusOr<Module> Build(const OpCall& call, bool symbolic, std::vector<int64_t>& extents) {
   ModuleBuilder m;
+  if (call.ops) m.UseOps(call.ops);
   FunctionBuilder f = m.Function(call.row->name);
   Symbols symbols(f);
   const auto extent = [&](int64_t n) { return symbolic ? symbols.Of(n) : Extent(n); };
@@ -125,7 +126,7 @@ std::optional<std::vector<ResultType>> ResultsOf(Module& m, const OpCall& call, 
       if (d.kind == DimKind::kSymbol) sizes[static_cast<size_t>(d.value)] = (*g.shape)[i];
     }
   }
-  const auto typing = VerifyModule(m);
+  const auto typing = VerifyModule(m, {}, call.ops ? *call.ops : Catalogue());
   if (!typing.ok()) return std::nullopt;
   const DimValues values(m.dims, sizes);
   for (const DimConstraint& c : typing->functions[0].constraints) {
@@ -176,6 +177,7 @@ StatusOr<const OpCache::Entry*> OpCache::Find(Session& session, const OpCall& ca
 
 StatusOr<OpCache::Entry> OpCache::Make(Session& session, const OpCall& call) {
   Entry entry;
+  entry.ops = call.ops;
   std::vector<int64_t> none;
   OPWIRE_ASSIGN_OR_RETURN(Module exact, Build(call, false, none));
   auto results = ResultsOf(exact, call, none);

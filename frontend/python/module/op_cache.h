@@ -26,6 +26,7 @@ struct Given {
 // A call without its data. Operands in the row's order, one list after the other; `segments` as a node has them.
 struct OpCall {
   const OpRow* row = nullptr;
+  std::shared_ptr<const OpCatalogue> ops = nullptr;  // that has the row; null: the built-in ones
   absl::InlinedVector<Given, 4> given;
   std::vector<uint32_t> segments;  // empty where the row has no lists
   std::vector<NamedAttr> attrs;    // extents among them are of constants, in `dims`
@@ -40,6 +41,7 @@ class OpCache {
 
  public:
   struct Entry {
+    std::shared_ptr<const OpCatalogue> ops;  // of the call, by whose row's address it is found
     std::list<Shared>::iterator shared;
     std::vector<int64_t> extents;      // arguments of the program behind those that are given
     std::vector<ResultType> results;

@@ -28,11 +28,11 @@ std::string LineOfCaller() {
 }  // namespace
 
 Trace::Trace(const std::string& name, bool check_nan)
-    : module_(std::make_shared<ModuleBuilder>()), names_(std::make_shared<Names>()), f_(module_->Function(NameOf(name))), check_nan_(check_nan) {}
+    : module_(std::make_shared<Building>()), names_(std::make_shared<Names>()), f_(module_->builder.Function(NameOf(name))), check_nan_(check_nan) {}
 Trace::Trace(const Trace& outer, const std::string& name, bool apart)
-    : module_(apart ? std::make_shared<ModuleBuilder>() : outer.module_),
+    : module_(apart ? std::make_shared<Building>() : outer.module_),
       names_(apart ? std::make_shared<Names>() : outer.names_),
-      f_(module_->Function(NameOf(name))),
+      f_(module_->builder.Function(NameOf(name))),
       check_nan_(false) {}
 
 std::string Trace::NameOf(const std::string& name) {
@@ -119,7 +119,7 @@ std::vector<nb::object> Trace::WrapAll(const std::vector<Value>& values, const s
   const std::string line = values.empty() ? "" : LineOfCaller();
   for (const Value v : values) {
     const TensorType& type = f_.TypeOf(v);
-    if (type.dtype == DType::kInvalid) Raise(module_->Finish().status(), line);
+    if (type.dtype == DType::kInvalid) Raise(module_->builder.Finish().status(), line);
     std::vector<int64_t> shape;
     for (const Dim d : type.shape) shape.push_back(dims().IsConstant(d) ? dims().ConstantValue(d) : CodeOf(d));
     out.push_back(Wrap(Array(shared_from_this(), v, type.dtype, std::move(shape), type.encoding)));
@@ -144,8 +144,15 @@ nb::object Trace::Constant(DType dtype, const std::vector<int64_t>& shape, std::
   return WrapAll({f_.Op("constant", {}, {{"type", AttrValue(std::move(type))}, {"value", AttrValue(f_.Blob(std::move(bytes)))}})}).front();
 }
 
-std::vector<nb::object> Trace::Inline(const Module& module, const std::vector<nb::object>& arguments) {
-  return WrapAll(f_.Inline(module, OfAll(arguments)), "gradient");
+void Trace::UseOps(std::shared_ptr<const OpCatalogue> ops) {
+  if (!ops || ops == module_->ops) return;
+  module_->ops = ops;
+  module_->builder.UseOps(std::move(ops));
+}
+
+std::vector<nb::object> Trace::Inline(const TracedModule& of, const std::vector<nb::object>& arguments) {
+  UseOps(of.ops);
+  return WrapAll(f_.Inline(of.module, OfAll(arguments)), "gradient");
 }
 
 std::vector<nb::object> Trace::If(nb::handle condition, const std::vector<nb::object>& inputs, const Trace& then, const Trace& otherwise) {
@@ -171,7 +178,7 @@ void Trace::Return(const std::string& name, nb::handle array) {
   f_.Return(name, v);
 }
 
-Module Trace::Finish() { return Unwrap(module_->Finish()); }
+TracedModule Trace::Finish() { return {Unwrap(module_->builder.Finish()), module_->ops}; }
 
 std::shared_ptr<Trace> Trace::Current() { return active.empty() ? nullptr : active.back(); }
 void Trace::Enter() { active.push_back(shared_from_this()); }

@@ -17,6 +17,12 @@
 
 namespace opwire::python {
 
+// What a trace came to. `ops`: that its nodes are of; null: the built-in ones.
+struct TracedModule {
+  Module module;
+  std::shared_ptr<const OpCatalogue> ops;
+};
+
 // Functions capture nothing: what the traced code uses of outside becomes a parameter behind its own. What that is shows when it is used, when parameters can no longer be
 // added: then `captured` is more than was declared, what was traced is of no use, and it is traced again with all of them declared.
 class Trace : public std::enable_shared_from_this<Trace> {
@@ -46,7 +52,9 @@ class Trace : public std::enable_shared_from_this<Trace> {
   Value Scalar(DType dtype, nanobind::handle number);
   std::vector<nanobind::object> Ops(const std::string& op, const std::vector<std::vector<Value>>& operands, bool lists, const std::vector<AttrArg>& attrs);
   nanobind::object Constant(DType dtype, const std::vector<int64_t>& shape, std::string bytes);
-  std::vector<nanobind::object> Inline(const Module& module, const std::vector<nanobind::object>& arguments);
+  // Ops of `ops`, which has the built-in ones too, may follow.
+  void UseOps(std::shared_ptr<const OpCatalogue> ops);
+  std::vector<nanobind::object> Inline(const TracedModule& of, const std::vector<nanobind::object>& arguments);
   std::vector<nanobind::object> If(nanobind::handle condition, const std::vector<nanobind::object>& inputs, const Trace& then, const Trace& otherwise);
   std::vector<nanobind::object> While(const std::vector<nanobind::object>& carried, const std::vector<nanobind::object>& inputs, const Trace& condition, const Trace& body,
                                       int64_t max_trips);
@@ -56,7 +64,7 @@ class Trace : public std::enable_shared_from_this<Trace> {
   // The counts of all values so far, i64[n], and what each is: "matmul f32[4, 8] (train.py:12)". REQUIRES: n > 0.
   std::pair<nanobind::object, std::vector<std::string>> Counts();
   size_t counted() const { return counts_.size(); }
-  Module Finish();
+  TracedModule Finish();
 
   // The innermost function that this thread traces; nullptr: none.
   static std::shared_ptr<Trace> Current();
@@ -73,7 +81,12 @@ class Trace : public std::enable_shared_from_this<Trace> {
   std::vector<Extent> ExtentsOf(const Array& a);
   std::vector<Value> OfAll(const std::vector<nanobind::object>& arrays);
 
-  std::shared_ptr<ModuleBuilder> module_;
+  struct Building {
+    ModuleBuilder builder;
+    std::shared_ptr<const OpCatalogue> ops;  // as of TracedModule
+  };
+
+  std::shared_ptr<Building> module_;
   std::shared_ptr<Names> names_;  // of the module's functions: how many asked for each, in which there are no dots
   FunctionBuilder f_;
   const bool check_nan_;

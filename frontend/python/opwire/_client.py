@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from . import _core, _tables
@@ -65,6 +65,26 @@ class Device:
             self._session = c._core.open(self.executor, c.session_name, c.memory_bytes, c.ttl_s, str(self))
             _devices[self._session] = self
         return self._session
+
+    def op(self, name: str) -> Callable[..., Any]:
+        """An op that the executor has, by its name: one of your own, "user.NAME" (docs/user-ops.md), or a built-in one (docs/ops.md). ValueError where it has none.
+
+        It is called with its operands in order, which are arrays here, numbers, None for one that may be absent, and lists where the op has lists; and with its attributes by name. It
+        gives an array, or a tuple where it has not one result. jit traces it as any function of this module.
+
+        >>> import opwire as ow
+        >>> top = ow.connect().device.op("topk")
+        >>> [t.tolist() for t in top(ow.asarray([1.0, 3.0, 2.0]), k=2)]
+        [[3.0, 2.0], [1, 2]]
+        """
+        made = _core.Op(self.session, name)
+
+        def call(*operands: Any, **attrs: Any) -> Any:
+            results = made.many(*operands, **attrs)
+            return results[0] if len(results) == 1 else results
+
+        call.__name__ = call.__qualname__ = name
+        return call
 
     def report(self) -> str:
         """What the executor says of itself, as JSON."""

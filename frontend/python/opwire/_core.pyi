@@ -1,7 +1,7 @@
 # Types of the module that is written in C++ (frontend/python/module).
 import builtins as _builtins
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 from ._array import Array as _Array
 
@@ -106,7 +106,10 @@ class Array:
 class Op:
     """An op of the catalogue, to be called with its operands in the row's order and its attributes by name."""
 
+    @overload
     def __init__(self, name: str, /) -> None: ...
+    @overload
+    def __init__(self, session: Session, name: str, /) -> None: ...
     def __call__(self, *operands: Any, **attrs: Any) -> _Array: ...
     def many(self, *operands: Any, **attrs: Any) -> tuple[_Array, ...]: ...
     def two(self, a: Any, b: Any, /) -> _Array: ...
