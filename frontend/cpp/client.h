@@ -247,6 +247,8 @@ class Session {
   // through the client.
   Status Save(const Tensor& t, std::string_view path);
   StatusOr<Tensor> LoadFile(std::string_view path, std::string_view tensor = {});
+  // Those of these names, asked for without waiting for one after the other; or none, and the first failure.
+  StatusOr<std::vector<Tensor>> LoadFile(std::string_view path, std::span<const std::string> tensors);
   // The beginning of such a .gguf or .safetensors file, up to its tensors: what ParseGguf and ParseSafetensors take.
   StatusOr<FileHeader> LoadHeader(std::string_view path);
 

@@ -155,6 +155,8 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Tensor Make(DType dtype, std::vector<int64_t> shape, int64_t bytes, uint64_t counter);
   Status Check(const Tensor::State& t) const;
   StatusOr<Tensor> Copy(const Tensor::State& t);
+  // Asks for a tensor of a file. The request's ticket, and what Describe will complete.
+  StatusOr<std::pair<uint64_t, Tensor>> SendLoad(std::string_view path, std::string_view tensor);
   // And the file's size.
   StatusOr<std::pair<Tensor, int64_t>> LoadFile(std::string_view path, std::string_view tensor);
   StatusOr<Tensor> Take(fb::TakeT take);

@@ -1,9 +1,15 @@
 // Tensors of a session, from the client's side: what is done with them but to move their bytes (session_transfers.cc).
 #include <charconv>
+#include <deque>
 
 #include "frontend/cpp/session_state.h"
 
 namespace opwire {
+namespace {
+
+constexpr size_t kMostLoads = 64;  // that are asked for at a time, of the 256 requests that may be in flight
+
+}  // namespace
 
 DType Tensor::dtype() const { return state_->dtype; }
 Encoding Tensor::encoding() const { return state_->encoding; }
@@ -136,17 +142,43 @@ StatusOr<FileHeader> Session::LoadHeader(std::string_view path) {
   return out;
 }
 
-StatusOr<std::pair<Tensor, int64_t>> SessionState::LoadFile(std::string_view path, std::string_view tensor) {
-  SessionState& s = *this;
-  OPWIRE_RETURN_IF_ERROR(s.Ensure());
-  Tensor t = s.Make(DType::kInvalid, {}, 0, s.next_counter++);
+StatusOr<std::vector<Tensor>> Session::LoadFile(std::string_view path, std::span<const std::string> tensors) {
+  std::deque<std::pair<uint64_t, Tensor>> asked;
+  std::vector<Tensor> out;
+  Status failed;
+  // Whatever comes of one, what was asked for is waited for.
+  for (auto next = tensors.begin(); (failed.ok() && next != tensors.end()) || !asked.empty();) {
+    if (failed.ok() && next != tensors.end() && asked.size() < kMostLoads) {
+      if (auto sent = state_->SendLoad(path, *next); sent.ok()) asked.push_back(*std::move(sent)), ++next;
+      else failed = sent.status();
+      continue;
+    }
+    const StatusOr<const fb::Reply*> reply = state_->Wait(asked.front().first);
+    const Status status = reply.ok() ? state_->Describe(**reply, asked.front().second) : reply.status();
+    out.push_back(std::move(asked.front().second));
+    asked.pop_front();
+    if (failed.ok()) failed = status;
+  }
+  OPWIRE_RETURN_IF_ERROR(failed);
+  return out;
+}
+
+StatusOr<std::pair<uint64_t, Tensor>> SessionState::SendLoad(std::string_view path, std::string_view tensor) {
+  OPWIRE_RETURN_IF_ERROR(Ensure());
+  Tensor t = Make(DType::kInvalid, {}, 0, next_counter++);
   fb::LoadT load;
-  load.id = std::make_unique<fb::TensorId>(IdOf(s.attachment, t.state_->counter));
+  load.id = std::make_unique<fb::TensorId>(IdOf(attachment, t.state_->counter));
   load.path = path;
   load.tensor = tensor;
-  OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, s.Ask(std::move(load)));
-  OPWIRE_RETURN_IF_ERROR(s.Describe(*reply, t));
-  return std::pair(std::move(t), static_cast<int64_t>(reply->body_as_TensorReply()->file_bytes()));
+  OPWIRE_ASSIGN_OR_RETURN(const uint64_t ticket, SendT(std::move(load)));
+  return std::pair(ticket, std::move(t));
+}
+
+StatusOr<std::pair<Tensor, int64_t>> SessionState::LoadFile(std::string_view path, std::string_view tensor) {
+  OPWIRE_ASSIGN_OR_RETURN(auto sent, SendLoad(path, tensor));
+  OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, Wait(sent.first));
+  OPWIRE_RETURN_IF_ERROR(Describe(*reply, sent.second));
+  return std::pair(std::move(sent.second), static_cast<int64_t>(reply->body_as_TensorReply()->file_bytes()));
 }
 
 Status SessionState::Describe(const fb::Reply& reply, Tensor& t) const {

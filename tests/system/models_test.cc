@@ -68,5 +68,41 @@ TEST_F(ModelsTest, WeightsStayInTheirBlocks) {
   EXPECT_NE(MessageOf(refused.status()).find("%w: expected i8:q8_0[2, 64], got i8:q4_1[2, 64]"), std::string::npos) << refused.status();
 }
 
+TEST_F(ModelsTest, ManyTensorsOfAFileComeInTheOrderOfTheirNamesOrNone) {
+  constexpr int kTensors = 300;  // more than may be in flight
+  const std::string data = directory_ + "/data", own = data + "/uid-" + std::to_string(getuid());
+  std::filesystem::create_directories(own);
+  std::string header = "{";
+  for (int i = 0; i < kTensors; ++i) header += fmt::format(R"({}"t{}":{{"dtype":"I32","shape":[],"data_offsets":[{},{}]}})", i ? "," : "", i, 4 * i, 4 * i + 4);
+  header += "}";
+  const uint64_t bytes = header.size();
+  std::ofstream file(own + "/many.safetensors", std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&bytes), sizeof bytes) << header;
+  for (int32_t i = 0; i < kTensors; ++i) file.write(reinterpret_cast<const char*>(&i), sizeof i);
+  file.close();
+  StartRegistry();
+  StartExecutor("e1", {"--data", data});
+  Client client = Connect();
+  ASSERT_OK_AND(Session session, client.Open({}));
+  std::vector<std::string> names;
+  for (int i = 0; i < kTensors; ++i) names.push_back(fmt::format("t{}", kTensors - 1 - i));
+  {
+    ASSERT_OK_AND(const std::vector<Tensor> all, session.LoadFile("many.safetensors", names));
+    ASSERT_EQ(all.size(), names.size());
+    for (size_t i = 0; i < all.size(); i += 37) {
+      ASSERT_OK_AND(const Array value, session.Fetch(all[i]));
+      EXPECT_EQ(value.values<int32_t>()[0], kTensors - 1 - static_cast<int>(i));
+    }
+  }
+  for (const size_t bad : {size_t{0}, size_t{70}, names.size() - 1}) {
+    std::vector<std::string> some = names;
+    some[bad] = "other";
+    EXPECT_EQ(MessageOf(session.LoadFile("many.safetensors", some).status()), "file many.safetensors: none of the file's 300 tensors is called other");
+  }
+  ASSERT_OK_AND(const std::vector<TensorFacts> left, session.List());
+  EXPECT_TRUE(left.empty()) << left.size();
+  EXPECT_EQ(session.LoadFile("many.safetensors", std::span<const std::string>()).value().size(), 0u);
+}
+
 }  // namespace
 }  // namespace opwire

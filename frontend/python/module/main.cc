@@ -117,9 +117,11 @@ void BindClient(nb::module_& m) {
         const Use use(s);
         return Held(s, use.Unwrap(Waiting([&] { return use->Find(name); })));
       })
-      .def("load_file", [](PySession& s, const std::string& path, const std::string& tensor) {
+      .def("load_file", [](PySession& s, const std::string& path, const std::vector<std::string>& tensors) {
         const Use use(s);
-        return Held(s, use.Unwrap(Waiting([&] { return use->LoadFile(path, tensor); })));
+        std::vector<nb::object> out;
+        for (Tensor& t : use.Unwrap(Waiting([&] { return use->LoadFile(path, tensors); }))) out.push_back(Held(s, std::move(t)));
+        return out;
       })
       .def("load_header", [](PySession& s, const std::string& path) {
         const Use use(s);

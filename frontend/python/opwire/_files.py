@@ -64,7 +64,7 @@ def load(path: str | os.PathLike[str], *, device: Any = None, names: Iterable[st
             raise NotImplementedError(f"{name}: tensor {n} is of {known[n][5]}, which is no element type or encoding here")
         wanted[n] = dtype
     if there is not None:
-        return Weights(name, metadata, 0, {n: session.load_file(name, n) for n in wanted})
+        return Weights(name, metadata, 0, dict(zip(wanted, session.load_file(name, list(wanted)), strict=True)))
     if not wanted:
         return Weights(name, metadata, 0, {})
     with open(name, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
