@@ -196,12 +196,15 @@ bool Mean(const Call& c) {
   return true;
 }
 
-// Equal parts to those that are the largest.
+// Equal parts to those that are the largest. A narrow float may not hold how many they are.
 bool Extreme(const Call& c) {
   const std::vector<Dim> kept = Folded(c).first;
-  const ValueId is = c.b.Op("cast", {c.b.Op("eq", {c.in(0), c.b.Reshape(c.out(), kept)})}, {{"dtype", c.dtype(c.in(0))}});
-  const ValueId count = c.b.SumTo(is, {.dtype = c.dtype(c.in(0)), .shape = kept});
-  c.b.Add(c.in(0), c.b.Op("mul", {is, c.b.Op("div", {c.b.Reshape(c.g(), kept), count})}));
+  const DType dtype = c.dtype(c.in(0)), wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  const auto cast = [&](ValueId v, DType to) { return c.b.Op("cast", {v}, {{"dtype", to}}); };
+  const ValueId is = c.b.Op("eq", {c.in(0), c.b.Reshape(c.out(), kept)});
+  const ValueId count = c.b.SumTo(cast(is, wide), {.dtype = wide, .shape = kept});
+  const ValueId part = c.b.Op("div", {c.b.Reshape(cast(c.g(), wide), kept), count});
+  c.b.Add(c.in(0), c.b.Op("mul", {cast(is, dtype), cast(part, dtype)}));
   return true;
 }
 

@@ -48,6 +48,14 @@ TEST_F(GradientTest, SumsOfWhatIsSmallStaySo) {
   for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], static_cast<double>(y.size() / 2 - i / 2));
 }
 
+TEST_F(GradientTest, ManyThatAreTheLargestShareInNarrowFloats) {
+  ASSERT_OK_AND(const Module m, Parse("program @f(%x: f16[70000]) -> (loss: f32[]) { %0 = amax(%x) {dims = [0]} %1 = cast(%0) {dtype = f32} %2 = full() {value = 700.0, dtype = f32} %loss = mul(%1, %2) return %loss }", "test.opw"));
+  ASSERT_OK_AND(const Module with, Gradient(m, std::vector<std::string>{"x"}));
+  Values inputs = {{"x", std::vector<double>(70000, 3)}};
+  const Values results = Run(with, inputs, -2, 2);
+  for (const double g : results.at("grad.x")) ASSERT_NEAR(g, 0.01, 1e-5);
+}
+
 // Of an inout parameter, where the program has replaced it before the way back reads it.
 TEST_F(GradientTest, WhatWasReplacedIsKept) {
   OPWIRE_TRACE_SEED();
