@@ -7,10 +7,13 @@
 """
 
 import os
-import subprocess
+import pathlib
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
+from processes import end
 
 what = sys.argv[1]
 OPS = 1000
@@ -42,7 +45,7 @@ if what == "start":
     ow.ones(16)
     print(time.perf_counter() - begun)
     ow.connect().close()
-    subprocess.run(["pkill", "-f", directory], check=False)
+    end(directory)
 elif what == "torch":
     import torch
 

@@ -1,13 +1,11 @@
 """A runtime directory of the tests' own, in which executors start when they are first asked for and leave by themselves."""
 
 import os
-import shutil
-import signal
 import tempfile
 
 import numpy as np
 import pytest
-from processes import naming
+from processes import end
 
 _directory = tempfile.mkdtemp(prefix="opwire-python-")
 os.environ["OPWIRE_RUNTIME_DIR"] = _directory
@@ -15,14 +13,7 @@ os.environ.pop("OPWIRE_REGISTRY", None)
 
 
 def pytest_sessionfinish() -> None:
-    # What was started there knows the directory by its command line.
-    for pid in naming(_directory):
-        if pid != os.getpid():
-            try:
-                os.kill(pid, signal.SIGTERM)
-            except ProcessLookupError:
-                pass
-    shutil.rmtree(_directory, ignore_errors=True)
+    end(_directory)
 
 
 @pytest.fixture(scope="session")
