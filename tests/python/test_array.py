@@ -74,6 +74,16 @@ def test_what_two_types_make():
     assert ow.result_type(ow.float32, ow.int8, 1.0) == ow.float32
 
 
+def test_large_numbers():
+    x = ow.asarray([1.0, 2.0])
+    for n in (2**63, 2**64, -(2**70)):
+        assert (x + n).tolist() == [float(np.float32(n))] * 2 == ow.jit(lambda x: x + n)(x).tolist()
+    assert (ow.asarray([1], dtype=ow.uint64) + (2**64 - 2)).tolist() == [2**64 - 1]
+    for f in (lambda: x + 2**2000, lambda: ow.jit(lambda x: x + 2**2000)(x), lambda: ow.asarray([1]) + 2**63, lambda: ow.jit(lambda n: n + 1)(2**63)):
+        with pytest.raises(OverflowError):
+            f()
+
+
 def test_operators_with_numpy_arrays_stay_here():
     x, a = ow.asarray([1.0, 2.0]), np.array([3.0, 4.0], np.float32)
     for made in (x + a, a + x, x * np.float32(2), np.float32(2) * x):

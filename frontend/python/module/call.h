@@ -44,6 +44,11 @@ class PyOp {
   const OpRow* row_;
 };
 
+// A Python number as an argument of type t. OverflowError where t does not hold it.
+Arg NumberOf(DType t, nanobind::handle number);
+// Python's exception for what is no float, or an int beyond all floats.
+double RealOf(nanobind::handle number);
+
 // Where ops without operands run when nothing is traced: Python's choice for this thread, made when first asked for.
 void SetDefaultSession(nanobind::object chooser);
 // Makes an array of a foreign object beside `like`'s; Python's.

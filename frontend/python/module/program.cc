@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "frontend/python/module/call.h"
 #include "frontend/python/module/dtypes.h"
 #include "frontend/python/module/errors.h"
 #include "frontend/python/module/transfer.h"
@@ -99,12 +100,8 @@ std::vector<Arg> PyProgram::ArgsOf(nb::list given) const {
   args.reserve(given.size());
   for (size_t i = 0; i < f.params.size(); ++i) {
     const nb::handle h = PyList_GET_ITEM(given.ptr(), static_cast<Py_ssize_t>(i));
-    if (PyFloat_Check(h.ptr())) {
-      args.emplace_back(PyFloat_AS_DOUBLE(h.ptr()));
-      continue;
-    }
-    if (PyLong_Check(h.ptr())) {
-      args.emplace_back(static_cast<int64_t>(PyLong_AsUnsignedLongLongMask(h.ptr())));
+    if (PyFloat_Check(h.ptr()) || PyLong_Check(h.ptr())) {
+      args.push_back(NumberOf(f.params[i].type.dtype, h));
       continue;
     }
     Array& a = EagerArray(h);

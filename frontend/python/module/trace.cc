@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "frontend/python/module/call.h"
 #include "frontend/python/module/dtypes.h"
 #include "frontend/python/module/errors.h"
 #include "frontend/python/module/source.h"
@@ -97,7 +98,7 @@ Value Trace::Scalar(DType dtype, nb::handle number) {
     std::string bytes(reinterpret_cast<const char*>(&bits), static_cast<size_t>(DTypeBytes(dtype)));
     return f_.Op("constant", {}, {{"type", AttrValue(TensorType{.dtype = dtype})}, {"value", AttrValue(f_.Blob(std::move(bytes)))}});
   }
-  return f_.Scalar(dtype, PyFloat_AsDouble(number.ptr()));
+  return f_.Scalar(dtype, RealOf(number));
 }
 
 void Trace::Count(Value v, const std::string& op, const std::string& line) {
