@@ -44,6 +44,7 @@ class Tensor {
   // Gives up ownership: the tensor stays in the session (a named one's, for who attaches later).
   void Leave();
   bool valid() const { return state_ != nullptr; }
+  bool operator==(const Tensor&) const = default;
 
  private:
   friend class Session;

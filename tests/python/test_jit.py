@@ -219,6 +219,28 @@ def test_static_and_donated_arguments():
         ow.jit(lambda w: w.sum(), donate_argnames="w")(ow.ones(4))
 
 
+def test_donated_arrays_may_be_used_and_returned_anyhow():
+    def call(f, *args, names=("a", "b")):
+        return [v.tolist() for v in ow.jit(f, donate_argnames=names)(*args)]
+
+    def same(a, b):
+        y = a + b
+        return y, y
+
+    a, b = (lambda: ow.asarray([1.0, 2.0])), (lambda: ow.asarray([3.0, 5.0]))
+    assert call(lambda a, b: (b, a), a(), b()) == [[3, 5], [1, 2]]
+    assert call(lambda a, b: (a + 1, b + a), a(), b()) == [[2, 3], [4, 7]]
+    assert call(lambda a, b: (b + a * 2, a + 1), a(), b()) == [[5, 9], [2, 3]]
+    assert call(same, a(), b()) == [[4, 7], [4, 7]]
+    assert call(lambda r0, captured0: (r0.sum(), captured0 + r0), a(), b(), names="captured0") == [3, [4, 7]]
+    assert call(lambda x, r0: (x.sum(), r0 * 2), a(), b(), names="r0") == [3, [6, 10]]
+    assert call(lambda a, b: (a + b, b), 1.0, a()) == [[2, 3], [1, 2]]  # a number has no memory to give
+    once = a()
+    with pytest.raises(ValueError, match="%a is donated, and given as %b, too"):
+        call(lambda a, b: (a + 1, b + 2), once, once)
+    assert once.tolist() == [1, 2]
+
+
 def test_many_traces_are_told():
     f = ow.jit(lambda x: x + len(x))
     with pytest.warns(UserWarning, match=r"traced 8 times.*float32\[7\] and is float32\[8\]"):

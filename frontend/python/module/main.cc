@@ -231,6 +231,7 @@ void BindTrace(nb::module_& m) {
       .def_prop_ro("counted", &Trace::counted)
       .def("counts", &Trace::Counts)
       .def("result", [](Trace& t, const std::string& name, nb::handle a) { t.Return(name, a); })
+      .def("results", &Trace::ReturnAll)
       .def("finish", &Trace::Finish);
   nb::class_<Module>(m, "Module")
       .def_static("parse", [](const std::string& text, const std::string& name) { return Unwrap(Parse(text, name)); })

@@ -110,6 +110,13 @@ std::vector<Arg> PyProgram::ArgsOf(nb::list given) const {
     }
     args.emplace_back(a.tensor);
   }
+  for (const int donated : inout_of_) {
+    for (size_t i = 0; donated >= 0 && i < args.size(); ++i) {
+      const Tensor* const other = std::get_if<Tensor>(&args[i].value());
+      if (i == static_cast<size_t>(donated) || !other || *other != std::get<Tensor>(args[static_cast<size_t>(donated)].value())) continue;
+      throw nb::value_error(fmt::format("@{}: %{} is donated, and given as %{}, too", f.name, f.params[static_cast<size_t>(donated)].name, f.params[i].name).c_str());
+    }
+  }
   return args;
 }
 

@@ -222,7 +222,8 @@ class Function:
             return self._trace_gradient(args, names, types, run)
         donated = [self._argument_name(i) in self._donate for i, f in enumerate(form[1][0][1]) for _ in _tree.names(f)]
         donated += [n in self._donate for n, f in zip(form[1][1][1], form[1][1][2]) for _ in _tree.names(f)]
-        return trace(self.__name__, run, names, types, [i for i, d in enumerate(donated) if d], self._check == "nan")
+        inout = [i for i, (leaf, d) in enumerate(zip(leaves, donated)) if d and not isinstance(leaf, (bool, int, float))]
+        return trace(self.__name__, run, names, types, inout, self._check == "nan")
 
     def _argument_name(self, i: int) -> str:
         if self._signature is None:
