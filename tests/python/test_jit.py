@@ -241,6 +241,15 @@ def test_donated_arrays_may_be_used_and_returned_anyhow():
     assert once.tolist() == [1, 2]
 
 
+def test_what_a_failed_run_should_have_replaced_is_not_there():
+    f = ow.jit(lambda w, v: w + v, donate_argnames="w")
+    g = ow.jit(lambda w, at: (ow.take(w, at, axis=0), w + 1), donate_argnames="w")
+    bad = ow.take(ow.ones(3), ow.asarray([9]), axis=0)
+    for made in (f(ow.zeros(1), bad), g(ow.zeros(3), ow.asarray([9]))[1]):
+        with pytest.raises(IndexError, match="value outside its domain"):
+            made.tolist()
+
+
 def test_many_traces_are_told():
     f = ow.jit(lambda x: x + len(x))
     with pytest.warns(UserWarning, match=r"traced 8 times.*float32\[7\] and is float32\[8\]"):
