@@ -250,6 +250,41 @@ def test_what_a_failed_run_should_have_replaced_is_not_there():
             made.tolist()
 
 
+def test_arrays_of_outside_are_not_set_while_a_function_is_traced():
+    w = ow.ones(3)
+
+    @ow.jit
+    def f(x):
+        w[0] = 5
+        return x + w
+
+    with pytest.raises(ValueError, match="array of outside"):
+        f(ow.zeros(3))
+    assert w.tolist() == [1, 1, 1]
+
+    @ow.jit
+    def g(x):
+        y = x + w
+        y[0] = 5
+        return y
+
+    assert g(ow.zeros(3)).tolist() == [5, 1, 1]
+
+
+def test_static_arguments_of_other_types_are_traced_by_themselves():
+    f = ow.jit(lambda x, by: x * (by if not isinstance(by, tuple) else by[0]), static_argnames="by")
+    x = ow.asarray([2])
+    made = [f(x, by) for by in (1, 1.0, True, (1,), (1.0,))]
+    assert [v.dtype for v in made] == [ow.int64, ow.float32, ow.int64, ow.int64, ow.float32]
+    assert [float(1 / f(x, zero)) for zero in (0.0, -0.0)] == [math.inf, -math.inf]
+
+
+def test_gradient_of_a_function_with_static_arguments():
+    f = ow.jit(lambda kind, x: (x * x).sum() if kind == "square" else x.sum(), static_argnames="kind")
+    g = ow.grad(f, argnums=1)
+    assert [g(kind, ow.asarray([1.0, 3.0])).tolist() for kind in ("square", "sum")] == [[2, 6], [1, 1]]
+
+
 def test_many_traces_are_told():
     f = ow.jit(lambda x: x + len(x))
     with pytest.warns(UserWarning, match=r"traced 8 times.*float32\[7\] and is float32\[8\]"):

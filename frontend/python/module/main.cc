@@ -175,6 +175,9 @@ void BindArray(nb::module_& m) {
       .def_prop_ro("session", [](const Array& a) { return a.session; })
       .def_prop_ro("id", [](const Array& a) { return a.tensor.valid() ? a.tensor.id() : std::string(); })
       .def("_replace", [](Array& a, const Array& with) {
+        if (a.trace != with.trace) {
+          throw nb::value_error("x[key] = value of an array of outside the function that is traced: it would be set once, while that is traced; copy it there first, and return what it becomes");
+        }
         Array old = std::move(a);
         a = with;
       });

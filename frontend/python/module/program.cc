@@ -208,6 +208,7 @@ std::string PyProgram::Text() {
 nb::object CallKey(nb::tuple args) {
   char key[512];
   size_t at = 0;
+  bool arrays = false;
   const auto append = [&](const void* from, size_t bytes) {
     if (at + bytes > sizeof key) return false;
     std::memcpy(key + at, from, bytes);
@@ -219,6 +220,7 @@ nb::object CallKey(nb::tuple args) {
     bool fits;
     if (const Array* a = AsArray(h)) {
       if (a->trace) return nb::none();
+      arrays = true;
       const PySession* const session = a->session.get();
       const uint8_t type[3] = {static_cast<uint8_t>(a->dtype), static_cast<uint8_t>(a->encoding), static_cast<uint8_t>(a->shape.size())};
       fits = append(type, sizeof type) && append(&session, sizeof session) && append(a->shape.data(), a->shape.size() * sizeof(int64_t));
@@ -229,7 +231,7 @@ nb::object CallKey(nb::tuple args) {
     }
     if (!fits) return nb::none();
   }
-  return nb::bytes(key, at);
+  return arrays ? nb::object(nb::bytes(key, at)) : nb::none();
 }
 
 }  // namespace opwire::python
