@@ -1,5 +1,6 @@
 """Processes: named sessions that outlive one, executors that die, forks, signals, threads."""
 
+import concurrent.futures
 import os
 import signal
 import subprocess
@@ -35,6 +36,53 @@ def test_a_session_outlives_its_process(client):
     finally:
         again.close(free=True)
         ow.connect()
+
+
+def test_what_is_stored_stays(client):
+    lab = ow.connect(session="kept")
+    w = ow.ones(3)
+    lab.store["w"] = w
+    lab.store["w"] = w
+    lab.store["w"] = lab.store["w"]
+    lab.store["v"] = w
+    assert sorted(lab.store) == ["v", "w"] and [lab.store[n].tolist() for n in "vw"] == [[1, 1, 1]] * 2
+    ow.jit(lambda x: x + 1, donate_argnames="x")(given := ow.ones(2))
+    with ow.connect().device:
+        other = ow.ones(2)
+    for bad in (given, other):
+        with pytest.raises(ValueError):
+            lab.store["w"] = bad
+    failed = ow.take(w, ow.asarray([7], device=lab.device), axis=0)
+    with pytest.raises(IndexError):
+        lab.store["w"] = failed
+    assert lab.store["w"].tolist() == [1, 1, 1]
+    lab.close(free=True)
+    ow.connect()
+
+
+def test_a_closed_client(client):
+    closed = ow.connect()
+    x, f = ow.ones(3), ow.jit(lambda by: ow.ones(2) * by)
+    assert f(2.0).tolist() == [2, 2]
+    closed.close()
+    for use in (lambda: x.device, lambda: x.tolist(), lambda: x + np.ones(3), lambda: x + 1, lambda: ow.zeros_like(x)):
+        with pytest.raises(RuntimeError, match="closed"):
+            use()
+    ow.connect()
+    assert f(2.0).tolist() == [2, 2]
+
+
+def test_threads_choose_devices_by_themselves(client):
+    def choose():
+        for _ in range(100):
+            with client.device:
+                time.sleep(1e-4)
+                with client.device:
+                    pass
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(choose) for _ in range(4)]:
+            done.result()
 
 
 def test_sessions_share_arrays(client):

@@ -15,8 +15,9 @@ from . import _core, _tables
 if TYPE_CHECKING:
     from ._array import Array
 
+_copy = _core.Op("copy")
 _current: Client | None = None
-_chosen: contextvars.ContextVar[Device | None] = contextvars.ContextVar("opwire_device", default=None)
+_chosen: contextvars.ContextVar[tuple[Device, ...]] = contextvars.ContextVar("opwire_device", default=())  # the innermost last
 _devices: dict[_core.Session, Device] = {}
 
 
@@ -84,11 +85,11 @@ class Device:
         return hash((id(self._client), self.executor))
 
     def __enter__(self) -> Device:
-        self._tokens = [*getattr(self, "_tokens", []), _chosen.set(self)]
+        _chosen.set((*_chosen.get(), self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        _chosen.reset(self._tokens.pop())
+        _chosen.set(_chosen.get()[:-1])
 
 
 class Store(MutableMapping[str, "Array"]):
@@ -110,9 +111,17 @@ class Store(MutableMapping[str, "Array"]):
         return found
 
     def __setitem__(self, name: str, array: Array) -> None:
-        if name in self:
+        session = self._client.device.session
+        if array.session is not session:
+            raise ValueError(f"the store is on {self._client.device} of this client, the array is not: move it by to_device")
+        by_name = {t["name"]: t["id"] for t in self._all()}
+        if by_name.get(name) == array.id:
+            return
+        stored = _copy(array) if array.id in by_name.values() else array  # a tensor has one name
+        if name in by_name:
+            session.rename(stored, "")  # what cannot be stored is told before the old one is gone
             del self[name]
-        array.device.session.rename(array, name)
+        session.rename(stored, name)
 
     def __delitem__(self, name: str) -> None:
         session = self._client.device.session
@@ -247,7 +256,8 @@ def device(name: str | Device | None = None) -> Device:
     if isinstance(name, Device):
         return name
     if name is None:
-        return _chosen.get() or current_client().device
+        chosen = _chosen.get()
+        return chosen[-1] if chosen else current_client().device
     there = devices()
     for d in there:
         if name in (str(d), d.name, d.executor):
@@ -256,7 +266,10 @@ def device(name: str | Device | None = None) -> Device:
 
 
 def device_of(session: _core.Session) -> Device:
-    return _devices[session]
+    known = _devices.get(session)
+    if known is None:
+        raise RuntimeError(f"the client that opened this session on {session.place} was closed, and its arrays with it")
+    return known
 
 
 def _default_session() -> _core.Session:
