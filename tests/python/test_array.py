@@ -74,6 +74,20 @@ def test_what_two_types_make():
     assert ow.result_type(ow.float32, ow.int8, 1.0) == ow.float32
 
 
+def test_operands_that_are_no_arrays():
+    x = ow.ones(3)
+    for f in (ow.add, ow.maximum, ow.pow, ow.less, ow.remainder, ow.atan2):
+        for other in ([1, 2, 3], None, "a", object()):
+            with pytest.raises(TypeError, match="expected arrays and numbers"):
+                f(x, other)
+
+    class Other:
+        def __rpow__(self, base):
+            return "rpow"
+
+    assert x ** Other() == "rpow" and (2**x).tolist() == [2, 2, 2]
+
+
 def test_large_numbers():
     x = ow.asarray([1.0, 2.0])
     for n in (2**63, 2**64, -(2**70)):

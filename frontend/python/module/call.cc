@@ -258,6 +258,14 @@ nb::object PyOp::Many(nb::args given, nb::kwargs attrs) const {
 }
 
 nb::object PyOp::Two(nb::handle a, nb::handle b) const {
+  nb::object made = Operator(a, b);
+  if (made.is(Py_NotImplemented)) {
+    throw nb::type_error(fmt::format("{}: expected arrays and numbers, got {} and {}", row_->name, nb::type_name(a.type()).c_str(), nb::type_name(b.type()).c_str()).c_str());
+  }
+  return made;
+}
+
+nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
   const Array* x = AsArray(a);
   const Array* y = AsArray(b);
   nb::object held_a = nb::borrow(a), held_b = nb::borrow(b);

@@ -26,8 +26,10 @@ class PyOp {
   explicit PyOp(const std::string& name);
   nanobind::object Call(nanobind::args operands, nanobind::kwargs attrs) const;
   nanobind::object Many(nanobind::args operands, nanobind::kwargs attrs) const;
-  // For rows of two operands: both are brought to one type first. NotImplemented where one is neither array nor number.
+  // For rows of two operands: both are brought to one type first. TypeError where one is neither array nor number.
   nanobind::object Two(nanobind::handle a, nanobind::handle b) const;
+  // The same, but NotImplemented there, as operators have it.
+  nanobind::object Operator(nanobind::handle a, nanobind::handle b) const;
 
  private:
   // Arrays, numbers and None by operand of the row; few, so they take no memory of their own.

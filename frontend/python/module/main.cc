@@ -157,7 +157,7 @@ void BindClient(nb::module_& m) {
 // Reversed operators come with the other operand first.
 template <bool kReversed>
 auto Binary(const char* name) {
-  return [op = new PyOp(name)](nb::handle a, nb::handle b) { return kReversed ? op->Two(b, a) : op->Two(a, b); };
+  return [op = new PyOp(name)](nb::handle a, nb::handle b) { return kReversed ? op->Operator(b, a) : op->Operator(a, b); };
 }
 
 void BindArray(nb::module_& m) {
@@ -188,6 +188,7 @@ void BindArray(nb::module_& m) {
   both("add", "add");
   both("sub", "sub");
   both("mul", "mul");
+  both("pow", "pow");
   both("and", "bitwise_and");
   both("or", "bitwise_or");
   both("xor", "bitwise_xor");

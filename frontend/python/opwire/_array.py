@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ._client import Device
 
 Op = _core.Op
-_copy, _not, _pow, _full, _sum = Op("copy"), Op("bitwise_not"), Op("pow"), Op("full"), Op("sum")
+_copy, _not, _full, _sum = Op("copy"), Op("bitwise_not"), Op("full"), Op("sum")
 
 
 class Array(_core.Array):
@@ -222,10 +222,7 @@ class Array(_core.Array):
     def __pow__(self, other: Any) -> Array:
         if isinstance(other, int) and other == 2 and not isinstance(other, bool):
             return self * self
-        return _pow.two(self, other)
-
-    def __rpow__(self, other: Any) -> Array:
-        return _pow.two(other, self)
+        return super().__pow__(other)
 
     def __lshift__(self, other: Any) -> Array:
         from ._elementwise import bitwise_left_shift
