@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._dtypes import result_type
-from ._elementwise import asarray_like
+from ._elementwise import arrays_of
 from ._manipulation import axis_of, permute_dims, reshape
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ _matmul = _core.Op("matmul")
 
 
 def _both(x1: Any, x2: Any) -> tuple[Array, Array]:
-    a = asarray_like(x1)
-    b = asarray_like(x2, a)
+    a, b = arrays_of(x1, x2)
     d = result_type(a, b)
     return a.astype(d, copy=False), b.astype(d, copy=False)
 
