@@ -88,6 +88,84 @@ def test_operands_that_are_no_arrays():
     assert x ** Other() == "rpow" and (2**x).tolist() == [2, 2, 2]
 
 
+def test_division_of_integers_beside_numpy(rng):
+    n, m = rng.integers(1, 100, 7), rng.integers(1, 100, 7)
+    expected = (n / m).astype(np.float32)
+    for made in (ow.asarray(n) / m, n / ow.asarray(m), ow.asarray(n) / ow.asarray(m), ow.divide(n, m), ow.divide(ow.asarray(n), m)):
+        assert made.dtype == ow.float32 and np.array_equal(np.asarray(made), expected)
+    assert np.allclose(np.asarray(ow.hypot(n * 1.0, m * 1.0)), np.hypot(n, m)) and np.asarray(ow.isin(n, n)).all()
+
+
+def test_operands_of_numpy_join_the_others_device(client):
+    n = np.arange(4)
+    dev = client.devices[0]
+    x = ow.asarray(n, device=dev)
+    ow.connect()
+    assert ow.asarray(0).session is not x.session
+    for made in (n @ x, n / x, x / n, ow.take(x, n), ow.take_along_axis(x, n, axis=0), ow.searchsorted(n, x), ow.searchsorted(x, n), ow.isin(n, x), ow.tensordot(n, x, axes=1), ow.hypot(n * 1.0, x.astype(ow.float64))):
+        assert made.device == dev
+    x[[1]] = 5
+    assert x.tolist() == [0, 5, 2, 3]
+
+
+def test_numbers_that_the_type_does_not_hold():
+    x = ow.zeros(3, dtype=ow.uint8)
+    for f in (
+        lambda: ow.asarray(300, dtype=ow.uint8),
+        lambda: ow.asarray([1, -1], dtype=ow.uint8),
+        lambda: ow.full((2,), 300, dtype=ow.uint8),
+        lambda: ow.full((2,), 2**63),
+        lambda: ow.full_like(x, -1),
+        lambda: ow.arange(298, 302, dtype=ow.uint8),
+        lambda: ow.arange(-1, 2, dtype=ow.uint64),
+        lambda: x.__setitem__(0, 300),
+    ):
+        with pytest.raises(OverflowError):
+            f()
+    assert ow.full((2,), 2**60 + 1).tolist() == [2**60 + 1] * 2 and ow.full((), 2**64 - 1, dtype=ow.uint64).tolist() == 2**64 - 1
+    assert ow.asarray(np.asarray([300]), dtype=ow.uint8).tolist() == [44]
+    assert ow.arange(2**60 + 1, 2**60 + 4).tolist() == [2**60 + 1, 2**60 + 2, 2**60 + 3]
+    assert ow.arange(2**64 - 2, 2**64, dtype=ow.uint64).tolist() == [2**64 - 2, 2**64 - 1] and ow.arange(3, 0, -1, dtype=ow.uint64).tolist() == [3, 2, 1]
+
+
+def test_results_are_other_arrays():
+    for shape in ((3,), (1,), (1, 3)):
+        x = ow.ones(shape)
+        for f in (
+            lambda x: ow.roll(x, x.size),
+            lambda x: ow.roll(x, 0, axis=0),
+            lambda x: ow.flip(x, axis=0),
+            lambda x: ow.diff(x, n=0),
+            lambda x: ow.cumulative_prod(x, axis=0),
+            lambda x: ow.full(shape, x),
+            lambda x: ow.meshgrid(x.reshape(-1))[0],
+            lambda x: ow.meshgrid(x)[0],
+            lambda x: ow.tile(x, (1,)),
+            lambda x: ow.repeat(x, 1),
+            lambda x: ow.concat([x]),
+            lambda x: ow.clip(x),
+            lambda x: x[...],
+        ):
+            y = f(x)
+            y[...] = 5
+            assert x.tolist() == np.ones(shape).tolist()
+    v = ow.ones(3)
+    x = ow.zeros(3)
+    x[...] = v
+    ow.jit(lambda x: x + 10, donate_argnames="x")(x)
+    assert v.tolist() == [1, 1, 1]
+
+
+def test_wrong_counts():
+    x = ow.arange(2)
+    for counts in ([3, -1], [1, 2, 3], [[1, 2]]):
+        with pytest.raises(ValueError, match="repeat: expected"):
+            ow.repeat(x, ow.asarray(counts))
+    assert ow.repeat(x, ow.asarray([0, 2])).tolist() == [1, 1]
+    with pytest.raises(ValueError, match="stack: expected"):
+        ow.stack([])
+
+
 def test_large_numbers():
     x = ow.asarray([1.0, 2.0])
     for n in (2**63, 2**64, -(2**70)):

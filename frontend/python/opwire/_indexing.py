@@ -181,7 +181,8 @@ def put(x: Array, key: Any, value: Any) -> Array:
     if mask is not None and mask.shape == x.shape and v.ndim == 0:
         return where(mask, v, x)
     if key is Ellipsis or key == slice(None) if not hasattr(key, "dtype") else False:
-        return broadcast_to(v, x.shape)
+        made = broadcast_to(v, x.shape)
+        return _copy(made) if made is value else made
     n = x.size
     places = get(reshape(arange(n, device=_place(x, None)), x.shape), key)
     shape = places.shape
@@ -195,7 +196,7 @@ def put(x: Array, key: Any, value: Any) -> Array:
         # Only the last of equal places counts: in a stable order it is the one whose next differs.
         by_place = _argsort(places, dim=0)
         sorted_places = _select(places, by_place, dim=0)
-        last = concat([take_range(sorted_places, 0, 1, m - 1, 1) != take_range(sorted_places, 0, 0, m - 1, 1), asarray([True], device=_place(x, None))]) if m > 1 else asarray([True])
+        last = concat([take_range(sorted_places, 0, 1, m - 1, 1) != take_range(sorted_places, 0, 0, m - 1, 1), asarray([True], device=_place(x, None))])
         places = sorted_places
         order = where(last, by_place + 1, 0)
     which = _scatter_add(zeros((n,), dtype=_core.int64, device=_place(x, None)), places, order, dim=0)

@@ -149,6 +149,8 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
 def stack(arrays: Any, /, *, axis: int = 0) -> Array:
     """Joined along a new axis."""
     parts = [asarray_like(a) for a in arrays]
+    if not parts:
+        raise ValueError("stack: expected an array at least")
     place = axis_of(axis, parts[0].ndim + 1)
     return concat([expand_dims(p, axis=place) for p in parts], axis=place)
 
@@ -173,9 +175,10 @@ def take_range(x: Array, axis: int, start: int, length: int, step: int) -> Array
 def flip(x: Array, /, *, axis: Any = None) -> Array:
     """In reverse order along these axes; None: all."""
     x = asarray_like(x)
+    made = x
     for a in axes_of(axis, x.ndim):
-        x = take_range(x, a, x.shape[a] - 1, x.shape[a], -1) if x.shape[a] > 1 else x
-    return x
+        made = take_range(made, a, x.shape[a] - 1, x.shape[a], -1) if x.shape[a] > 1 else made
+    return _copy(x) if made is x else made
 
 
 def roll(x: Array, /, shift: Any, *, axis: Any = None) -> Array:
@@ -187,13 +190,14 @@ def roll(x: Array, /, shift: Any, *, axis: Any = None) -> Array:
     shifts = [shift] * len(axes) if isinstance(shift, int) else list(shift)
     if len(shifts) != len(axes):
         raise ValueError(f"roll: {len(axes)} axes have {len(shifts)} shifts")
+    made = x
     for a, by in zip(axes, shifts):
         a = axis_of(a, x.ndim)
         n = x.shape[a]
         by = by % n if n else 0
         if by:
-            x = concat([take_range(x, a, n - by, by, 1), take_range(x, a, 0, n - by, 1)], axis=a)
-    return x
+            made = concat([take_range(made, a, n - by, by, 1), take_range(made, a, 0, n - by, 1)], axis=a)
+    return _copy(x) if made is x else made
 
 
 def tile(x: Array, repetitions: Any, /) -> Array:
@@ -208,7 +212,7 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
     """Each element so often, one behind the other, along an axis; None: flattened first."""
     from ._array import Array
     from ._creation import _place, arange
-    from ._reductions import cumulative_sum
+    from ._reductions import cumulative_sum, min
     from ._searching import searchsorted
 
     x = asarray_like(x)
@@ -217,8 +221,12 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
     axis = axis_of(axis, x.ndim)
     n = x.shape[axis]
     if isinstance(repeats, Array) and repeats.size != 1:
+        if repeats.shape != (n,):
+            raise ValueError(f"repeat: expected a count for each of {n} elements, got shape {repeats.shape}")
         ends = cumulative_sum(repeats.astype(_core.int64, copy=False))
-        total = int(ends[-1]) if n else 0
+        least, total = stack([min(repeats).astype(_core.int64), ends[-1]]).tolist() if n else (0, 0)
+        if least < 0:
+            raise ValueError(f"repeat: expected counts that are not negative, got {least}")
         places = searchsorted(ends, arange(total, device=_place(x, None)), side="right")
         return _select(x, places, dim=axis)
     times = int(repeats)

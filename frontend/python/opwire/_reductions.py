@@ -135,6 +135,7 @@ def cumulative_prod(x: Array, /, *, axis: int | None = None, dtype: Any = None, 
     x = _wide(asarray_like(x), dtype)
     axis = _scan_axis(x, axis, "cumulative_prod")
     n, by = x.shape[axis], 1
+    x = _copy(x) if n < 2 else x
     while by < n:  # each holds the product of `by` elements that end with it
         x = concat([take_range(x, axis, 0, by, 1), take_range(x, axis, by, n - by, 1) * take_range(x, axis, 0, n - by, 1)], axis=axis)
         by *= 2
@@ -154,7 +155,7 @@ def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = Non
             break
         after, before = take_range(x, axis, 1, length - 1, 1) if length > 1 else take_range(x, axis, 0, 0, 1), take_range(x, axis, 0, length - 1, 1)
         x = after ^ before if x.dtype == _core.bool else after - before
-    return x
+    return x if n > 0 else _copy(x)
 
 
 def flat(x: Array) -> Array:
