@@ -166,6 +166,21 @@ def test_wrong_counts():
         ow.stack([])
 
 
+def test_numbers_beside_doubles_are_doubles(rng):
+    a = rng.normal(size=7)
+    x = ow.asarray(a)
+    for f, expected in (
+        (lambda x: x % 0.1, a % 0.1),
+        (lambda x: x // 0.1, a // 0.1),
+        (lambda x: ow.hypot(x, 0.1), np.hypot(a, 0.1)),
+        (lambda x: ow.logaddexp(0.1, x), np.logaddexp(0.1, a)),
+        (lambda x: ow.copysign(0.1, x), np.copysign(0.1, a)),
+        (lambda x: ow.isin(x, float(a[3])), np.isin(a, a[3])),
+        (lambda x: ow.searchsorted(ow.sort(x), float(a[3]), side="right"), np.searchsorted(np.sort(a), a[3], side="right")),
+    ):
+        assert np.allclose(np.asarray(f(x)), expected, rtol=1e-14, atol=1e-15)
+
+
 def test_large_numbers():
     x = ow.asarray([1.0, 2.0])
     for n in (2**63, 2**64, -(2**70)):
@@ -254,6 +269,23 @@ def test_random_keys_get_and_set_what_numpy_does(rng):
             x[ours] = ow.asarray(value)
             np.testing.assert_array_equal(np.asarray(x), b, err_msg=f"{shape} {key}")
         done += 1
+
+
+def test_masks_of_no_elements_and_dots_of_no_axes(rng):
+    a = rng.normal(size=(4, 3, 1))
+    x = ow.asarray(a)
+    for key in (
+        (slice(2), np.asarray([True, False, True]), ..., -1),
+        (np.asarray([1, 2]), ..., np.asarray([0, 1]), 0),
+        (slice(None), 0, ..., np.asarray([0])),
+        (np.zeros((4, 3), bool), 0),
+    ):
+        assert np.array_equal(np.asarray(x[key]), a[key])
+    e = np.zeros((0, 3))
+    for key in (np.zeros((0, 3), bool), np.zeros(0, bool), (np.zeros(0, bool), 1), np.zeros(0, int), []):
+        assert ow.asarray(e)[key].shape == e[key].shape
+    with pytest.raises(IndexError, match="integers or bools"):
+        x[np.zeros(0)]
 
 
 def test_set_items():

@@ -31,8 +31,15 @@ def asarray_like(x: Any, like: Array | None = None) -> Array:
 
 
 def arrays_of(x1: Any, x2: Any) -> tuple[Array, Array]:
-    """Both as arrays, beside the one that is one."""
+    """Both as arrays, beside the one that is one; a number is of the type that it takes there."""
+    from ._array import asarray
+
+    if isinstance(x1, _NUMBERS) and not isinstance(x2, _NUMBERS):
+        b = asarray_like(x2)
+        return asarray(x1, dtype=result_type(x1, b), device=None if b.traced else b.device), b
     a = asarray_like(x1, x2 if hasattr(x2, "traced") else None)
+    if isinstance(x2, _NUMBERS):
+        return a, asarray(x2, dtype=result_type(a, x2), device=None if a.traced else a.device)
     return a, asarray_like(x2, a)
 
 
@@ -208,7 +215,7 @@ def remainder(x1: Array | Number, x2: Array | Number, /) -> Array:
     left = _fmod.two(x1, x2)
     if isdtype(left.dtype, "unsigned integer"):
         return left
-    divisor = asarray_like(x2, left).astype(left.dtype, copy=False)
+    divisor = arrays_of(left, x2)[1].astype(left.dtype, copy=False)
     adjusted = where((left != 0) & ((left < 0) != (divisor < 0)), left + divisor, left)
     return where(left == 0, copysign(left, divisor), adjusted) if isdtype(left.dtype, "real floating") else adjusted
 
