@@ -237,6 +237,39 @@ def test_other_threads_run_while_one_waits(client):
     assert sorted(results) == [(n, 200.0 * n) for n in range(4)]
 
 
+def test_other_threads_run_while_ops_cannot_be_sent():
+    out = run(
+        """
+import os, signal, subprocess, sys, tempfile, threading, time
+from processes import naming
+os.environ["OPWIRE_RUNTIME_DIR"] = d = tempfile.mkdtemp()
+import opwire as ow
+x = ow.ones((64, 64))
+(x + 1).tolist()
+def work():
+    for _ in range(200):
+        y = [x + k for k in range(300)]
+pids = naming("opwire-executor", d)
+subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(3); [os.kill(p, {signal.SIGCONT}) for p in {pids}]"])
+for p in pids: os.kill(p, signal.SIGSTOP)
+t = threading.Thread(target=work)
+t.start()
+begun = last = time.time()
+longest = 0
+while last - begun < 2:
+    time.sleep(0.01)
+    longest, last = max(longest, time.time() - last), time.time()
+print("longest", longest, "waits", t.is_alive())
+t.join()
+assert (x + 1).tolist()[0][0] == 2
+for p in naming(d): os.kill(p, signal.SIGTERM)
+"""
+    )
+    assert out.returncode == 0, out.stderr
+    _, longest, _, waits = out.stdout.split()
+    assert float(longest) < 1 and waits == "True", out.stdout
+
+
 def test_errors_name_the_users_line(client):
     x = ow.asarray([1.0, 2.0, 3.0])
     bad = ow.take(x, ow.asarray([7]), axis=0)  # the line of the error

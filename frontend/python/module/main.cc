@@ -35,6 +35,13 @@ bool Interrupted() {
   return PyErr_CheckSignals() != 0;
 }
 
+// Ops are queued with the interpreter, which is free while one waits until they can be sent.
+void WithoutInterpreter(absl::FunctionRef<void()> wait) {
+  if (PyGILState_Check() == 0) return wait();
+  nb::gil_scoped_release released;
+  wait();
+}
+
 nb::dict FactsOf(const ExecutorFacts& e) {
   nb::dict facts, out;
   for (const auto& [key, value] : e.facts) facts[key.c_str()] = value;
@@ -74,6 +81,7 @@ void BindClient(nb::module_& m) {
         options.name = "python";
         options.embedded = embedded;
         options.interrupted = Interrupted;
+        options.waiting = WithoutInterpreter;
         return Unwrap(Client::Connect(options));
       }, "registries"_a, "embedded"_a)
       .def("start_if_none", [](Client& c, const std::string& device) { Check(Waiting([&] { return c.StartIfNone(device); })); })
