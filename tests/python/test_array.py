@@ -181,6 +181,20 @@ def test_numbers_beside_doubles_are_doubles(rng):
         assert np.allclose(np.asarray(f(x)), expected, rtol=1e-14, atol=1e-15)
 
 
+def test_axes_and_shapes_of_numpys_integers():
+    one, x = np.int64(1), ow.ones((2, 3))
+    made = (ow.zeros(np.int64(3)), x.sum(axis=one), ow.squeeze(x[:, :1], axis=one), ow.expand_dims(x, axis=one), ow.roll(x, one, axis=one), ow.max(x, axis=one), ow.tensordot(x, x.T, axes=one), ow.random.uniform(ow.random.key(1), one))
+    assert [v.shape for v in made] == [(3,), (2,), (2,), (2, 1, 3), (2, 3), (2,), (2, 2), (1,)]
+    for bad in ((2.5,), "ab"):
+        with pytest.raises(TypeError):
+            ow.zeros(bad)
+    for f in (ow.argmax, ow.argmin, ow.max):
+        with pytest.raises(ValueError, match="no elements"):
+            f(ow.zeros((0,)))
+    with pytest.raises(BufferError):
+        np.from_dlpack(x, copy=False)
+
+
 def test_large_numbers():
     x = ow.asarray([1.0, 2.0])
     for n in (2**63, 2**64, -(2**70)):

@@ -144,6 +144,8 @@ class Array(_core.Array):
         return f"Array({shown}, dtype={self.dtype.name}, device={self.device})"
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise BufferError("an array is handed over as a copy in this process")
         if dl_device not in (None, (1, 0)):
             raise BufferError(f"an array is handed over in the host's memory, (1, 0), not in {dl_device}")
         return np.array(self).__dlpack__()

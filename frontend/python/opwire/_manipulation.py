@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from . import _core
 from ._dtypes import result_type
@@ -17,18 +20,21 @@ _copy = _core.Op("copy")
 _reshape, _permute, _expand, _cat, _slice, _select, _tile = Op("reshape"), Op("permute"), Op("expand"), Op("cat"), Op("slice"), Op("index_select"), Op("tile")
 
 
-def axis_of(axis: int, ndim: int, name: str = "axis") -> int:
+WHOLE = (int, np.integer)
+
+
+def axis_of(axis: int | np.integer[Any], ndim: int, name: str = "axis") -> int:
     """The axis, not negative; IndexError where there is none."""
     if not -ndim <= axis < ndim:
         raise IndexError(f"{name}: expected an axis in [{-ndim}, {ndim}), got {axis}")
-    return axis % ndim
+    return operator.index(axis) % ndim
 
 
 def axes_of(axis: Any, ndim: int, name: str = "axis") -> list[int]:
     """Axes named by a number, several, or None for all; each once."""
     if axis is None:
         return list(range(ndim))
-    axes = [axis_of(a, ndim, name) for a in ([axis] if isinstance(axis, int) else axis)]
+    axes = [axis_of(a, ndim, name) for a in ([axis] if isinstance(axis, WHOLE) else axis)]
     if len(set(axes)) != len(axes):
         raise ValueError(f"{name}: an axis is named twice in {axis}")
     return axes
@@ -36,7 +42,7 @@ def axes_of(axis: Any, ndim: int, name: str = "axis") -> list[int]:
 
 def extents_of(shape: Any) -> list[Any]:
     """A shape, or the extent of its only axis, as a list."""
-    return [n if isinstance(n, _core.Extent) else int(n) for n in ([shape] if isinstance(shape, (int, _core.Extent)) else shape)]
+    return [n if isinstance(n, _core.Extent) else operator.index(n) for n in ([shape] if isinstance(shape, (*WHOLE, _core.Extent)) else shape)]
 
 
 def same_extent(a: Any, b: Any) -> bool:
@@ -92,7 +98,7 @@ def moveaxis(x: Array, source: Any, destination: Any, /) -> Array:
 def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
     """New axes of extent 1, at these places of the result."""
     x = asarray_like(x)
-    count = 1 if isinstance(axis, int) else len(axis)
+    count = 1 if isinstance(axis, WHOLE) else len(axis)
     places = axes_of(axis, x.ndim + count)
     shape = list(x.shape)
     for place in sorted(places):
@@ -186,8 +192,8 @@ def roll(x: Array, /, shift: Any, *, axis: Any = None) -> Array:
     x = asarray_like(x)
     if axis is None:
         return reshape(roll(reshape(x, (x.size,)), shift, axis=0), x.shape)
-    axes = [axis] if isinstance(axis, int) else list(axis)
-    shifts = [shift] * len(axes) if isinstance(shift, int) else list(shift)
+    axes = [int(axis)] if isinstance(axis, WHOLE) else list(axis)
+    shifts = [int(shift)] * len(axes) if isinstance(shift, WHOLE) else list(shift)
     if len(shifts) != len(axes):
         raise ValueError(f"roll: {len(axes)} axes have {len(shifts)} shifts")
     made = x

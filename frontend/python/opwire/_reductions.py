@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 from ._dtypes import as_dtype, isdtype
 from ._elementwise import asarray_like, sqrt
-from ._manipulation import axes_of, axis_of, concat, reshape, take_range
+from ._manipulation import WHOLE, axes_of, axis_of, concat, reshape, take_range
 
 if TYPE_CHECKING:
     from ._array import Array
@@ -19,7 +19,7 @@ _sum, _prod, _mean, _amax, _amin, _all, _any, _cumsum = Op("sum"), Op("prod"), O
 
 
 def _fold(op: _core.Op, x: Array, axis: Any, keepdims: bool) -> Array:
-    if axis is not None and not isinstance(axis, int) and len(axis) == 0:
+    if axis is not None and not isinstance(axis, WHOLE) and len(axis) == 0:
         return _copy(x)  # no axis: nothing is folded
     axes = axes_of(axis, x.ndim)
     if not axes:

@@ -8,7 +8,7 @@ from . import _core
 from ._dtypes import isdtype, result_type
 from ._elementwise import arrays_of, asarray_like
 from ._manipulation import axis_of, concat, expand_dims, reshape, take_range
-from ._reductions import cumulative_sum, flat
+from ._reductions import _not_empty, cumulative_sum, flat
 from ._reductions import sum as sum_
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def _place_of(op: _core.Op, x: Array, axis: int | None, keepdims: bool) -> Array
     x = asarray_like(x)
     if x.dtype == _core.bool:
         x = x.astype(_core.uint8)
+    _not_empty(x, axis, "argmax or argmin")
     if axis is None:
         made = op(flat(x), dim=0)
         return reshape(made, (1,) * x.ndim) if keepdims else made
