@@ -72,6 +72,26 @@ def test_a_closed_client(client):
     assert f(2.0).tolist() == [2, 2]
 
 
+def test_results_of_a_failed_run_are_listed(client):
+    with client.device:
+        failed = ow.take(ow.ones(3), ow.asarray([7]), axis=0)
+    with pytest.raises(IndexError):
+        failed.tolist()
+    assert "no" in [row["usable"] for row in client.show("tensors")] and "no" in repr(client.show("tensors"))
+    assert list(client.store) == []
+
+
+def test_a_client_whose_session_another_ended():
+    one, other = ow.connect(session="ended"), ow.connect(session="ended")
+    one.device.session, other.device.session
+    one.close(free=True)
+    with pytest.raises(RuntimeError):
+        other.close()
+    other.close()
+    assert ow.ones(2).tolist() == [1, 1]
+    ow.connect()
+
+
 def test_threads_choose_devices_by_themselves(client):
     def choose():
         for _ in range(100):

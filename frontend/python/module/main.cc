@@ -113,7 +113,7 @@ void BindClient(nb::module_& m) {
           nb::dict d;
           d["id"] = t.id;
           d["name"] = t.name;
-          d["dtype"] = DTypeObject(t.dtype, t.encoding);
+          d["dtype"] = IsValid(t.dtype) ? DTypeObject(t.dtype, t.encoding) : nb::none();  // of a run that failed
           d["shape"] = ShapeTuple(t.shape);
           d["bytes"] = t.bytes;
           d["usable"] = t.usable;

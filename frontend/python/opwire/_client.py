@@ -205,13 +205,13 @@ class Client:
     def close(self, *, free: bool = False) -> None:
         """Ends this client's sessions; an unnamed session, or any with `free`, loses its tensors."""
         global _current
-        for d in self._known.values():
-            if d._session is not None:
-                _devices.pop(d._session, None)
-                d._session.close(free)
-                d._session = None
         if _current is self:
             _current = None
+        for d in self._known.values():
+            session, d._session = d._session, None  # first, so that what cannot be closed is not tried again
+            if session is not None:
+                _devices.pop(session, None)
+                session.close(free)
 
     def __repr__(self) -> str:
         return f"<opwire.Client: {', '.join(map(str, self.devices)) or 'no devices'}>"

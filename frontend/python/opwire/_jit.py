@@ -88,8 +88,8 @@ class _Compiled:
 class Function:
     """A function that is traced once for the types of its arguments, compiled by the executor, and then runs in one round trip a call.
 
-    What it does besides computing with arrays (print, appending to a list) happens while it is traced, and not when it runs. Arrays of outside that it uses are read as they are when it
-    is traced.
+    What it does besides computing with arrays (print, appending to a list) happens while it is traced, and not when it runs. Arrays of outside that it uses are those
+    that it finds when it is traced; what is put into them later is seen.
     """
 
     def __init__(
