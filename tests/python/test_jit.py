@@ -193,6 +193,25 @@ def test_emit_tells_while_it_runs():
         count.run(ow.asarray(8.0), on_emit=stop)
 
 
+def test_what_hears_may_use_arrays():
+    @ow.jit
+    def count(x):
+        def step(i, x):
+            ow.emit("x", x)
+            return x + 1
+        return ow.for_loop(2000, step, x)
+
+    heard = []
+    double = ow.jit(lambda x: x * 2)
+    assert float(count.run(ow.asarray(0.0), on_emit=lambda name, x: heard.append(float(double(ow.asarray(x)))))) == 2000
+    assert heard == [2.0 * i for i in range(2000)]
+
+    heard.clear()
+    within = []
+    count.run(ow.asarray(0.0), on_emit=lambda name, x: heard.append(float(x)) if x % 500 else count.run(ow.asarray(0.5), on_emit=lambda name, y: within.append(float(y))))
+    assert heard == [float(i) for i in range(2000) if i % 500] and within == [i + 0.5 for i in range(2000)] * 4
+
+
 def test_static_and_donated_arguments():
     @ow.jit
     def named(x, times):

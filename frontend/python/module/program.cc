@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 
 #include <cstring>
+#include <deque>
 
 #include "frontend/python/module/call.h"
 #include "frontend/python/module/dtypes.h"
@@ -145,15 +146,23 @@ nb::object PyProgram::Call(nb::list given, nb::handle on_emit) {
     return ResultsOf(std::move(given), std::move(made));
   }
   RunOptions options;
+  std::deque<nb::object> emitted;
+  bool hears = false;
   options.on_emit = [&](std::string_view name, const opwire::Array& value) {
     nb::gil_scoped_acquire held;
     if (PyErr_Occurred()) return;
-    try {
-      on_emit(nb::str(name.data(), name.size()), DTypeObject(value.dtype()), ShapeTuple(value.shape()),
-              nb::bytes(value.bytes().data(), value.bytes().size()));
-    } catch (nb::python_error& e) {
-      e.restore();  // ends the wait
+    emitted.push_back(nb::make_tuple(nb::str(name.data(), name.size()), DTypeObject(value.dtype()), ShapeTuple(value.shape()), nb::bytes(value.bytes().data(), value.bytes().size())));
+    if (hears) return;  // while on_emit itself waits for the session: behind what it was called with
+    hears = true;
+    for (; !emitted.empty() && !PyErr_Occurred(); emitted.pop_front()) {
+      try {
+        on_emit(*nb::borrow<nb::args>(emitted.front()));
+      } catch (nb::python_error& e) {
+        e.restore();  // ends the wait
+      }
     }
+    emitted.clear();
+    hears = false;
   };
   RunResult result = use.Unwrap(Waiting([&]() -> StatusOr<RunResult> {
     OPWIRE_ASSIGN_OR_RETURN(PendingRun run, program_->Start(args, options));
