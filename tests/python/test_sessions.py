@@ -220,6 +220,31 @@ def test_ctrl_c_ends_a_long_run(client):
     assert float(ow.ones(4).sum()) == 4
 
 
+def test_ctrl_c_ends_the_wait_for_another_thread():
+    out = run(
+        """
+import os, signal, tempfile, threading, time
+from processes import naming
+os.environ["OPWIRE_RUNTIME_DIR"] = d = tempfile.mkdtemp()
+import opwire as ow
+x = ow.ones((100, 100))
+y = ow.jit(lambda x: ow.while_loop(lambda c: c[0] >= 0.0, lambda c: (c[0], ow.tanh(c[1] @ c[1])), (ow.asarray(1.0), x))[1])(x)
+threading.Thread(target=y.tolist, daemon=True).start()
+time.sleep(0.5)  # it has the session
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    x.tolist()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+for p in naming(d):
+    if p != os.getpid(): os.kill(p, signal.SIGKILL)
+os._exit(0)
+""",
+        30,
+    )
+    assert out.stdout == "interrupted\n", out.stderr
+
+
 def test_other_threads_run_while_one_waits(client):
     f = ow.jit(lambda x: ow.for_loop(300, lambda i, c: ow.tanh(c @ c), x))
     x = ow.ones((300, 300)) / 300

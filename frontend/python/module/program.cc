@@ -75,7 +75,7 @@ const std::vector<ResultType>& PyProgram::TypesFor(const std::vector<Arg>& args)
 
 PyProgram::~PyProgram() {
   if (IsForked()) return;
-  const Use use(*session_);
+  const Use use = Use::ToEnd(*session_);
   if (program_) session_->loaded.erase(place_);
   program_.reset();
 }
