@@ -92,6 +92,22 @@ def test_a_client_whose_session_another_ended():
     ow.connect()
 
 
+def test_threads_share_the_session_that_they_open(client):
+    for _ in range(10):
+        fresh = ow.connect()
+        start = threading.Barrier(8)
+
+        def make():
+            start.wait()
+            return ow.ones(3)
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            made = [m.result() for m in [pool.submit(make) for _ in range(8)]]
+        assert len({m.session for m in made}) == 1
+        fresh.close()
+    ow.connect()
+
+
 def test_threads_choose_devices_by_themselves(client):
     def choose():
         for _ in range(100):

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ _copy = _core.Op("copy")
 _current: Client | None = None
 _chosen: contextvars.ContextVar[tuple[Device, ...]] = contextvars.ContextVar("opwire_device", default=())  # the innermost last
 _devices: dict[_core.Session, Device] = {}
+_opening = threading.RLock()  # threads that are the first to need a client or a session share it
 
 
 def _check_process() -> None:
@@ -61,11 +63,12 @@ class Device:
     def session(self) -> _core.Session:
         """The client's session there, opened when first asked for."""
         _check_process()
-        if self._session is None:
-            c = self._client
-            self._session = c._core.open(self.executor, c.session_name, c.memory_bytes, c.ttl_s, str(self))
-            _devices[self._session] = self
-        return self._session
+        with _opening:
+            if self._session is None:
+                c = self._client
+                self._session = c._core.open(self.executor, c.session_name, c.memory_bytes, c.ttl_s, str(self))
+                _devices[self._session] = self
+            return self._session
 
     def report(self) -> str:
         """What the executor says of itself, as JSON."""
@@ -166,12 +169,13 @@ class Client:
     @property
     def device(self) -> Device:
         """Where arrays go that name no device: the first of `devices` when it was first asked for."""
-        if not hasattr(self, "_device"):
-            there = self.devices
-            if not there:
-                raise ConnectionError("no executor is registered: start one by `opwire up`")
-            self._device = there[0]
-        return self._device
+        with _opening:
+            if not hasattr(self, "_device"):
+                there = self.devices
+                if not there:
+                    raise ConnectionError("no executor is registered: start one by `opwire up`")
+                self._device = there[0]
+            return self._device
 
     def show(self, what: str = "devices") -> _tables.Table:
         """Facts as a table: "devices", who is there; "sessions", who uses the device; "ops", what it runs; "tensors", what this client's session holds; "grants", what this user's sessions share."""
@@ -243,7 +247,8 @@ def connect(registry: str | list[str] | None = None, *, session: str = "", memor
 
 
 def current_client() -> Client:
-    return _current if _current is not None else connect()
+    with _opening:
+        return _current if _current is not None else connect()
 
 
 def devices() -> list[Device]:
