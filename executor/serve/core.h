@@ -152,6 +152,7 @@ class Core {
   static Nanos DeadlineOf(Nanos arrival, const fb::Run& run);
   void FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why);
   void FailResults(Session& s, const QueuedRequest& q, const Status& why);
+  void FailInouts(Session& s, uint32_t attachment, const fb::Run& run, const Status& why);
   StatusOr<std::shared_ptr<const Program>> ProgramOf(const Session& s, uint32_t attachment, const fb::Run& run) const;
 
   // core_program.cc

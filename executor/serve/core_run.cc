@@ -40,7 +40,26 @@ void Core::FailResults(Session& s, const QueuedRequest& q, const Status& why) {
   if (const fb::Run* run = q.request->body_as_Run()) return FailResults(s, q.attachment, *run, why);
   const fb::Batch* batch = q.request->body_as_Batch();
   if (!batch || !batch->runs()) return;
-  for (const fb::Run* run : *batch->runs()) FailResults(s, q.attachment, *run, why);
+  for (const fb::Run* run : *batch->runs()) {
+    FailResults(s, q.attachment, *run, why);
+    if (batch->independent()) FailInouts(s, q.attachment, *run, why);
+  }
+}
+
+// Nobody waits for a run of an independent batch: who uses what it should have replaced must not read what was there before.
+void Core::FailInouts(Session& s, uint32_t attachment, const fb::Run& run, const Status& why) {
+  constexpr uint8_t kTensor = 0;
+  const auto program = ProgramOf(s, attachment, run);
+  if (!program.ok() || !run.bindings() || run.function() >= (*program)->module.functions.size()) return;
+  const std::vector<Param>& params = (*program)->module.functions[run.function()].params;
+  for (uint32_t i = 0; i < std::min<size_t>(params.size(), run.bindings()->size()); ++i) {
+    const fb::Binding& b = *run.bindings()->Get(i);
+    if (params[i].mode != ParamMode::kInout || b.kind() != kTensor) continue;
+    Tensor* const t = s.store->FindAny({b.attachment(), b.value()});
+    if (!t) continue;
+    t->state = TensorState::kFailed;
+    t->error = why;
+  }
 }
 
 void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run) {
@@ -133,12 +152,16 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
     }
     if (!status.ok()) {
       load_.failed.fetch_add(1, std::memory_order_relaxed);
+      if (batch.independent()) FailInouts(s, q.attachment, run, status);
       if (batch.independent() && HasRoom(s, kFailureBytes)) p.replies.push_back(BuildFailedRun(p.builder, status));
       else ended = status;
     }
     ++p.next;
   }
-  for (uint32_t rest = p.next; rest < count; ++rest) FailResults(s, q.attachment, *batch.runs()->Get(rest), ended);
+  for (uint32_t rest = p.next; rest < count; ++rest) {
+    FailResults(s, q.attachment, *batch.runs()->Get(rest), ended);
+    if (batch.independent()) FailInouts(s, q.attachment, *batch.runs()->Get(rest), ended);
+  }
   const auto body = fb::CreateBatchReply(p.builder, p.builder.CreateVector(p.replies)).Union();
   Reply(s, q, ended, fb::ReplyBody::BatchReply, body, {}, p.builder);
   p.Clear();

@@ -20,6 +20,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "frontend/cpp/array.h"
 #include "ir/ops/declaration.h"
 #include "ir/passes/pass.h"
@@ -44,6 +45,7 @@ class Tensor {
   // Gives up ownership: the tensor stays in the session (a named one's, for who attaches later).
   void Leave();
   bool valid() const { return state_ != nullptr; }
+  bool operator==(const Tensor&) const = default;
 
  private:
   friend class Session;
@@ -319,6 +321,8 @@ struct ClientOptions {
   int64_t patience_us = 3'000'000;
   // Asked every 50 ms while a session waits without end for the executor: true ends the wait as CANCELLED, whose reply nobody will take.
   std::function<bool()> interrupted;
+  // Runs what waits for the executor, for those who hold a lock meanwhile that others need. Without one it runs as it is.
+  std::function<void(absl::FunctionRef<void()>)> waiting;
   // Hears in one line what was started, and why; without one it goes to standard error.
   std::function<void(std::string_view)> notice;
 };

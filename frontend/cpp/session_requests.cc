@@ -38,7 +38,10 @@ StatusOr<bool> SessionState::Pump(uint64_t ticket, Nanos timeout) {
     if (!connection) return ticket == 0 ? StatusOr<bool>(lost) : flight.Ended(ticket);
     Nanos left = deadline == kNever || deadline == 0 ? deadline : std::max<Nanos>(deadline - MonotonicNow(), 0);
     if (deadline == kNever && interrupted) left = kBetweenQuestions;
-    auto came = connection->Receive(incoming, left);
+    StatusOr<bool> came = false;
+    const auto receive = [&] { came = connection->Receive(incoming, left); };
+    if (left != 0 && client->options.waiting) client->options.waiting(receive);
+    else receive();
     if (!came.ok()) {
       OnLost(came.status());
       continue;

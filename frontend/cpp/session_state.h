@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "frontend/cpp/client.h"
@@ -78,7 +79,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   std::string control_endpoint;
   std::unique_ptr<Connection> connection;
   Flight flight;
-  absl::flat_hash_map<uint64_t, std::function<void(std::string_view, const Array&)>> on_emit;  // by ticket
+  std::unordered_map<uint64_t, std::function<void(std::string_view, const Array&)>> on_emit;  // by ticket; one that runs may start another
   uint64_t generation = 0;            // counts sessions: tensors of an earlier one are gone
   uint32_t attachment = 0;
   uint64_t next_counter = 1;

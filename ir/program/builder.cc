@@ -393,6 +393,15 @@ BlobRef FunctionBuilder::Blob(std::string bytes) {
   return {static_cast<uint32_t>(blobs.size() - 1)};
 }
 
+bool FunctionBuilder::UsesBehind(Value v, Value operand) const {
+  auto made = static_cast<ValueId>(s_->f.params.size());
+  return std::ranges::any_of(s_->f.nodes, [&](const Node& n) {
+    const bool behind = made > v.id;
+    made += static_cast<ValueId>(n.results.size());
+    return behind && std::ranges::find(n.operands, operand.id) != n.operands.end();
+  });
+}
+
 void FunctionBuilder::Return(std::string_view name, Value v) { s_->f.results.push_back({std::string(name), v.id}); }
 
 const TensorType& FunctionBuilder::TypeOf(Value v) const {

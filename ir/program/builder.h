@@ -99,6 +99,8 @@ class FunctionBuilder {
   void Location(std::string_view where);
 
   void Return(std::string_view name, Value v);
+  // Whether a node behind the one that makes `v` takes `operand`.
+  bool UsesBehind(Value v, Value operand) const;
   const TensorType& TypeOf(Value v) const;
 
  private:

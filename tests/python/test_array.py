@@ -74,6 +74,137 @@ def test_what_two_types_make():
     assert ow.result_type(ow.float32, ow.int8, 1.0) == ow.float32
 
 
+def test_operands_that_are_no_arrays():
+    x = ow.ones(3)
+    for f in (ow.add, ow.maximum, ow.pow, ow.less, ow.remainder, ow.atan2):
+        for other in ([1, 2, 3], None, "a", object()):
+            with pytest.raises(TypeError, match="expected arrays and numbers"):
+                f(x, other)
+
+    class Other:
+        def __rpow__(self, base):
+            return "rpow"
+
+    assert x ** Other() == "rpow" and (2**x).tolist() == [2, 2, 2]
+
+
+def test_division_of_integers_beside_numpy(rng):
+    n, m = rng.integers(1, 100, 7), rng.integers(1, 100, 7)
+    expected = (n / m).astype(np.float32)
+    for made in (ow.asarray(n) / m, n / ow.asarray(m), ow.asarray(n) / ow.asarray(m), ow.divide(n, m), ow.divide(ow.asarray(n), m)):
+        assert made.dtype == ow.float32 and np.array_equal(np.asarray(made), expected)
+    assert np.allclose(np.asarray(ow.hypot(n * 1.0, m * 1.0)), np.hypot(n, m)) and np.asarray(ow.isin(n, n)).all()
+
+
+def test_operands_of_numpy_join_the_others_device(client):
+    n = np.arange(4)
+    dev = client.devices[0]
+    x = ow.asarray(n, device=dev)
+    ow.connect()
+    assert ow.asarray(0).session is not x.session
+    for made in (n @ x, n / x, x / n, ow.take(x, n), ow.take_along_axis(x, n, axis=0), ow.searchsorted(n, x), ow.searchsorted(x, n), ow.isin(n, x), ow.tensordot(n, x, axes=1), ow.hypot(n * 1.0, x.astype(ow.float64))):
+        assert made.device == dev
+    x[[1]] = 5
+    assert x.tolist() == [0, 5, 2, 3]
+
+
+def test_numbers_that_the_type_does_not_hold():
+    x = ow.zeros(3, dtype=ow.uint8)
+    for f in (
+        lambda: ow.asarray(300, dtype=ow.uint8),
+        lambda: ow.asarray([1, -1], dtype=ow.uint8),
+        lambda: ow.full((2,), 300, dtype=ow.uint8),
+        lambda: ow.full((2,), 2**63),
+        lambda: ow.full_like(x, -1),
+        lambda: ow.arange(298, 302, dtype=ow.uint8),
+        lambda: ow.arange(-1, 2, dtype=ow.uint64),
+        lambda: x.__setitem__(0, 300),
+    ):
+        with pytest.raises(OverflowError):
+            f()
+    assert ow.full((2,), 2**60 + 1).tolist() == [2**60 + 1] * 2 and ow.full((), 2**64 - 1, dtype=ow.uint64).tolist() == 2**64 - 1
+    assert ow.asarray(np.asarray([300]), dtype=ow.uint8).tolist() == [44]
+    assert ow.arange(2**60 + 1, 2**60 + 4).tolist() == [2**60 + 1, 2**60 + 2, 2**60 + 3]
+    assert ow.arange(2**64 - 2, 2**64, dtype=ow.uint64).tolist() == [2**64 - 2, 2**64 - 1] and ow.arange(3, 0, -1, dtype=ow.uint64).tolist() == [3, 2, 1]
+
+
+def test_results_are_other_arrays():
+    for shape in ((3,), (1,), (1, 3)):
+        x = ow.ones(shape)
+        for f in (
+            lambda x: ow.roll(x, x.size),
+            lambda x: ow.roll(x, 0, axis=0),
+            lambda x: ow.flip(x, axis=0),
+            lambda x: ow.diff(x, n=0),
+            lambda x: ow.cumulative_prod(x, axis=0),
+            lambda x: ow.full(shape, x),
+            lambda x: ow.meshgrid(x.reshape(-1))[0],
+            lambda x: ow.meshgrid(x)[0],
+            lambda x: ow.tile(x, (1,)),
+            lambda x: ow.repeat(x, 1),
+            lambda x: ow.concat([x]),
+            lambda x: ow.clip(x),
+            lambda x: x[...],
+        ):
+            y = f(x)
+            y[...] = 5
+            assert x.tolist() == np.ones(shape).tolist()
+    v = ow.ones(3)
+    x = ow.zeros(3)
+    x[...] = v
+    ow.jit(lambda x: x + 10, donate_argnames="x")(x)
+    assert v.tolist() == [1, 1, 1]
+
+
+def test_wrong_counts():
+    x = ow.arange(2)
+    for counts in ([3, -1], [1, 2, 3], [[1, 2]]):
+        with pytest.raises(ValueError, match="repeat: expected"):
+            ow.repeat(x, ow.asarray(counts))
+    assert ow.repeat(x, ow.asarray([0, 2])).tolist() == [1, 1]
+    with pytest.raises(ValueError, match="stack: expected"):
+        ow.stack([])
+
+
+def test_numbers_beside_doubles_are_doubles(rng):
+    a = rng.normal(size=7)
+    x = ow.asarray(a)
+    for f, expected in (
+        (lambda x: x % 0.1, a % 0.1),
+        (lambda x: x // 0.1, a // 0.1),
+        (lambda x: ow.hypot(x, 0.1), np.hypot(a, 0.1)),
+        (lambda x: ow.logaddexp(0.1, x), np.logaddexp(0.1, a)),
+        (lambda x: ow.copysign(0.1, x), np.copysign(0.1, a)),
+        (lambda x: ow.isin(x, float(a[3])), np.isin(a, a[3])),
+        (lambda x: ow.searchsorted(ow.sort(x), float(a[3]), side="right"), np.searchsorted(np.sort(a), a[3], side="right")),
+    ):
+        assert np.allclose(np.asarray(f(x)), expected, rtol=1e-14, atol=1e-15)
+
+
+def test_axes_and_shapes_of_numpys_integers():
+    one, x = np.int64(1), ow.ones((2, 3))
+    made = (ow.zeros(np.int64(3)), x.sum(axis=one), ow.squeeze(x[:, :1], axis=one), ow.expand_dims(x, axis=one), ow.roll(x, one, axis=one), ow.max(x, axis=one), ow.tensordot(x, x.T, axes=one), ow.random.uniform(ow.random.key(1), one))
+    assert [v.shape for v in made] == [(3,), (2,), (2,), (2, 1, 3), (2, 3), (2,), (2, 2), (1,)]
+    for bad in ((2.5,), "ab"):
+        with pytest.raises(TypeError):
+            ow.zeros(bad)
+    for f in (ow.argmax, ow.argmin, ow.max):
+        with pytest.raises(ValueError, match="no elements"):
+            f(ow.zeros((0,)))
+    with pytest.raises(BufferError):
+        np.from_dlpack(x, copy=False)
+
+
+def test_large_numbers():
+    x = ow.asarray([1.0, 2.0])
+    for n in (2**63, 2**64, -(2**70)):
+        assert (x + n).tolist() == [float(np.float32(n))] * 2 == ow.jit(lambda x: x + n)(x).tolist()
+    assert (ow.asarray([1], dtype=ow.uint64) + (2**64 - 2)).tolist() == [2**64 - 1]
+    for f in (lambda: x + 2**2000, lambda: ow.jit(lambda x: x + 2**2000)(x), lambda: ow.asarray([1]) + 2**63, lambda: ow.jit(lambda n: n + 1)(2**63)):
+        with pytest.raises(OverflowError):
+            f()
+
+
 def test_operators_with_numpy_arrays_stay_here():
     x, a = ow.asarray([1.0, 2.0]), np.array([3.0, 4.0], np.float32)
     for made in (x + a, a + x, x * np.float32(2), np.float32(2) * x):
@@ -152,6 +283,23 @@ def test_random_keys_get_and_set_what_numpy_does(rng):
             x[ours] = ow.asarray(value)
             np.testing.assert_array_equal(np.asarray(x), b, err_msg=f"{shape} {key}")
         done += 1
+
+
+def test_masks_of_no_elements_and_dots_of_no_axes(rng):
+    a = rng.normal(size=(4, 3, 1))
+    x = ow.asarray(a)
+    for key in (
+        (slice(2), np.asarray([True, False, True]), ..., -1),
+        (np.asarray([1, 2]), ..., np.asarray([0, 1]), 0),
+        (slice(None), 0, ..., np.asarray([0])),
+        (np.zeros((4, 3), bool), 0),
+    ):
+        assert np.array_equal(np.asarray(x[key]), a[key])
+    e = np.zeros((0, 3))
+    for key in (np.zeros((0, 3), bool), np.zeros(0, bool), (np.zeros(0, bool), 1), np.zeros(0, int), []):
+        assert ow.asarray(e)[key].shape == e[key].shape
+    with pytest.raises(IndexError, match="integers or bools"):
+        x[np.zeros(0)]
 
 
 def test_set_items():

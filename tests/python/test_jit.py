@@ -193,6 +193,25 @@ def test_emit_tells_while_it_runs():
         count.run(ow.asarray(8.0), on_emit=stop)
 
 
+def test_what_hears_may_use_arrays():
+    @ow.jit
+    def count(x):
+        def step(i, x):
+            ow.emit("x", x)
+            return x + 1
+        return ow.for_loop(2000, step, x)
+
+    heard = []
+    double = ow.jit(lambda x: x * 2)
+    assert float(count.run(ow.asarray(0.0), on_emit=lambda name, x: heard.append(float(double(ow.asarray(x)))))) == 2000
+    assert heard == [2.0 * i for i in range(2000)]
+
+    heard.clear()
+    within = []
+    count.run(ow.asarray(0.0), on_emit=lambda name, x: heard.append(float(x)) if x % 500 else count.run(ow.asarray(0.5), on_emit=lambda name, y: within.append(float(y))))
+    assert heard == [float(i) for i in range(2000) if i % 500] and within == [i + 0.5 for i in range(2000)] * 4
+
+
 def test_static_and_donated_arguments():
     @ow.jit
     def named(x, times):
@@ -217,6 +236,72 @@ def test_static_and_donated_arguments():
     assert "given away" in repr(w)
     with pytest.raises(ValueError, match="no result has its type"):
         ow.jit(lambda w: w.sum(), donate_argnames="w")(ow.ones(4))
+
+
+def test_donated_arrays_may_be_used_and_returned_anyhow():
+    def call(f, *args, names=("a", "b")):
+        return [v.tolist() for v in ow.jit(f, donate_argnames=names)(*args)]
+
+    def same(a, b):
+        y = a + b
+        return y, y
+
+    a, b = (lambda: ow.asarray([1.0, 2.0])), (lambda: ow.asarray([3.0, 5.0]))
+    assert call(lambda a, b: (b, a), a(), b()) == [[3, 5], [1, 2]]
+    assert call(lambda a, b: (a + 1, b + a), a(), b()) == [[2, 3], [4, 7]]
+    assert call(lambda a, b: (b + a * 2, a + 1), a(), b()) == [[5, 9], [2, 3]]
+    assert call(same, a(), b()) == [[4, 7], [4, 7]]
+    assert call(lambda r0, captured0: (r0.sum(), captured0 + r0), a(), b(), names="captured0") == [3, [4, 7]]
+    assert call(lambda x, r0: (x.sum(), r0 * 2), a(), b(), names="r0") == [3, [6, 10]]
+    assert call(lambda a, b: (a + b, b), 1.0, a()) == [[2, 3], [1, 2]]  # a number has no memory to give
+    once = a()
+    with pytest.raises(ValueError, match="%a is donated, and given as %b, too"):
+        call(lambda a, b: (a + 1, b + 2), once, once)
+    assert once.tolist() == [1, 2]
+
+
+def test_what_a_failed_run_should_have_replaced_is_not_there():
+    f = ow.jit(lambda w, v: w + v, donate_argnames="w")
+    g = ow.jit(lambda w, at: (ow.take(w, at, axis=0), w + 1), donate_argnames="w")
+    bad = ow.take(ow.ones(3), ow.asarray([9]), axis=0)
+    for made in (f(ow.zeros(1), bad), g(ow.zeros(3), ow.asarray([9]))[1]):
+        with pytest.raises(IndexError, match="value outside its domain"):
+            made.tolist()
+
+
+def test_arrays_of_outside_are_not_set_while_a_function_is_traced():
+    w = ow.ones(3)
+
+    @ow.jit
+    def f(x):
+        w[0] = 5
+        return x + w
+
+    with pytest.raises(ValueError, match="array of outside"):
+        f(ow.zeros(3))
+    assert w.tolist() == [1, 1, 1]
+
+    @ow.jit
+    def g(x):
+        y = x + w
+        y[0] = 5
+        return y
+
+    assert g(ow.zeros(3)).tolist() == [5, 1, 1]
+
+
+def test_static_arguments_of_other_types_are_traced_by_themselves():
+    f = ow.jit(lambda x, by: x * (by if not isinstance(by, tuple) else by[0]), static_argnames="by")
+    x = ow.asarray([2])
+    made = [f(x, by) for by in (1, 1.0, True, (1,), (1.0,))]
+    assert [v.dtype for v in made] == [ow.int64, ow.float32, ow.int64, ow.int64, ow.float32]
+    assert [float(1 / f(x, zero)) for zero in (0.0, -0.0)] == [math.inf, -math.inf]
+
+
+def test_gradient_of_a_function_with_static_arguments():
+    f = ow.jit(lambda kind, x: (x * x).sum() if kind == "square" else x.sum(), static_argnames="kind")
+    g = ow.grad(f, argnums=1)
+    assert [g(kind, ow.asarray([1.0, 3.0])).tolist() for kind in ("square", "sum")] == [[2, 6], [1, 1]]
 
 
 def test_many_traces_are_told():

@@ -119,6 +119,28 @@ def test_safetensors(client, tmp_path, rng):
         np.testing.assert_array_equal(np.asarray(w[name]), value)
 
 
+def test_a_file_that_is_cut_while_it_is_read(client, tmp_path, monkeypatch):
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(model_files.safetensors({}, {n: np.ones(100_000, np.float32) for n in "ab"}))
+    put = ow._core.put
+
+    def put_and_cut(*given):
+        os.truncate(path, 400_000)
+        return put(*given)
+
+    monkeypatch.setattr(ow._core, "put", put_and_cut)
+    with pytest.raises(ValueError, match=r"byte \d+: tensor b ends \d+ bytes early"):
+        ow.load(path)
+
+
+def test_what_is_no_file(client, tmp_path):
+    os.mkfifo(tmp_path / "m.gguf")  # nobody writes to it
+    os.mkdir(tmp_path / "m.safetensors")
+    for name in ("m.gguf", "m.safetensors"):
+        with pytest.raises(ValueError, match="expected a regular file"):
+            ow.load(tmp_path / name)
+
+
 def test_broken_files(client, tmp_path, weights, rng):
     good = {"m.gguf": write(tmp_path / "m.gguf", weights).read_bytes(), "m.safetensors": model_files.safetensors({}, {"a": np.ones((8, 8), np.float32)})}
     for name, data in good.items():

@@ -1,5 +1,6 @@
 """Processes: named sessions that outlive one, executors that die, forks, signals, threads."""
 
+import concurrent.futures
 import os
 import signal
 import subprocess
@@ -35,6 +36,89 @@ def test_a_session_outlives_its_process(client):
     finally:
         again.close(free=True)
         ow.connect()
+
+
+def test_what_is_stored_stays(client):
+    lab = ow.connect(session="kept")
+    w = ow.ones(3)
+    lab.store["w"] = w
+    lab.store["w"] = w
+    lab.store["w"] = lab.store["w"]
+    lab.store["v"] = w
+    assert sorted(lab.store) == ["v", "w"] and [lab.store[n].tolist() for n in "vw"] == [[1, 1, 1]] * 2
+    ow.jit(lambda x: x + 1, donate_argnames="x")(given := ow.ones(2))
+    with ow.connect().device:
+        other = ow.ones(2)
+    for bad in (given, other):
+        with pytest.raises(ValueError):
+            lab.store["w"] = bad
+    failed = ow.take(w, ow.asarray([7], device=lab.device), axis=0)
+    with pytest.raises(IndexError):
+        lab.store["w"] = failed
+    assert lab.store["w"].tolist() == [1, 1, 1]
+    lab.close(free=True)
+    ow.connect()
+
+
+def test_a_closed_client(client):
+    closed = ow.connect()
+    x, f = ow.ones(3), ow.jit(lambda by: ow.ones(2) * by)
+    assert f(2.0).tolist() == [2, 2]
+    closed.close()
+    for use in (lambda: x.device, lambda: x.tolist(), lambda: x + np.ones(3), lambda: x + 1, lambda: ow.zeros_like(x)):
+        with pytest.raises(RuntimeError, match="closed"):
+            use()
+    ow.connect()
+    assert f(2.0).tolist() == [2, 2]
+
+
+def test_results_of_a_failed_run_are_listed(client):
+    with client.device:
+        failed = ow.take(ow.ones(3), ow.asarray([7]), axis=0)
+    with pytest.raises(IndexError):
+        failed.tolist()
+    assert "no" in [row["usable"] for row in client.show("tensors")] and "no" in repr(client.show("tensors"))
+    assert list(client.store) == []
+
+
+def test_a_client_whose_session_another_ended():
+    one, other = ow.connect(session="ended"), ow.connect(session="ended")
+    one.device.session, other.device.session
+    one.close(free=True)
+    with pytest.raises(RuntimeError):
+        other.close()
+    other.close()
+    assert ow.ones(2).tolist() == [1, 1]
+    ow.connect()
+
+
+def test_threads_share_the_session_that_they_open(client):
+    for _ in range(10):
+        fresh = ow.connect()
+        start = threading.Barrier(8)
+
+        def make():
+            start.wait()
+            return ow.ones(3)
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            made = [m.result() for m in [pool.submit(make) for _ in range(8)]]
+        assert len({m.session for m in made}) == 1
+        fresh.close()
+    ow.connect()
+
+
+def test_threads_choose_devices_by_themselves(client):
+    def choose():
+        for _ in range(100):
+            with client.device:
+                time.sleep(1e-4)
+                with client.device:
+                    pass
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(choose) for _ in range(4)]:
+            done.result()
 
 
 def test_sessions_share_arrays(client):
@@ -152,6 +236,31 @@ def test_ctrl_c_ends_a_long_run(client):
     assert float(ow.ones(4).sum()) == 4
 
 
+def test_ctrl_c_ends_the_wait_for_another_thread():
+    out = run(
+        """
+import os, signal, tempfile, threading, time
+from processes import naming
+os.environ["OPWIRE_RUNTIME_DIR"] = d = tempfile.mkdtemp()
+import opwire as ow
+x = ow.ones((100, 100))
+y = ow.jit(lambda x: ow.while_loop(lambda c: c[0] >= 0.0, lambda c: (c[0], ow.tanh(c[1] @ c[1])), (ow.asarray(1.0), x))[1])(x)
+threading.Thread(target=y.tolist, daemon=True).start()
+time.sleep(0.5)  # it has the session
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    x.tolist()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+for p in naming(d):
+    if p != os.getpid(): os.kill(p, signal.SIGKILL)
+os._exit(0)
+""",
+        30,
+    )
+    assert out.stdout == "interrupted\n", out.stderr
+
+
 def test_other_threads_run_while_one_waits(client):
     f = ow.jit(lambda x: ow.for_loop(300, lambda i, c: ow.tanh(c @ c), x))
     x = ow.ones((300, 300)) / 300
@@ -187,6 +296,39 @@ def test_other_threads_run_while_one_waits(client):
     for t in threads:
         t.join()
     assert sorted(results) == [(n, 200.0 * n) for n in range(4)]
+
+
+def test_other_threads_run_while_ops_cannot_be_sent():
+    out = run(
+        """
+import os, signal, subprocess, sys, tempfile, threading, time
+from processes import naming
+os.environ["OPWIRE_RUNTIME_DIR"] = d = tempfile.mkdtemp()
+import opwire as ow
+x = ow.ones((64, 64))
+(x + 1).tolist()
+def work():
+    for _ in range(200):
+        y = [x + k for k in range(300)]
+pids = naming("opwire-executor", d)
+subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(3); [os.kill(p, {signal.SIGCONT}) for p in {pids}]"])
+for p in pids: os.kill(p, signal.SIGSTOP)
+t = threading.Thread(target=work)
+t.start()
+begun = last = time.time()
+longest = 0
+while last - begun < 2:
+    time.sleep(0.01)
+    longest, last = max(longest, time.time() - last), time.time()
+print("longest", longest, "waits", t.is_alive())
+t.join()
+assert (x + 1).tolist()[0][0] == 2
+for p in naming(d): os.kill(p, signal.SIGTERM)
+"""
+    )
+    assert out.returncode == 0, out.stderr
+    _, longest, _, waits = out.stdout.split()
+    assert float(longest) < 1 and waits == "True", out.stdout
 
 
 def test_errors_name_the_users_line(client):

@@ -73,11 +73,6 @@ AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable
     if (value == -1 && PyErr_Occurred()) throw nb::python_error();
     return static_cast<int64_t>(value);
   };
-  const auto real = [&](nb::handle e) {
-    const double value = PyFloat_AsDouble(e.ptr());
-    if (value == -1 && PyErr_Occurred()) throw nb::python_error();
-    return value;
-  };
   const auto extent = [&](nb::handle e) {
     const PyExtent* const symbolic = trace ? AsExtent(e) : nullptr;
     if (symbolic) return trace->Adopt(*symbolic);
@@ -87,13 +82,13 @@ AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable
   };
   switch (spec.kind) {
     case AttrKind::kInt: return whole(h);
-    case AttrKind::kFloat: return real(h);
+    case AttrKind::kFloat: return RealOf(h);
     case AttrKind::kBool: return nb::cast<bool>(h);
     case AttrKind::kString: return nb::cast<std::string>(h);
     case AttrKind::kDType: return DTypeOf(h);
     case AttrKind::kDim: return extent(h);
     case AttrKind::kInts: return ListOf<int64_t>(h, whole);
-    case AttrKind::kFloats: return ListOf<double>(h, real);
+    case AttrKind::kFloats: return ListOf<double>(h, RealOf);
     case AttrKind::kDims: return ListOf<Dim>(h, extent);
     default: throw nb::type_error(fmt::format("{}: attribute {} is not for Python", row.name, spec.name).c_str());
   }
@@ -120,6 +115,19 @@ std::shared_ptr<PySession> DefaultSession() {
 }
 
 }  // namespace
+
+Arg NumberOf(DType t, nb::handle number) {
+  CheckFits(t, number);
+  if (IsFloat(t)) return RealOf(number);
+  if (PyFloat_Check(number.ptr())) return PyFloat_AS_DOUBLE(number.ptr());
+  return static_cast<int64_t>(PyLong_AsUnsignedLongLongMask(number.ptr()));
+}
+
+double RealOf(nb::handle number) {
+  const double value = PyFloat_AsDouble(number.ptr());
+  if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+  return value;
+}
 
 void SetDefaultSession(nb::object chooser) { default_session = chooser.release().ptr(); }
 void SetConverter(nb::object c) { converter = c.release().ptr(); }
@@ -192,10 +200,8 @@ PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
         args.emplace_back(a->tensor);
       } else if (IsNumber(h)) {
         const DType t = TypeOfScalar(operands, i);
-        CheckFits(t, h);
         call.given.push_back({t, true, nullptr});
-        if (PyFloat_Check(h.ptr())) args.emplace_back(PyFloat_AS_DOUBLE(h.ptr()));
-        else args.emplace_back(static_cast<int64_t>(PyLong_AsUnsignedLongLongMask(h.ptr())));
+        args.push_back(NumberOf(t, h));
       } else {
         RaiseNoOperand(row, i, h);
       }
@@ -264,6 +270,14 @@ nb::object PyOp::Many(nb::args given, nb::kwargs attrs) const {
 }
 
 nb::object PyOp::Two(nb::handle a, nb::handle b) const {
+  nb::object made = Operator(a, b);
+  if (made.is(Py_NotImplemented)) {
+    throw nb::type_error(fmt::format("{}: expected arrays and numbers, got {} and {}", row_->name, nb::type_name(a.type()).c_str(), nb::type_name(b.type()).c_str()).c_str());
+  }
+  return made;
+}
+
+nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
   const Array* x = AsArray(a);
   const Array* y = AsArray(b);
   nb::object held_a = nb::borrow(a), held_b = nb::borrow(b);

@@ -28,8 +28,10 @@ class PyOp {
   PyOp(std::shared_ptr<PySession> session, const std::string& name);
   nanobind::object Call(nanobind::args operands, nanobind::kwargs attrs) const;
   nanobind::object Many(nanobind::args operands, nanobind::kwargs attrs) const;
-  // For rows of two operands: both are brought to one type first. NotImplemented where one is neither array nor number.
+  // For rows of two operands: both are brought to one type first. TypeError where one is neither array nor number.
   nanobind::object Two(nanobind::handle a, nanobind::handle b) const;
+  // The same, but NotImplemented there, as operators have it.
+  nanobind::object Operator(nanobind::handle a, nanobind::handle b) const;
 
  private:
   // Arrays, numbers and None by operand of the row; few, so they take no memory of their own.
@@ -49,6 +51,11 @@ class PyOp {
   const std::shared_ptr<const OpCatalogue> ops_;  // that has the row; null: the built-in ones
   const OpRow* row_;
 };
+
+// A Python number as an argument of type t. OverflowError where t does not hold it.
+Arg NumberOf(DType t, nanobind::handle number);
+// Python's exception for what is no float, or an int beyond all floats.
+double RealOf(nanobind::handle number);
 
 // Where ops without operands run when nothing is traced: Python's choice for this thread, made when first asked for.
 void SetDefaultSession(nanobind::object chooser);

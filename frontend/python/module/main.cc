@@ -35,6 +35,13 @@ bool Interrupted() {
   return PyErr_CheckSignals() != 0;
 }
 
+// Ops are queued with the interpreter, which is free while one waits until they can be sent.
+void WithoutInterpreter(absl::FunctionRef<void()> wait) {
+  if (PyGILState_Check() == 0) return wait();
+  nb::gil_scoped_release released;
+  wait();
+}
+
 nb::dict FactsOf(const ExecutorFacts& e) {
   nb::dict facts, out;
   for (const auto& [key, value] : e.facts) facts[key.c_str()] = value;
@@ -74,6 +81,7 @@ void BindClient(nb::module_& m) {
         options.name = "python";
         options.embedded = embedded;
         options.interrupted = Interrupted;
+        options.waiting = WithoutInterpreter;
         return Unwrap(Client::Connect(options));
       }, "registries"_a, "embedded"_a)
       .def("start_if_none", [](Client& c, const std::string& device) { Check(Waiting([&] { return c.StartIfNone(device); })); })
@@ -105,7 +113,7 @@ void BindClient(nb::module_& m) {
           nb::dict d;
           d["id"] = t.id;
           d["name"] = t.name;
-          d["dtype"] = DTypeObject(t.dtype, t.encoding);
+          d["dtype"] = IsValid(t.dtype) ? DTypeObject(t.dtype, t.encoding) : nb::none();  // of a run that failed
           d["shape"] = ShapeTuple(t.shape);
           d["bytes"] = t.bytes;
           d["usable"] = t.usable;
@@ -159,7 +167,7 @@ void BindClient(nb::module_& m) {
 // Reversed operators come with the other operand first.
 template <bool kReversed>
 auto Binary(const char* name) {
-  return [op = new PyOp(name)](nb::handle a, nb::handle b) { return kReversed ? op->Two(b, a) : op->Two(a, b); };
+  return [op = new PyOp(name)](nb::handle a, nb::handle b) { return kReversed ? op->Operator(b, a) : op->Operator(a, b); };
 }
 
 void BindArray(nb::module_& m) {
@@ -177,6 +185,9 @@ void BindArray(nb::module_& m) {
       .def_prop_ro("session", [](const Array& a) { return a.session; })
       .def_prop_ro("id", [](const Array& a) { return a.tensor.valid() ? a.tensor.id() : std::string(); })
       .def("_replace", [](Array& a, const Array& with) {
+        if (a.trace != with.trace) {
+          throw nb::value_error("x[key] = value of an array of outside the function that is traced: it would be set once, while that is traced; copy it there first, and return what it becomes");
+        }
         Array old = std::move(a);
         a = with;
       });
@@ -187,6 +198,7 @@ void BindArray(nb::module_& m) {
   both("add", "add");
   both("sub", "sub");
   both("mul", "mul");
+  both("pow", "pow");
   both("and", "bitwise_and");
   both("or", "bitwise_or");
   both("xor", "bitwise_xor");
@@ -234,6 +246,7 @@ void BindTrace(nb::module_& m) {
       .def_prop_ro("counted", &Trace::counted)
       .def("counts", &Trace::Counts)
       .def("result", [](Trace& t, const std::string& name, nb::handle a) { t.Return(name, a); })
+      .def("results", &Trace::ReturnAll)
       .def("finish", &Trace::Finish);
   nb::class_<TracedModule>(m, "Module")
       .def_static("parse", [](const std::string& text, const std::string& name) { return TracedModule{Unwrap(Parse(text, name)), nullptr}; })

@@ -83,7 +83,7 @@ nb::tuple ParseHeader(const std::string& path, std::span<const uint8_t> file, in
 }
 
 nb::tuple ReadHeader(const std::string& path) {
-  const OwnedFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const OwnedFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat st;
   if (fd.get() < 0 || fstat(fd.get(), &st) != 0) RaiseErrno(path);
   if (!S_ISREG(st.st_mode)) throw nb::value_error(fmt::format("{}: expected a regular file", path).c_str());

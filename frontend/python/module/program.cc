@@ -5,7 +5,9 @@
 #include <nanobind/stl/string.h>
 
 #include <cstring>
+#include <deque>
 
+#include "frontend/python/module/call.h"
 #include "frontend/python/module/dtypes.h"
 #include "frontend/python/module/errors.h"
 #include "frontend/python/module/transfer.h"
@@ -73,7 +75,7 @@ const std::vector<ResultType>& PyProgram::TypesFor(const std::vector<Arg>& args)
 
 PyProgram::~PyProgram() {
   if (IsForked()) return;
-  const Use use(*session_);
+  const Use use = Use::ToEnd(*session_);
   if (program_) session_->loaded.erase(place_);
   program_.reset();
 }
@@ -99,12 +101,8 @@ std::vector<Arg> PyProgram::ArgsOf(nb::list given) const {
   args.reserve(given.size());
   for (size_t i = 0; i < f.params.size(); ++i) {
     const nb::handle h = PyList_GET_ITEM(given.ptr(), static_cast<Py_ssize_t>(i));
-    if (PyFloat_Check(h.ptr())) {
-      args.emplace_back(PyFloat_AS_DOUBLE(h.ptr()));
-      continue;
-    }
-    if (PyLong_Check(h.ptr())) {
-      args.emplace_back(static_cast<int64_t>(PyLong_AsUnsignedLongLongMask(h.ptr())));
+    if (PyFloat_Check(h.ptr()) || PyLong_Check(h.ptr())) {
+      args.push_back(NumberOf(f.params[i].type.dtype, h));
       continue;
     }
     Array& a = EagerArray(h);
@@ -112,6 +110,13 @@ std::vector<Arg> PyProgram::ArgsOf(nb::list given) const {
       throw nb::value_error(fmt::format("@{}: %{} lies on {}, the function was compiled for {}: move it by to_device", f.name, f.params[i].name, a.session->place, session_->place).c_str());
     }
     args.emplace_back(a.tensor);
+  }
+  for (const int donated : inout_of_) {
+    for (size_t i = 0; donated >= 0 && i < args.size(); ++i) {
+      const Tensor* const other = std::get_if<Tensor>(&args[i].value());
+      if (i == static_cast<size_t>(donated) || !other || *other != std::get<Tensor>(args[static_cast<size_t>(donated)].value())) continue;
+      throw nb::value_error(fmt::format("@{}: %{} is donated, and given as %{}, too", f.name, f.params[static_cast<size_t>(donated)].name, f.params[i].name).c_str());
+    }
   }
   return args;
 }
@@ -141,15 +146,23 @@ nb::object PyProgram::Call(nb::list given, nb::handle on_emit) {
     return ResultsOf(std::move(given), std::move(made));
   }
   RunOptions options;
+  std::deque<nb::object> emitted;
+  bool hears = false;
   options.on_emit = [&](std::string_view name, const opwire::Array& value) {
     nb::gil_scoped_acquire held;
     if (PyErr_Occurred()) return;
-    try {
-      on_emit(nb::str(name.data(), name.size()), DTypeObject(value.dtype()), ShapeTuple(value.shape()),
-              nb::bytes(value.bytes().data(), value.bytes().size()));
-    } catch (nb::python_error& e) {
-      e.restore();  // ends the wait
+    emitted.push_back(nb::make_tuple(nb::str(name.data(), name.size()), DTypeObject(value.dtype()), ShapeTuple(value.shape()), nb::bytes(value.bytes().data(), value.bytes().size())));
+    if (hears) return;  // while on_emit itself waits for the session: behind what it was called with
+    hears = true;
+    for (; !emitted.empty() && !PyErr_Occurred(); emitted.pop_front()) {
+      try {
+        on_emit(*nb::borrow<nb::args>(emitted.front()));
+      } catch (nb::python_error& e) {
+        e.restore();  // ends the wait
+      }
     }
+    emitted.clear();
+    hears = false;
   };
   RunResult result = use.Unwrap(Waiting([&]() -> StatusOr<RunResult> {
     OPWIRE_ASSIGN_OR_RETURN(PendingRun run, program_->Start(args, options));
@@ -204,6 +217,7 @@ std::string PyProgram::Text() {
 nb::object CallKey(nb::tuple args) {
   char key[512];
   size_t at = 0;
+  bool arrays = false;
   const auto append = [&](const void* from, size_t bytes) {
     if (at + bytes > sizeof key) return false;
     std::memcpy(key + at, from, bytes);
@@ -215,6 +229,7 @@ nb::object CallKey(nb::tuple args) {
     bool fits;
     if (const Array* a = AsArray(h)) {
       if (a->trace) return nb::none();
+      arrays = true;
       const PySession* const session = a->session.get();
       const uint8_t type[3] = {static_cast<uint8_t>(a->dtype), static_cast<uint8_t>(a->encoding), static_cast<uint8_t>(a->shape.size())};
       fits = append(type, sizeof type) && append(&session, sizeof session) && append(a->shape.data(), a->shape.size() * sizeof(int64_t));
@@ -225,7 +240,7 @@ nb::object CallKey(nb::tuple args) {
     }
     if (!fits) return nb::none();
   }
-  return nb::bytes(key, at);
+  return arrays ? nb::object(nb::bytes(key, at)) : nb::none();
 }
 
 }  // namespace opwire::python

@@ -59,7 +59,7 @@ class PyProgram {
   std::vector<int> inout_of_;  // by result: the parameter that it replaces; -1: none
 };
 
-// What tells calls apart whose arguments are arrays on devices and Python's numbers: of an array its session, type and shape, of a number its type. None where another is among them.
+// What tells calls apart whose arguments are arrays on devices and Python's numbers: of an array its session, type and shape, of a number its type. None where another is among them, or no array, which would tell the session.
 nanobind::object CallKey(nanobind::tuple args);
 
 }  // namespace opwire::python

@@ -34,11 +34,16 @@ bool IsForked() {
   return forked;
 }
 
-Use::Use(PySession& s) : s_(s) {
+Use::Use(PySession& s) : Use(s, std::chrono::milliseconds(50)) {}
+
+Use::Use(PySession& s, std::chrono::milliseconds between_signals) : s_(s) {
   if (IsForked()) throw std::runtime_error("this process was forked from one that imported opwire, whose connections it cannot share: start it by the method \"spawn\"");
-  if (!s_.mutex.try_lock()) {
-    nb::gil_scoped_release released;
-    s_.mutex.lock();
+  for (bool held = s_.mutex.try_lock(); !held;) {
+    {
+      nb::gil_scoped_release released;
+      held = s_.mutex.try_lock_for(between_signals);
+    }
+    if (!held && PyErr_CheckSignals() != 0) throw nb::python_error();
   }
   const std::lock_guard lock(s_.drop_mutex_);
   s_.dropped_.clear();

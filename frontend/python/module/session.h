@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <chrono>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -25,7 +26,7 @@ struct PySession : std::enable_shared_from_this<PySession> {
 
   Session session;
   const std::string place;  // "here/cpu"
-  std::recursive_mutex mutex;  // of all but what is dropped; recursive, as making an object may drop others
+  std::recursive_timed_mutex mutex;  // of all but what is dropped; recursive, as making an object may drop others
   std::unique_ptr<OpCache> ops;
   Sources sources;          // of queued runs
   std::list<PyProgram*> loaded;  // compiled functions that have a slot, the one used last first
@@ -45,8 +46,10 @@ bool IsForked();
 // Holds a session for a scope. Without the interpreter (nb::gil_scoped_release inside) others wait for the session, and run meanwhile.
 class Use {
  public:
-  // RuntimeError in a process that was forked.
+  // RuntimeError in a process that was forked; what a signal's handler raises while another thread has the session.
   explicit Use(PySession& s);
+  // For what ends, which raises nothing. REQUIRES: the process was not forked.
+  static Use ToEnd(PySession& s) { return Use(s, std::chrono::hours(24 * 365)); }
   ~Use();
   Use(const Use&) = delete;
 
@@ -64,6 +67,7 @@ class Use {
   }
 
  private:
+  Use(PySession& s, std::chrono::milliseconds between_signals);
   PySession& s_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "frontend/python/module/call.h"
 #include "frontend/python/module/dtypes.h"
 #include "frontend/python/module/errors.h"
 #include "frontend/python/module/source.h"
@@ -58,6 +59,7 @@ nb::object Trace::Param(const std::string& name, PyDType type, nb::sequence shap
   }
   const Value v = inout ? f_.Inout(name, type.type, extents) : f_.In(name, type.type, extents, type.encoding);
   ++params_;
+  if (inout) inouts_[name] = v;
   return WrapAll({v}).front();
 }
 
@@ -97,7 +99,7 @@ Value Trace::Scalar(DType dtype, nb::handle number) {
     std::string bytes(reinterpret_cast<const char*>(&bits), static_cast<size_t>(DTypeBytes(dtype)));
     return f_.Op("constant", {}, {{"type", AttrValue(TensorType{.dtype = dtype})}, {"value", AttrValue(f_.Blob(std::move(bytes)))}});
   }
-  return f_.Scalar(dtype, PyFloat_AsDouble(number.ptr()));
+  return f_.Scalar(dtype, RealOf(number));
 }
 
 void Trace::Count(Value v, const std::string& op, const std::string& line) {
@@ -176,6 +178,21 @@ void Trace::Return(const std::string& name, nb::handle array) {
   Value v = Of(array);
   if (v.id < params_) v = f_.Op("copy", {v});
   f_.Return(name, v);
+}
+
+void Trace::ReturnAll(const std::vector<std::string>& names, const std::vector<nb::object>& arrays) {
+  std::vector<Value> values = OfAll(arrays);
+  for (Value& v : values) {
+    if (v.id < params_) v = f_.Op("copy", {v});
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto inout = inouts_.find(names[i]);
+    if (inout == inouts_.end()) continue;
+    const Value v = values[i];
+    const bool again = std::ranges::count(values, v.id, &Value::id) > 1;
+    if (again || f_.UsesBehind(v, inout->second)) values[i] = f_.Op("copy", {v});
+  }
+  for (size_t i = 0; i < values.size(); ++i) f_.Return(names[i], values[i]);
 }
 
 TracedModule Trace::Finish() { return {Unwrap(module_->builder.Finish()), module_->ops}; }

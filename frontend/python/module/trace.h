@@ -61,6 +61,8 @@ class Trace : public std::enable_shared_from_this<Trace> {
   std::vector<nanobind::object> Repeat(nanobind::handle times, const std::vector<nanobind::object>& carried, const std::vector<nanobind::object>& inputs, const Trace& body);
   void Emit(const std::string& name, nanobind::handle array);
   void Return(const std::string& name, nanobind::handle array);
+  // What replaces an inout parameter has its name. All results are given in one call, as such a parameter is not to be read when it has been replaced.
+  void ReturnAll(const std::vector<std::string>& names, const std::vector<nanobind::object>& arrays);
   // The counts of all values so far, i64[n], and what each is: "matmul f32[4, 8] (train.py:12)". REQUIRES: n > 0.
   std::pair<nanobind::object, std::vector<std::string>> Counts();
   size_t counted() const { return counts_.size(); }
@@ -93,6 +95,7 @@ class Trace : public std::enable_shared_from_this<Trace> {
   std::vector<Value> counts_;
   std::vector<std::string> counted_;  // beside counts_
   int params_ = 0;
+  absl::flat_hash_map<std::string, Value> inouts_;
   size_t declared_ = 0;
   std::vector<nanobind::object> captured_;
   absl::flat_hash_map<PyObject*, Value> values_;  // of captured_

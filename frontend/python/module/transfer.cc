@@ -37,7 +37,7 @@ struct SharedBytes {
   TensorView view;
   ~SharedBytes() {
     if (IsForked()) return;
-    const Use use(*session);  // the view's end is a message's matter
+    const Use use = Use::ToEnd(*session);  // the view's end is a message's matter
     view = TensorView();
   }
 };

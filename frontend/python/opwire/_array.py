@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from ._dtypes import BLOCKS, as_dtype, astype, host_bytes, isdtype, numpy_dtype
+from ._dtypes import BLOCKS, NOT_NUMPYS, as_dtype, astype, host_bytes, isdtype, numpy_dtype
 
 if TYPE_CHECKING:
     from ._client import Device
 
 Op = _core.Op
-_copy, _not, _pow, _full, _sum = Op("copy"), Op("bitwise_not"), Op("pow"), Op("full"), Op("sum")
+_copy, _not, _full, _sum = Op("copy"), Op("bitwise_not"), Op("full"), Op("sum")
 
 
 class Array(_core.Array):
@@ -87,7 +87,7 @@ class Array(_core.Array):
         """The only element as Python's number."""
         if self.size != 1:
             raise TypeError(f"expected an array of one element, got shape {self.shape}")
-        value = self if self.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else self.astype(_core.float32)
+        value = self if self.dtype.name not in NOT_NUMPYS else self.astype(_core.float32)
         number: bool | int | float = np.frombuffer(value._bytes(), numpy_dtype(value.dtype))[0].item()
         return number
 
@@ -139,11 +139,13 @@ class Array(_core.Array):
             return f"<given away: {self.dtype.name}{list(self.shape)}>"
         if self.dtype in BLOCKS:
             return f"Array(<{self.nbytes:,} bytes of blocks>, shape={self.shape}, dtype={self.dtype.name}, device={self.device})"
-        value = self if self.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else self.astype(_core.float32)
+        value = self if self.dtype.name not in NOT_NUMPYS else self.astype(_core.float32)
         shown = np.array2string(np.asarray(value), separator=", ", prefix="Array(")
         return f"Array({shown}, dtype={self.dtype.name}, device={self.device})"
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise BufferError("an array is handed over as a copy in this process")
         if dl_device not in (None, (1, 0)):
             raise BufferError(f"an array is handed over in the host's memory, (1, 0), not in {dl_device}")
         return np.array(self).__dlpack__()
@@ -222,10 +224,7 @@ class Array(_core.Array):
     def __pow__(self, other: Any) -> Array:
         if isinstance(other, int) and other == 2 and not isinstance(other, bool):
             return self * self
-        return _pow.two(self, other)
-
-    def __rpow__(self, other: Any) -> Array:
-        return _pow.two(other, self)
+        return super().__pow__(other)
 
     def __lshift__(self, other: Any) -> Array:
         from ._elementwise import bitwise_left_shift
@@ -319,7 +318,7 @@ def _of_host(value: np.ndarray[Any, Any], dtype: _core.dtype, device: Any) -> Ar
     from ._client import device as find
 
     if value.dtype != numpy_dtype(dtype):
-        if dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        if dtype.name not in NOT_NUMPYS:
             value = value.astype(numpy_dtype(dtype))
         elif value.dtype.name != dtype.name:  # rounded where it lies, so that NumPy need not know the type
             wide = np.asarray(value, np.float32)
@@ -354,14 +353,15 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
 
         made = stack([asarray(e, device=device) for e in obj])
         return made if d is None else made.astype(d, copy=False)
-    value = np.asarray(obj)
+    # NumPy tells of Python's numbers which the type does not hold; of arrays it wraps them.
+    value = np.asarray(obj) if d is None or d.name in NOT_NUMPYS or hasattr(obj, "dtype") else np.asarray(obj, numpy_dtype(d))
     if d is None:
         if value.dtype.kind == "f" and not hasattr(obj, "dtype"):
             d = _core.float32
         elif value.dtype.kind in "iu" and not hasattr(obj, "dtype"):
             d = _core.int64 if value.dtype != np.uint64 else _core.uint64
         else:
-            if value.dtype.kind in "OSUMmVc" and value.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+            if value.dtype.kind in "OSUMmVc" and value.dtype.name not in NOT_NUMPYS:
                 raise TypeError(f"asarray: there are no arrays of {value.dtype} elements" + (", complex numbers are left out" if value.dtype.kind == "c" else ""))
             d = as_dtype(value.dtype)
     return _of_host(value, d, device)

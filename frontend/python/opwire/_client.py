@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,11 @@ from . import _core, _tables
 if TYPE_CHECKING:
     from ._array import Array
 
+_copy = _core.Op("copy")
 _current: Client | None = None
-_chosen: contextvars.ContextVar[Device | None] = contextvars.ContextVar("opwire_device", default=None)
+_chosen: contextvars.ContextVar[tuple[Device, ...]] = contextvars.ContextVar("opwire_device", default=())  # the innermost last
 _devices: dict[_core.Session, Device] = {}
+_opening = threading.RLock()  # threads that are the first to need a client or a session share it
 
 
 def _check_process() -> None:
@@ -60,11 +63,12 @@ class Device:
     def session(self) -> _core.Session:
         """The client's session there, opened when first asked for."""
         _check_process()
-        if self._session is None:
-            c = self._client
-            self._session = c._core.open(self.executor, c.session_name, c.memory_bytes, c.ttl_s, str(self))
-            _devices[self._session] = self
-        return self._session
+        with _opening:
+            if self._session is None:
+                c = self._client
+                self._session = c._core.open(self.executor, c.session_name, c.memory_bytes, c.ttl_s, str(self))
+                _devices[self._session] = self
+            return self._session
 
     def op(self, name: str) -> Callable[..., Any]:
         """An op that the executor has, by its name: one of your own, "user.NAME" (docs/user-ops.md), or a built-in one (docs/ops.md). ValueError where it has none.
@@ -104,11 +108,11 @@ class Device:
         return hash((id(self._client), self.executor))
 
     def __enter__(self) -> Device:
-        self._tokens = [*getattr(self, "_tokens", []), _chosen.set(self)]
+        _chosen.set((*_chosen.get(), self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        _chosen.reset(self._tokens.pop())
+        _chosen.set(_chosen.get()[:-1])
 
 
 class Store(MutableMapping[str, "Array"]):
@@ -130,9 +134,17 @@ class Store(MutableMapping[str, "Array"]):
         return found
 
     def __setitem__(self, name: str, array: Array) -> None:
-        if name in self:
+        session = self._client.device.session
+        if array.session is not session:
+            raise ValueError(f"the store is on {self._client.device} of this client, the array is not: move it by to_device")
+        by_name = {t["name"]: t["id"] for t in self._all()}
+        if by_name.get(name) == array.id:
+            return
+        stored = _copy(array) if array.id in by_name.values() else array  # a tensor has one name
+        if name in by_name:
+            session.rename(stored, "")  # what cannot be stored is told before the old one is gone
             del self[name]
-        array.device.session.rename(array, name)
+        session.rename(stored, name)
 
     def __delitem__(self, name: str) -> None:
         session = self._client.device.session
@@ -177,12 +189,13 @@ class Client:
     @property
     def device(self) -> Device:
         """Where arrays go that name no device: the first of `devices` when it was first asked for."""
-        if not hasattr(self, "_device"):
-            there = self.devices
-            if not there:
-                raise ConnectionError("no executor is registered: start one by `opwire up`")
-            self._device = there[0]
-        return self._device
+        with _opening:
+            if not hasattr(self, "_device"):
+                there = self.devices
+                if not there:
+                    raise ConnectionError("no executor is registered: start one by `opwire up`")
+                self._device = there[0]
+            return self._device
 
     def show(self, what: str = "devices") -> _tables.Table:
         """Facts as a table: "devices", who is there; "sessions", who uses the device; "ops", what it runs; "tensors", what this client's session holds; "grants", what this user's sessions share."""
@@ -216,13 +229,13 @@ class Client:
     def close(self, *, free: bool = False) -> None:
         """Ends this client's sessions; an unnamed session, or any with `free`, loses its tensors."""
         global _current
-        for d in self._known.values():
-            if d._session is not None:
-                _devices.pop(d._session, None)
-                d._session.close(free)
-                d._session = None
         if _current is self:
             _current = None
+        for d in self._known.values():
+            session, d._session = d._session, None  # first, so that what cannot be closed is not tried again
+            if session is not None:
+                _devices.pop(session, None)
+                session.close(free)
 
     def __repr__(self) -> str:
         return f"<opwire.Client: {', '.join(map(str, self.devices)) or 'no devices'}>"
@@ -254,7 +267,8 @@ def connect(registry: str | list[str] | None = None, *, session: str = "", memor
 
 
 def current_client() -> Client:
-    return _current if _current is not None else connect()
+    with _opening:
+        return _current if _current is not None else connect()
 
 
 def devices() -> list[Device]:
@@ -267,7 +281,8 @@ def device(name: str | Device | None = None) -> Device:
     if isinstance(name, Device):
         return name
     if name is None:
-        return _chosen.get() or current_client().device
+        chosen = _chosen.get()
+        return chosen[-1] if chosen else current_client().device
     there = devices()
     for d in there:
         if name in (str(d), d.name, d.executor):
@@ -276,7 +291,10 @@ def device(name: str | Device | None = None) -> Device:
 
 
 def device_of(session: _core.Session) -> Device:
-    return _devices[session]
+    known = _devices.get(session)
+    if known is None:
+        raise RuntimeError(f"the client that opened this session on {session.place} was closed, and its arrays with it")
+    return known
 
 
 def _default_session() -> _core.Session:

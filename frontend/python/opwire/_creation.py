@@ -7,14 +7,14 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._dtypes import as_dtype, isdtype
+from ._dtypes import as_dtype, iinfo, isdtype
 from ._elementwise import Number, asarray_like
 
 if TYPE_CHECKING:
     from ._array import Array
 
 Op = _core.Op
-_zeros, _full, _arange = Op("zeros"), Op("full"), Op("arange")
+_zeros, _full, _arange, _copy = Op("zeros"), Op("full"), Op("arange"), Op("copy")
 
 
 def _at(device: Any) -> Any:
@@ -42,12 +42,13 @@ def full(shape: Any, fill_value: Number | Array, *, dtype: Any = None, device: A
 
     if isinstance(fill_value, Array):
         d = fill_value.dtype if dtype is None else as_dtype(dtype)
-        return broadcast_to(fill_value.astype(d, copy=False), _shape(shape))
+        made = broadcast_to(fill_value.astype(d, copy=False), _shape(shape))
+        return _copy(made) if made is fill_value else made
     if dtype is None:
         d = _core.bool if isinstance(fill_value, bool) else _core.int64 if isinstance(fill_value, int) else _core.float32
     else:
         d = as_dtype(dtype)
-    if isdtype(d, "integral") and abs(int(fill_value)) > 2**53:
+    if isdtype(d, "integral") and not max(iinfo(d).min, -(2**53)) <= fill_value <= min(iinfo(d).max, 2**53):  # a float holds no more, or the type
         return broadcast_to(asarray(fill_value, dtype=d, device=device), _shape(shape))
     with _at(device):
         return _full(shape=_shape(shape), value=float(fill_value), dtype=d)
@@ -104,17 +105,20 @@ def arange(start: Number, /, stop: Number | None = None, step: Number = 1, *, dt
     else:
         d = as_dtype(dtype)
     if isdtype(d, "integral"):
-        wide = d if d.itemsize == 8 else _core.int64
+        for value in (start, start + (length - 1) * step) if isinstance(length, int) and length > 0 else ():
+            if not iinfo(d).min <= value <= iinfo(d).max:
+                raise OverflowError(f"arange: {value} is out of bounds for {d.name}")
+        wide = d if d == _core.uint64 and step > 0 else _core.int64
         with _at(device):
             made = _arange(_number(start, wide), _number(step, wide), length=length)
-        return made if wide == d else made.astype(d)
+        return made.astype(d, copy=False)
     with _at(device):
         return _arange(_number(start, d), _number(step, d), length=length)
 
 
 def _number(value: Any, dtype: _core.dtype) -> Array:
     """A 0-d array here, or a constant of what is traced."""
-    return _full(shape=[], value=float(value), dtype=dtype)
+    return full((), value, dtype=dtype)
 
 
 def linspace(start: Number, stop: Number, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Array:
@@ -178,4 +182,5 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     shape = [1] * n
     for a, axis in zip(arrays, axes):
         shape[axis] = a.size
-    return [broadcast_to(reshape(a, [a.size if i == axis else 1 for i in range(n)]), shape) for a, axis in zip(arrays, axes)]
+    made = [broadcast_to(reshape(a, [a.size if i == axis else 1 for i in range(n)]), shape) for a, axis in zip(arrays, axes)]
+    return [_copy(m) if m is a else m for m, a in zip(made, arrays)]

@@ -24,7 +24,7 @@ ALL = (_core.bool, *INTEGERS, *FLOATS, _core.float8_e4m3fn, _core.float8_e5m2)
 BLOCKS = (_core.q4_0, _core.q4_1, _core.q8_0, _core.q6_k)  # of weights in GGUF files
 _BY_NAME = {d.name: d for d in ALL}
 # Bytes that NumPy can hold where it has no type of that name by itself.
-_BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
+NOT_NUMPYS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
 
 
 def _dtype_named(name: str) -> dtype:
@@ -50,7 +50,7 @@ def as_dtype(given: Any) -> dtype:
 
 def numpy_dtype(d: dtype) -> np.dtype[Any]:
     """NumPy's type for it; of the 16 and 8 bit types that NumPy lacks, ml_dtypes's. TypeError where that is not installed."""
-    if d.name not in _BITS:
+    if d.name not in NOT_NUMPYS:
         return np.dtype(d.name)
     try:
         import ml_dtypes
@@ -63,7 +63,7 @@ def numpy_dtype(d: dtype) -> np.dtype[Any]:
 def host_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array such that it has a buffer: NumPy gives none for types that it does not know."""
     contiguous = np.ascontiguousarray(array)
-    return contiguous.view(_BITS[array.dtype.name]) if array.dtype.name in _BITS else contiguous
+    return contiguous.view(NOT_NUMPYS[array.dtype.name]) if array.dtype.name in NOT_NUMPYS else contiguous
 
 
 def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
@@ -194,7 +194,7 @@ class __array_namespace_info__:
         return {"real floating": _core.float32, "complex floating": _core.float32, "integral": _core.int64, "indexing": _core.int64}
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, dtype]:
-        return {d.name: d for d in ALL if d.name not in _BITS and d.name != "float16" and (kind is None or isdtype(d, kind))}
+        return {d.name: d for d in ALL if d.name not in NOT_NUMPYS and d.name != "float16" and (kind is None or isdtype(d, kind))}
 
     def devices(self) -> list[Device]:
         from ._client import devices

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ._array import Array
 
 Number = Union[bool, int, float]
+_NUMBERS = (bool, int, float)
 Op = _core.Op
 _abs, _neg, _not = Op("abs"), Op("neg"), Op("bitwise_not")
 _div, _fmod, _pow = Op("div"), Op("fmod"), Op("pow")
@@ -27,6 +28,19 @@ def asarray_like(x: Any, like: Array | None = None) -> Array:
     if isinstance(x, Array):
         return x
     return asarray(x, device=None if like is None or like.traced else like.device)
+
+
+def arrays_of(x1: Any, x2: Any) -> tuple[Array, Array]:
+    """Both as arrays, beside the one that is one; a number is of the type that it takes there."""
+    from ._array import asarray
+
+    if isinstance(x1, _NUMBERS) and not isinstance(x2, _NUMBERS):
+        b = asarray_like(x2)
+        return asarray(x1, dtype=result_type(x1, b), device=None if b.traced else b.device), b
+    a = asarray_like(x1, x2 if hasattr(x2, "traced") else None)
+    if isinstance(x2, _NUMBERS):
+        return a, asarray(x2, dtype=result_type(a, x2), device=None if a.traced else a.device)
+    return a, asarray_like(x2, a)
 
 
 def _float(x: Any, name: str) -> Array:
@@ -164,18 +178,19 @@ def _both(x1: Any, x2: Any, name: str) -> tuple[Array, Array]:
     d = result_type(x1, x2)
     if not isdtype(d, "real floating"):
         raise TypeError(f"{name}: expected floating elements, got {d}")
-    a = asarray_like(x1, x2 if not isinstance(x2, (bool, int, float)) else None)
-    b = asarray_like(x2, a)
+    a, b = arrays_of(x1, x2)
     return a.astype(d, copy=False), b.astype(d, copy=False)
 
 
 def divide(x1: Array | Number, x2: Array | Number, /) -> Array:
     """x1 / x2; integers become float32 first."""
-    if not isinstance(x1, (bool, int, float)) and not isdtype(asarray_like(x1).dtype, "real floating"):
-        x1 = asarray_like(x1).astype(_core.float32) if not hasattr(x2, "dtype") or x2.dtype in (_core.bool, *INTEGERS) else x1
-    elif not isinstance(x2, (bool, int, float)) and not isdtype(asarray_like(x2).dtype, "real floating"):
-        x2 = asarray_like(x2).astype(_core.float32)
-    return _div.two(x1, x2)
+    number = isinstance(x1, _NUMBERS), isinstance(x2, _NUMBERS)
+    a: Any
+    b: Any
+    a, b = (x1, asarray_like(x2)) if number[0] else (asarray_like(x1), x2) if number[1] else arrays_of(x1, x2)
+    if not any(isdtype(x.dtype, "real floating") for x, n in zip((a, b), number) if not n):
+        a, b = (x if n else x.astype(_core.float32) for x, n in zip((a, b), number))
+    return _div.two(a, b)
 
 
 def floor_divide(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -200,7 +215,7 @@ def remainder(x1: Array | Number, x2: Array | Number, /) -> Array:
     left = _fmod.two(x1, x2)
     if isdtype(left.dtype, "unsigned integer"):
         return left
-    divisor = asarray_like(x2, left).astype(left.dtype, copy=False)
+    divisor = arrays_of(left, x2)[1].astype(left.dtype, copy=False)
     adjusted = where((left != 0) & ((left < 0) != (divisor < 0)), left + divisor, left)
     return where(left == 0, copysign(left, divisor), adjusted) if isdtype(left.dtype, "real floating") else adjusted
 
@@ -355,12 +370,11 @@ def where(condition: Array, x1: Array | Number, x2: Array | Number, /) -> Array:
     condition = asarray_like(condition)
     if condition.dtype != _core.bool:
         raise TypeError(f"where: expected a condition of bools, got {condition.dtype}")
-    numbers = (bool, int, float)
     d = result_type(x1, x2)
-    if isinstance(x1, numbers) and isinstance(x2, numbers):
+    if isinstance(x1, _NUMBERS) and isinstance(x2, _NUMBERS):
         x1 = asarray_like(x1, condition)
-    a = x1 if isinstance(x1, numbers) else asarray_like(x1, condition).astype(d, copy=False)
-    b = x2 if isinstance(x2, numbers) else asarray_like(x2, condition).astype(d, copy=False)
+    a = x1 if isinstance(x1, _NUMBERS) else asarray_like(x1, condition).astype(d, copy=False)
+    b = x2 if isinstance(x2, _NUMBERS) else asarray_like(x2, condition).astype(d, copy=False)
     return _where(condition, a, b)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -65,12 +64,13 @@ def load(path: str | os.PathLike[str], *, device: Any = None, names: Iterable[st
         wanted[n] = dtype
     if there is not None:
         return Weights(name, metadata, 0, dict(zip(wanted, session.load_file(name, list(wanted)), strict=True)))
-    if not wanted:
-        return Weights(name, metadata, 0, {})
-    with open(name, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
+    with open(name, "rb") as f:  # not mapped: where the file is cut meanwhile, that would end the process
         arrays = {}
         for n, dtype in wanted.items():
             _, _, shape, offset, size, _ = known[n]
-            with view[offset : offset + size] as part:
-                arrays[n] = _core.put(session, dtype, list(shape), part)
+            f.seek(offset)
+            part = f.read(size)
+            if len(part) != size:
+                raise ValueError(f"{name}: byte {offset + len(part)}: tensor {n} ends {size - len(part)} bytes early: the file has changed since its header was read")
+            arrays[n] = _core.put(session, dtype, list(shape), part)
         return Weights(name, metadata, sum(known[n][4] for n in wanted), arrays)

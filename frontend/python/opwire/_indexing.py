@@ -22,15 +22,15 @@ _copy, _argsort = _core.Op("copy"), _core.Op("argsort")
 _select, _scatter_add = Op("index_select"), Op("scatter_add")
 
 
-def _whole(key: tuple[Any, ...], x: Array) -> list[Any]:
-    """The key with its parts as slices, ints, None and arrays, one for each axis of x but for None."""
+def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
+    """The key with its parts as slices, ints, None and arrays, one for each axis of x but for None; and whether its ints and arrays stand together."""
     parts: list[Any] = []
     taken = 0
     for k in key:
         if isinstance(k, (bool, np.bool_)):
             raise IndexError("a bool is no index: use an array of bools")
         if isinstance(k, (list, np.ndarray)):
-            k = asarray_like(np.asarray(k, dtype=np.int64) if np.size(k) == 0 else k, x)
+            k = asarray_like(np.asarray(k, dtype=np.int64) if isinstance(k, list) and np.size(k) == 0 else k, x)
         elif k is not None and k is not Ellipsis and not isinstance(k, slice) and not hasattr(k, "dtype"):
             try:
                 k = k.__index__()
@@ -49,8 +49,11 @@ def _whole(key: tuple[Any, ...], x: Array) -> list[Any]:
         raise IndexError("an index has one ... at the most")
     if taken > x.ndim:
         raise IndexError(f"too many indices: {taken} for shape {x.shape}")
+    # Beside arrays an int counts as one: where they do not stand together, with a ... of no axes between them, say, their axes come first.
+    advanced = [i for i, k in enumerate(parts) if isinstance(k, int) or hasattr(k, "dtype")]
+    together = advanced == list(range(advanced[0], advanced[0] + len(advanced))) if advanced else True
     at = dots[0] if dots else len(parts)
-    return parts[:at] + [slice(None)] * (x.ndim - taken) + parts[at + len(dots) :]
+    return parts[:at] + [slice(None)] * (x.ndim - taken) + parts[at + len(dots) :], together
 
 
 def _symbolic_range(k: slice, n: Any) -> tuple[int, Any]:
@@ -85,15 +88,12 @@ def _symbolic_range(k: slice, n: Any) -> tuple[int, Any]:
 
 def get(x: Array, key: Any) -> Array:
     """The elements that the key names, by NumPy's rules."""
-    parts = _whole(key if isinstance(key, tuple) else (key,), x)
+    parts, together = _whole(key if isinstance(key, tuple) else (key,), x)
     # First what needs no index: slices and ints, axis by axis, and None.
     shape: list[int] = []           # of the result so far, once reshaped
     arrays: list[tuple[int, Any]] = []  # those among the parts that are arrays, by their place in `shape`
     axis = 0
     made = x
-    # Beside arrays an int counts as one: where they do not stand together their axes come first.
-    advanced = [i for i, k in enumerate(parts) if isinstance(k, int) or hasattr(k, "dtype")]
-    together = advanced == list(range(advanced[0], advanced[0] + len(advanced))) if advanced else True
     for k in parts:
         if k is None:
             shape.append(1)
@@ -181,7 +181,8 @@ def put(x: Array, key: Any, value: Any) -> Array:
     if mask is not None and mask.shape == x.shape and v.ndim == 0:
         return where(mask, v, x)
     if key is Ellipsis or key == slice(None) if not hasattr(key, "dtype") else False:
-        return broadcast_to(v, x.shape)
+        made = broadcast_to(v, x.shape)
+        return _copy(made) if made is value else made
     n = x.size
     places = get(reshape(arange(n, device=_place(x, None)), x.shape), key)
     shape = places.shape
@@ -195,7 +196,7 @@ def put(x: Array, key: Any, value: Any) -> Array:
         # Only the last of equal places counts: in a stable order it is the one whose next differs.
         by_place = _argsort(places, dim=0)
         sorted_places = _select(places, by_place, dim=0)
-        last = concat([take_range(sorted_places, 0, 1, m - 1, 1) != take_range(sorted_places, 0, 0, m - 1, 1), asarray([True], device=_place(x, None))]) if m > 1 else asarray([True])
+        last = concat([take_range(sorted_places, 0, 1, m - 1, 1) != take_range(sorted_places, 0, 0, m - 1, 1), asarray([True], device=_place(x, None))])
         places = sorted_places
         order = where(last, by_place + 1, 0)
     which = _scatter_add(zeros((n,), dtype=_core.int64, device=_place(x, None)), places, order, dim=0)

@@ -88,8 +88,8 @@ class _Compiled:
 class Function:
     """A function that is traced once for the types of its arguments, compiled by the executor, and then runs in one round trip a call.
 
-    What it does besides computing with arrays (print, appending to a list) happens while it is traced, and not when it runs. Arrays of outside that it uses are read as they are when it
-    is traced.
+    What it does besides computing with arrays (print, appending to a list) happens while it is traced, and not when it runs. Arrays of outside that it uses are those
+    that it finds when it is traced; what is put into them later is seen.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Function:
         tree, fixed = self._arrange(args, kwargs)
         leaves, form = _tree.flatten(tree)
         session = None
-        key: list[Any] = [form, tuple([(n, _hashable(n, v)) for n, v in fixed])]
+        key: list[Any] = [form, tuple([(n, _static_key(_hashable(n, v))) for n, v in fixed])]
         for i, leaf in enumerate(leaves):
             if type(leaf) is Array:
                 if session is None:
@@ -219,10 +219,11 @@ class Function:
             return self._function(*positional, **named)
 
         if self._differentiate is not None:
-            return self._trace_gradient(args, names, types, run)
+            return self._trace_gradient(tree[0], names, types, run)
         donated = [self._argument_name(i) in self._donate for i, f in enumerate(form[1][0][1]) for _ in _tree.names(f)]
         donated += [n in self._donate for n, f in zip(form[1][1][1], form[1][1][2]) for _ in _tree.names(f)]
-        return trace(self.__name__, run, names, types, [i for i, d in enumerate(donated) if d], self._check == "nan")
+        inout = [i for i, (leaf, d) in enumerate(zip(leaves, donated)) if d and not isinstance(leaf, (bool, int, float))]
+        return trace(self.__name__, run, names, types, inout, self._check == "nan")
 
     def _argument_name(self, i: int) -> str:
         if self._signature is None:
@@ -376,6 +377,11 @@ def _hashable(name: Any, value: Any) -> Any:
     return value
 
 
+def _static_key(value: Any) -> Any:
+    """Equal for what is traced alike: 1, 1.0 and True are not."""
+    return (tuple, tuple(map(_static_key, value))) if type(value) is tuple else (type(value), repr(value) if isinstance(value, float) else value)
+
+
 def _show(part: Any) -> str:
     return f"{part[0].name}{list(part[1])}" if isinstance(part, tuple) else getattr(part, "__name__", str(part))
 
@@ -401,8 +407,9 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def _gradient(function: Callable[..., Any], argnums: int | tuple[int, ...], with_value: bool, has_aux: bool) -> Function:
-    inner = function._function if isinstance(function, Function) and function._differentiate is None else function
-    return Function(inner, differentiate=(argnums, with_value, has_aux))
+    if isinstance(function, Function) and function._differentiate is None:
+        return Function(function._function, static_argnames=function._static, differentiate=(argnums, with_value, has_aux))
+    return Function(function, differentiate=(argnums, with_value, has_aux))
 
 
 def grad(function: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:

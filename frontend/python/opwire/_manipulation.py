@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from . import _core
 from ._dtypes import result_type
@@ -17,18 +20,21 @@ _copy = _core.Op("copy")
 _reshape, _permute, _expand, _cat, _slice, _select, _tile = Op("reshape"), Op("permute"), Op("expand"), Op("cat"), Op("slice"), Op("index_select"), Op("tile")
 
 
-def axis_of(axis: int, ndim: int, name: str = "axis") -> int:
+WHOLE = (int, np.integer)
+
+
+def axis_of(axis: int | np.integer[Any], ndim: int, name: str = "axis") -> int:
     """The axis, not negative; IndexError where there is none."""
     if not -ndim <= axis < ndim:
         raise IndexError(f"{name}: expected an axis in [{-ndim}, {ndim}), got {axis}")
-    return axis % ndim
+    return operator.index(axis) % ndim
 
 
 def axes_of(axis: Any, ndim: int, name: str = "axis") -> list[int]:
     """Axes named by a number, several, or None for all; each once."""
     if axis is None:
         return list(range(ndim))
-    axes = [axis_of(a, ndim, name) for a in ([axis] if isinstance(axis, int) else axis)]
+    axes = [axis_of(a, ndim, name) for a in ([axis] if isinstance(axis, WHOLE) else axis)]
     if len(set(axes)) != len(axes):
         raise ValueError(f"{name}: an axis is named twice in {axis}")
     return axes
@@ -36,7 +42,7 @@ def axes_of(axis: Any, ndim: int, name: str = "axis") -> list[int]:
 
 def extents_of(shape: Any) -> list[Any]:
     """A shape, or the extent of its only axis, as a list."""
-    return [n if isinstance(n, _core.Extent) else int(n) for n in ([shape] if isinstance(shape, (int, _core.Extent)) else shape)]
+    return [n if isinstance(n, _core.Extent) else operator.index(n) for n in ([shape] if isinstance(shape, (*WHOLE, _core.Extent)) else shape)]
 
 
 def same_extent(a: Any, b: Any) -> bool:
@@ -92,7 +98,7 @@ def moveaxis(x: Array, source: Any, destination: Any, /) -> Array:
 def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
     """New axes of extent 1, at these places of the result."""
     x = asarray_like(x)
-    count = 1 if isinstance(axis, int) else len(axis)
+    count = 1 if isinstance(axis, WHOLE) else len(axis)
     places = axes_of(axis, x.ndim + count)
     shape = list(x.shape)
     for place in sorted(places):
@@ -149,6 +155,8 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
 def stack(arrays: Any, /, *, axis: int = 0) -> Array:
     """Joined along a new axis."""
     parts = [asarray_like(a) for a in arrays]
+    if not parts:
+        raise ValueError("stack: expected an array at least")
     place = axis_of(axis, parts[0].ndim + 1)
     return concat([expand_dims(p, axis=place) for p in parts], axis=place)
 
@@ -173,9 +181,10 @@ def take_range(x: Array, axis: int, start: int, length: int, step: int) -> Array
 def flip(x: Array, /, *, axis: Any = None) -> Array:
     """In reverse order along these axes; None: all."""
     x = asarray_like(x)
+    made = x
     for a in axes_of(axis, x.ndim):
-        x = take_range(x, a, x.shape[a] - 1, x.shape[a], -1) if x.shape[a] > 1 else x
-    return x
+        made = take_range(made, a, x.shape[a] - 1, x.shape[a], -1) if x.shape[a] > 1 else made
+    return _copy(x) if made is x else made
 
 
 def roll(x: Array, /, shift: Any, *, axis: Any = None) -> Array:
@@ -183,17 +192,18 @@ def roll(x: Array, /, shift: Any, *, axis: Any = None) -> Array:
     x = asarray_like(x)
     if axis is None:
         return reshape(roll(reshape(x, (x.size,)), shift, axis=0), x.shape)
-    axes = [axis] if isinstance(axis, int) else list(axis)
-    shifts = [shift] * len(axes) if isinstance(shift, int) else list(shift)
+    axes = [int(axis)] if isinstance(axis, WHOLE) else list(axis)
+    shifts = [int(shift)] * len(axes) if isinstance(shift, WHOLE) else list(shift)
     if len(shifts) != len(axes):
         raise ValueError(f"roll: {len(axes)} axes have {len(shifts)} shifts")
+    made = x
     for a, by in zip(axes, shifts):
         a = axis_of(a, x.ndim)
         n = x.shape[a]
         by = by % n if n else 0
         if by:
-            x = concat([take_range(x, a, n - by, by, 1), take_range(x, a, 0, n - by, 1)], axis=a)
-    return x
+            made = concat([take_range(made, a, n - by, by, 1), take_range(made, a, 0, n - by, 1)], axis=a)
+    return _copy(x) if made is x else made
 
 
 def tile(x: Array, repetitions: Any, /) -> Array:
@@ -208,7 +218,7 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
     """Each element so often, one behind the other, along an axis; None: flattened first."""
     from ._array import Array
     from ._creation import _place, arange
-    from ._reductions import cumulative_sum
+    from ._reductions import cumulative_sum, min
     from ._searching import searchsorted
 
     x = asarray_like(x)
@@ -217,8 +227,12 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
     axis = axis_of(axis, x.ndim)
     n = x.shape[axis]
     if isinstance(repeats, Array) and repeats.size != 1:
+        if repeats.shape != (n,):
+            raise ValueError(f"repeat: expected a count for each of {n} elements, got shape {repeats.shape}")
         ends = cumulative_sum(repeats.astype(_core.int64, copy=False))
-        total = int(ends[-1]) if n else 0
+        least, total = stack([min(repeats).astype(_core.int64), ends[-1]]).tolist() if n else (0, 0)
+        if least < 0:
+            raise ValueError(f"repeat: expected counts that are not negative, got {least}")
         places = searchsorted(ends, arange(total, device=_place(x, None)), side="right")
         return _select(x, places, dim=axis)
     times = int(repeats)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._dtypes import result_type
-from ._elementwise import asarray_like
-from ._manipulation import axis_of, permute_dims, reshape
+from ._elementwise import arrays_of
+from ._manipulation import WHOLE, axis_of, permute_dims, reshape
 
 if TYPE_CHECKING:
     from ._array import Array
@@ -17,8 +17,7 @@ _matmul = _core.Op("matmul")
 
 
 def _both(x1: Any, x2: Any) -> tuple[Array, Array]:
-    a = asarray_like(x1)
-    b = asarray_like(x2, a)
+    a, b = arrays_of(x1, x2)
     d = result_type(a, b)
     return a.astype(d, copy=False), b.astype(d, copy=False)
 
@@ -71,7 +70,7 @@ def _outer(a: Array, b: Array) -> tuple[int, ...]:
 def tensordot(x1: Array, x2: Array, /, *, axes: Any = 2) -> Array:
     """Sums of products over several axes of both: the last of x1 with the first of x2, or those that two lists name."""
     a, b = _both(x1, x2)
-    if isinstance(axes, int):
+    if isinstance(axes, WHOLE):
         if not 0 <= axes <= min(a.ndim, b.ndim):
             raise ValueError(f"tensordot: {axes} axes of shapes {a.shape} and {b.shape}")
         of_a, of_b = list(range(a.ndim - axes, a.ndim)), list(range(axes))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 from ._dtypes import as_dtype, isdtype
 from ._elementwise import asarray_like, sqrt
-from ._manipulation import axes_of, axis_of, concat, reshape, take_range
+from ._manipulation import WHOLE, axes_of, axis_of, concat, reshape, take_range
 
 if TYPE_CHECKING:
     from ._array import Array
@@ -19,7 +19,7 @@ _sum, _prod, _mean, _amax, _amin, _all, _any, _cumsum = Op("sum"), Op("prod"), O
 
 
 def _fold(op: _core.Op, x: Array, axis: Any, keepdims: bool) -> Array:
-    if axis is not None and not isinstance(axis, int) and len(axis) == 0:
+    if axis is not None and not isinstance(axis, WHOLE) and len(axis) == 0:
         return _copy(x)  # no axis: nothing is folded
     axes = axes_of(axis, x.ndim)
     if not axes:
@@ -135,6 +135,7 @@ def cumulative_prod(x: Array, /, *, axis: int | None = None, dtype: Any = None, 
     x = _wide(asarray_like(x), dtype)
     axis = _scan_axis(x, axis, "cumulative_prod")
     n, by = x.shape[axis], 1
+    x = _copy(x) if n < 2 else x
     while by < n:  # each holds the product of `by` elements that end with it
         x = concat([take_range(x, axis, 0, by, 1), take_range(x, axis, by, n - by, 1) * take_range(x, axis, 0, n - by, 1)], axis=axis)
         by *= 2
@@ -154,7 +155,7 @@ def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = Non
             break
         after, before = take_range(x, axis, 1, length - 1, 1) if length > 1 else take_range(x, axis, 0, 0, 1), take_range(x, axis, 0, length - 1, 1)
         x = after ^ before if x.dtype == _core.bool else after - before
-    return x
+    return x if n > 0 else _copy(x)
 
 
 def flat(x: Array) -> Array:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core
 from ._dtypes import isdtype, result_type
-from ._elementwise import asarray_like
+from ._elementwise import arrays_of, asarray_like
 from ._manipulation import axis_of, concat, expand_dims, reshape, take_range
-from ._reductions import cumulative_sum, flat
+from ._reductions import _not_empty, cumulative_sum, flat
 from ._reductions import sum as sum_
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def _place_of(op: _core.Op, x: Array, axis: int | None, keepdims: bool) -> Array
     x = asarray_like(x)
     if x.dtype == _core.bool:
         x = x.astype(_core.uint8)
+    _not_empty(x, axis, "argmax or argmin")
     if axis is None:
         made = op(flat(x), dim=0)
         return reshape(made, (1,) * x.ndim) if keepdims else made
@@ -64,11 +65,11 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
         if x.ndim != 1:
             raise ValueError(f"take: expected an axis for shape {x.shape}")
         axis = 0
-    return _select(x, _index(indices), dim=axis_of(axis, x.ndim))
+    return _select(x, _index(indices, x), dim=axis_of(axis, x.ndim))
 
 
-def _index(indices: Any) -> Array:
-    i = asarray_like(indices)
+def _index(indices: Any, of: Array) -> Array:
+    i = asarray_like(indices, of)
     if not isdtype(i.dtype, "integral"):
         raise IndexError(f"expected indices of integers, got {i.dtype}")
     return i if i.dtype in (_core.int64, _core.int32) else i.astype(_core.int64)
@@ -78,7 +79,8 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
     """Along an axis the element that the index at each place names; other axes broadcast."""
     from ._manipulation import broadcast_shape, broadcast_to
 
-    x, i = asarray_like(x), _index(indices)
+    x = asarray_like(x)
+    i = _index(indices, x)
     axis = axis_of(axis, x.ndim)
     rest = broadcast_shape(tuple(1 if a == axis else n for a, n in enumerate(x.shape)), tuple(1 if a == axis else n for a, n in enumerate(i.shape)))
     x = broadcast_to(x, [x.shape[axis] if a == axis else n for a, n in enumerate(rest)])
@@ -117,7 +119,7 @@ def searchsorted(x1: Array, x2: Array, /, *, side: str = "left", sorter: Array |
     """For each element of x2 the place in x1, which is in order, before which it would be put: before equal ones ("left") or behind them ("right")."""
     if side not in ("left", "right"):
         raise ValueError(f"searchsorted: expected side \"left\" or \"right\", got {side!r}")
-    a, v = asarray_like(x1), asarray_like(x2)
+    a, v = arrays_of(x1, x2)
     if sorter is not None:
         a = take(a, sorter, axis=0)
     d = result_type(a, v)
@@ -135,8 +137,8 @@ def searchsorted(x1: Array, x2: Array, /, *, side: str = "left", sorter: Array |
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Array:
     """Whether each element of x1 is among x2's."""
-    a = asarray_like(x1, x2 if hasattr(x2, "dtype") else None)
-    b = flat(asarray_like(x2, a))
+    a, b = arrays_of(x1, x2)
+    b = flat(b)
     d = result_type(a, b)
     found = (expand_dims(a.astype(d, copy=False), axis=a.ndim) == b.astype(d, copy=False)).astype(_core.uint8)
     from ._reductions import any as any_

@@ -94,7 +94,7 @@ def of_ops(ops: list[dict[str, Any]]) -> Table:
 
 def of_tensors(tensors: list[dict[str, Any]]) -> Table:
     """What a session holds."""
-    rows = [[t["id"], t["name"], f"{t['dtype'].name}{list(t['shape'])}", bytes_text(t["bytes"]), "yes" if t["usable"] else "no"] for t in tensors]
+    rows = [[t["id"], t["name"], f"{t['dtype'].name}{list(t['shape'])}" if t["dtype"] else "", bytes_text(t["bytes"]), "yes" if t["usable"] else "no"] for t in tensors]
     return Table(_count(len(rows), "tensor"), ["id", "name", "type", "bytes", "usable"], rows, tensors)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -62,6 +63,12 @@ def clean(name: str) -> str:
     return text if text and not text[0].isdigit() else f"f_{text}" if text else "f"
 
 
+def of_parameter(name: str) -> str:
+    """The name such that a parameter can have it: another than those of results and of what is captured."""
+    name = clean(name)
+    return f"{name}_" if re.fullmatch(r"(r|captured)\d+|nans", name) else name
+
+
 def as_value(leaf: Any, what: str) -> Array:
     """A result as a value of the function that is traced."""
     if isinstance(leaf, Array):
@@ -77,7 +84,7 @@ def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequ
     inout: parameters whose memory the first result of their type that is free for it takes. check_nan: a result behind the others counts the NaNs of each floating value.
     """
     captured: list[Array] = []
-    names = unique([clean(n) for n in names])
+    names = unique([of_parameter(n) for n in names])
     while True:
         t = _core.Trace(clean(name), check_nan)
         params = [t.param(n, d, list(s), i in inout) for i, (n, (d, s)) in enumerate(zip(names, types))]
@@ -88,8 +95,7 @@ def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequ
             leaves, form = _tree.flatten(out)
             values = [as_value(leaf, f"result of {name}") for leaf in leaves]
             results = _result_names(names, [(p.dtype, p.shape) for p in params], values, inout)
-            for n, v in zip(results, values):
-                t.result(n, v)
+            t.results(results, values)
             checked: list[str] = []
             if t.counted:
                 counts, checked = t.counts()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 from ._array import asarray
 from ._dtypes import as_dtype
-from ._creation import _at
+from ._creation import _at, _shape
 
 if TYPE_CHECKING:
     from ._array import Array
@@ -33,13 +33,13 @@ def _like(key: Array, value: float, dtype: _core.dtype) -> Array:
 def uniform(key: Array, shape: Any = (), *, low: float = 0.0, high: float = 1.0, dtype: Any = None, site: int = 0) -> Array:
     """Numbers in [low, high). site tells apart the uses of one key."""
     d = _core.float32 if dtype is None else as_dtype(dtype)
-    return _uniform(key, _like(key, low, d), _like(key, high, d), shape=list(shape), site=site)
+    return _uniform(key, _like(key, low, d), _like(key, high, d), shape=_shape(shape), site=site)
 
 
 def normal(key: Array, shape: Any = (), *, mean: float = 0.0, std: float = 1.0, dtype: Any = None, site: int = 0) -> Array:
     """Normally distributed numbers. site tells apart the uses of one key."""
     d = _core.float32 if dtype is None else as_dtype(dtype)
-    return _normal(key, _like(key, mean, d), _like(key, std, d), shape=list(shape), site=site)
+    return _normal(key, _like(key, mean, d), _like(key, std, d), shape=_shape(shape), site=site)
 
 
 def categorical(key: Array, logits: Array, *, temperature: Any = None, top_k: Any = None, top_p: Any = None, site: int = 0) -> Array:
