@@ -225,6 +225,41 @@ def test_a_forked_process_is_refused(client):
     assert f(x).tolist() == [2, 2, 2] and float(large[0]) == 1
 
 
+def test_what_on_emit_calls_may_be_first_called_elsewhere(client):
+    x = ow.ones((64, 64))
+    twice = ow.jit(lambda v: v.sum() * 2)
+    begun, heard = threading.Event(), []
+
+    @ow.jit
+    def halve(w):
+        def step(i, w):
+            ow.emit("sum", w.sum())
+            return w * 0.5
+
+        return ow.for_loop(3, step, w)
+
+    def hear(name, value):
+        begun.set()
+        time.sleep(0.1)  # the other thread waits for the session by then
+        heard.append(float(twice(ow.asarray(value))))
+
+    def call():
+        begun.wait()
+        heard.append(float(twice(x)))
+
+    other = threading.Thread(target=call, daemon=True)
+    other.start()
+    halve.run(x, on_emit=hear)
+    other.join(30)
+    assert not other.is_alive() and sorted(heard) == [2048.0, 4096.0, 8192.0, 8192.0]
+
+
+def test_limits_of_sessions_are_not_negative():
+    for name in ("memory_bytes", "ttl_s"):
+        with pytest.raises(ValueError, match=f"connect: {name}: expected 0 or more, got -5"):
+            ow.connect(**{name: -5})
+
+
 def test_ctrl_c_ends_a_long_run(client):
     f = ow.jit(lambda x: ow.while_loop(lambda c: c[0] >= 0.0, lambda c: (c[0], ow.tanh(c[1] @ c[1])), (ow.asarray(1.0), x))[1])
     y = f(ow.ones((200, 200)))

@@ -101,6 +101,11 @@ void BindClient(nb::module_& m) {
   nb::class_<PySession>(m, "Session")
       .def_prop_ro("executor", [](PySession& s) { return s.session.executor(); })
       .def_prop_ro("place", [](PySession& s) { return s.place; })
+      .def("__enter__", [](PySession& s) { s.held.push_back(std::make_unique<Use>(s)); })
+      .def("__exit__", [](PySession& s, nb::handle, nb::handle, nb::handle) {
+        const std::unique_ptr<Use> use = std::move(s.held.back());
+        s.held.pop_back();
+      }, nb::arg().none(), nb::arg().none(), nb::arg().none())
       .def("flush", [](PySession& s) { const Use use(s); use.Check(Waiting([&] { return use->Flush(); })); })
       .def("info", [](PySession& s, const std::string& topic, const std::string& argument) {
         const Use use(s);

@@ -19,6 +19,7 @@ namespace opwire::python {
 
 class OpCache;
 class PyProgram;
+class Use;
 
 struct PySession : std::enable_shared_from_this<PySession> {
   PySession(Session s, std::string place);
@@ -29,6 +30,7 @@ struct PySession : std::enable_shared_from_this<PySession> {
   std::recursive_timed_mutex mutex;  // of all but what is dropped; recursive, as making an object may drop others
   std::unique_ptr<OpCache> ops;
   Sources sources;          // of queued runs
+  std::vector<std::unique_ptr<Use>> held;  // by Python's `with`
   std::list<PyProgram*> loaded;  // compiled functions that have a slot, the one used last first
 
   // Frees a tensor, now or when the session is next used: whoever drops an array may be in the middle of that, or another thread.

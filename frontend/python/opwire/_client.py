@@ -262,6 +262,9 @@ def connect(registry: str | list[str] | None = None, *, session: str = "", memor
     global _current
     _find_program()
     registries = [registry] if isinstance(registry, str) else list(registry or [])
+    for name, value in (("memory_bytes", memory_bytes), ("ttl_s", ttl_s)):
+        if value < 0:
+            raise ValueError(f"connect: {name}: expected 0 or more, got {value}")
     _current = Client(registries, session, memory_bytes, ttl_s, embedded)
     return _current
 

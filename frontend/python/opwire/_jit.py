@@ -191,7 +191,7 @@ class Function:
         hashed = tuple(key)
         compiled = self._cache.get(hashed)
         if compiled is None:
-            with self._lock:
+            with session, self._lock:  # in this order, as who holds the session, such as on_emit, may call functions
                 compiled = self._cache.get(hashed) or self._compile(hashed, args, kwargs, session)
         if compiled.captured:
             leaves = leaves + compiled.captured
