@@ -153,7 +153,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
   s.last_used = now;
   if (const auto size = static_cast<int64_t>(q->bytes()); !host_budget_.Fits(size)) {
     q->refusal = ResourceExhausted("out of memory: a request of {} bytes, the executor holds {} of {}", size, host_budget_.in_use, host_budget_.limit);
-    q->bulk = {};
+    Drop(q->bulk);
   }
   const auto bytes = static_cast<int64_t>(q->bytes());
   Status refusal;

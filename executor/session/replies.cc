@@ -29,7 +29,10 @@ int64_t ReplyWindow::Finish(uint64_t seq, Bytes head, Bytes bulk) {
 
 void ReplyWindow::Forget(Entry& e) {
   held_ -= HeldBy(e);
-  e = Entry{};
+  e.seq = 0;
+  e.state = State::kUnknown;
+  Drop(e.head);
+  Drop(e.bulk);
 }
 
 int64_t ReplyWindow::Acknowledge(uint64_t seq) {

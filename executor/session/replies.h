@@ -10,6 +10,9 @@
 
 namespace opwire {
 
+// With its memory, which a string keeps that is made empty otherwise.
+inline void Drop(std::string& s) { std::string().swap(s); }
+
 // The last replies, so that a retry after a reconnect gets the answer of the first try.
 class ReplyWindow {
  public:
@@ -68,7 +71,7 @@ class Outbox {
   void pop_front() {
     Message& m = messages_[begin_++];
     bytes_ -= m.bytes();
-    if (m.bytes() > kSmall) m = {};
+    if (m.bytes() > kSmall) Drop(m.head), Drop(m.bulk);
     if (begin_ == end_) begin_ = end_ = 0;
   }
   bool empty() const { return begin_ == end_; }

@@ -271,6 +271,21 @@ TEST_F(SequenceTest, WhatWaitsOutlivesTheWindow) {
 }
 
 // Large replies that are not acknowledged count as memory, and the oldest give way.
+TEST(ReplyWindow, WhatIsAcknowledgedIsGivenBackOnce) {
+  ReplyWindow window(4);
+  const std::string large(30'000, 'x'), small(10, 'y');
+  int64_t counted = 0;
+  for (uint64_t seq = 1; seq < 40; ++seq) {
+    counted += window.Acknowledge(seq);
+    EXPECT_EQ(counted, 0) << seq;
+    EXPECT_LT(window.Find(seq - 1).head.capacity(), 1000u);
+    window.Begin(seq);
+    counted += window.Finish(seq, AsBytes(seq % 7 == 0 ? large : small), {});
+    EXPECT_EQ(counted, window.held());
+    EXPECT_EQ(counted >= 30'000, seq % 7 == 0) << counted;
+  }
+}
+
 TEST_F(SequenceTest, TheWindowOfLargeRepliesIsBounded) {
   ASSERT_TRUE(Load(c_, 2, "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = f32} return %0 }").ok());
   const auto held = [&, before = HostMemoryInUse()] { return HostMemoryInUse() - before; };
