@@ -231,6 +231,7 @@ std::string GpuColumns::Source(const GpuColumnForm& form) const {
       "extern \"C\" __global__ void {cluster_dims}__launch_bounds__({threads}, {resident}) OPW_KERNEL(OPW_PARAM opw::OPW_KERNEL::Params p) {{\n"
       "  using namespace opw;\n"
       "  using namespace opw::OPW_KERNEL;\n"
+      "  AwaitPrevious();\n"
       "  const i64 block = blockIdx.x / kBlocks, chunk = kBlocks > 1 ? blockIdx.x % kBlocks : blockIdx.y;\n"
       "  const i64 vector = reduce::FirstVector(p.fold, block) + (static_cast<int>(threadIdx.x) & ((1 << p.fold.lane_bits) - 1)), end = reduce::ChunkEnd(p.fold, chunk);\n"
       "{states}{flags}"

@@ -72,6 +72,7 @@ class RowWriter {
         "extern \"C\" __global__ void __launch_bounds__({threads}, {resident}) OPW_KERNEL(OPW_PARAM opw::OPW_KERNEL::Params p) {{\n"
         "  using namespace opw;\n"
         "  using namespace opw::OPW_KERNEL;\n"
+        "  AwaitPrevious();\n"
         "{before}"
         "{flags}"
         "  const {number} {n}rank = GroupRank<kLanes>() * kItems;\n"

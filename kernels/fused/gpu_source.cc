@@ -181,6 +181,7 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form, int mem
       "extern \"C\" __global__ void __launch_bounds__({bounds}) OPW_KERNEL(OPW_PARAM opw::OPW_KERNEL::{takes}) {{\n"
       "  using namespace opw;\n"
       "  using namespace opw::OPW_KERNEL;\n"
+      "  AwaitPrevious();\n"
       "{find}"
       "{loads}{arrays}"
       "  const bool aligned = {aligned};\n"

@@ -161,6 +161,7 @@ std::string GpuSource(const ScalarProgram& program, const GpuTileForm& form) {
       "extern \"C\" __global__ void __launch_bounds__({threads}) OPW_KERNEL(OPW_PARAM opw::OPW_KERNEL::Params p) {{\n"
       "  using namespace opw;\n"
       "  using namespace opw::OPW_KERNEL;\n"
+      "  AwaitPrevious();\n"
       "{shared}"
       "  const u32 down = static_cast<u32>((p.rows + kSide - 1) / kSide), wide = static_cast<u32>((p.columns + kSide - 1) / kSide);\n"
       "  const u32 rest = blockIdx.x / down, plane = rest / wide;\n"

@@ -99,6 +99,22 @@ OPW_DEVICE void WaitForCopies() {
 #endif
 }
 
+// ---- What runs before, on the same stream
+
+// Lets the kernel behind this one begin where there is room, and waits until all that is before it is done and can be seen. Kernels that are launched to begin
+// early (GpuDevice::LaunchShape::overlaps) do nothing before it but compute and ask for what they will read (Prefetch).
+OPW_DEVICE void AwaitPrevious() {
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Asks for memory to come to the cache that all multiprocessors share, whatever is written there meanwhile.
+OPW_DEVICE void Prefetch(const void* p) {
+#ifdef OPW_CUDA
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
 // ---- 16-bit floats: storage only, arithmetic is in float
 
 struct f16 { u16 bits; };

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -53,6 +54,12 @@ std::string VersionText(Vendor vendor, int version) {
 }
 
 }  // namespace
+
+int CudaArchitecture(std::string_view arch) {
+  int number = 0;
+  if (arch.starts_with("sm_")) std::from_chars(arch.data() + 3, arch.data() + arch.size(), number);
+  return number;
+}
 
 std::string_view VendorName(Vendor vendor) { return vendor == Vendor::kCuda ? "cuda" : vendor == Vendor::kHip ? "hip" : "emu"; }
 
@@ -161,6 +168,7 @@ Status Driver::Resolve(void* library) {
   both(api_.module_function, "cuModuleGetFunction", "hipModuleGetFunction");
   both(api_.function_set, "cuFuncSetAttribute", "hipFuncSetAttribute");
   both(api_.launch, "cuLaunchKernel", "hipModuleLaunchKernel");
+  both(api_.launch_with, "cuLaunchKernelEx", nullptr);
   both(api_.memory_reserve, "cuMemAddressReserve", "hipMemAddressReserve");
   both(api_.memory_free, "cuMemAddressFree", "hipMemAddressFree");
   both(api_.memory_create, "cuMemCreate", "hipMemCreate");

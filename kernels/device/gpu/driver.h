@@ -71,6 +71,21 @@ struct ConditionalNode {
 };
 static_assert(sizeof(ConditionalNode) == 256);
 
+// CUlaunchConfig and CUlaunchAttribute, of the attribute that lets a kernel begin before what is in front of it on the stream has ended.
+struct alignas(8) LaunchAttribute {
+  int id = 6;  // programmatic stream serialisation
+  int padding = 0;
+  int value = 1;
+  char rest[60] = {};
+};
+static_assert(sizeof(LaunchAttribute) == 72);
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  Stream stream;
+  const LaunchAttribute* attributes;
+  unsigned count;
+};
+
 // Results that are told apart: their numbers are CUDA's and HIP's.
 enum Result : int {
   kSuccess = 0,
@@ -134,6 +149,7 @@ struct Api {
   Result (*function_set)(Function, int attribute, int value);
   Result (*launch)(Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                    unsigned shared_bytes, Stream, void** params, void** extra);
+  Result (*launch_with)(const LaunchConfig*, Function, void** params, void** extra);  // null but in CUDA's
   Result (*memory_reserve)(void**, size_t bytes, size_t alignment, void* at, unsigned long long flags);
   Result (*memory_free)(void*, size_t bytes);
   Result (*memory_create)(MemoryHandle*, size_t bytes, const MemoryProperties*, unsigned long long flags);
@@ -199,6 +215,9 @@ class Driver {
   const char* (*hip_error_name_)(int) = nullptr;
   const char* (*hip_error_text_)(int) = nullptr;
 };
+
+// 90 of "sm_90a"; 0 of what is not CUDA's.
+int CudaArchitecture(std::string_view arch);
 
 // CUDA 12.0, as the driver numbers it: what NVRTC 12 and 13 make needs at least that.
 inline constexpr int kOldestCuda = 12000;

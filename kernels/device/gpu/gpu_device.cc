@@ -156,7 +156,7 @@ StatusOr<std::unique_ptr<Device>> OpenGpu(Vendor vendor, std::string_view which)
 }
 
 GpuDevice::GpuDevice(const Driver& driver, int device, void* context, DeviceInfo info)
-    : id_(++devices_opened), driver_(driver), api_(driver.api()), device_(device), context_(context), info_(std::move(info)), runtime_(1, {}) {
+    : id_(++devices_opened), driver_(driver), api_(driver.api()), device_(device), context_(context), info_(std::move(info)), overlaps_(api_.launch_with && CudaArchitecture(info_.arch) >= 90), runtime_(1, {}) {
   stats_.limit = info_.memory_bytes;
 }
 
@@ -374,7 +374,14 @@ Status GpuDevice::Launch(Function f, const LaunchShape& shape, const void* param
   OPWIRE_RETURN_IF_ERROR(Enter());
   if (!Note(f, shape, params, bytes)) return absl::OkStatus();
   void* arguments[] = {const_cast<void*>(params)};
-  const Result r = api_.launch(f, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, 1, 1, shape.shared_bytes, streams_[0], arguments, nullptr);
+  Result r;
+  if (shape.overlaps && overlaps_) {
+    const LaunchAttribute early;
+    const LaunchConfig config{shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, 1, 1, shape.shared_bytes, streams_[0], &early, 1};
+    r = api_.launch_with(&config, f, arguments, nullptr);
+  } else {
+    r = api_.launch(f, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, 1, 1, shape.shared_bytes, streams_[0], arguments, nullptr);
+  }
   if (r != kSuccess) return Check(r, "launching a kernel");
   NameLast();
   return absl::OkStatus();

@@ -97,6 +97,7 @@ class GpuDevice final : public Device {
   // On stream 0, with one parameter of so many bytes. `params` is copied.
   struct LaunchShape {
     unsigned grid_x = 1, grid_y = 1, grid_z = 1, threads = 1, shared_bytes = 0;
+    bool overlaps = false;  // it awaits what is before it by itself (AwaitPrevious of opwire/gpu.h), and so may begin while that still runs
     bool operator==(const LaunchShape&) const = default;
   };
   Status Launch(Function f, const LaunchShape& shape, const void* params, size_t bytes);
@@ -161,6 +162,7 @@ class GpuDevice final : public Device {
   const int device_;
   void* const context_;
   const DeviceInfo info_;
+  const bool overlaps_;  // launches may begin before what is in front of them on the stream has ended
   HostRuntime runtime_;  // of the parts of kernels that the host does
   static constexpr unsigned long long kNothingReported = ~0ull;  // FlagBlock::first
   Status ClearFlags();

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -21,15 +20,8 @@ KernelText KernelOf(const CodeInstance& i) {
   const std::string bounds = i.blocks > 0 ? fmt::format("{}, {}", i.threads, i.blocks) : fmt::format("{}", i.threads);
   const std::string cluster = i.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", i.cluster) : "";
   return {fmt::format("{} {}", i.file, i.call), std::string(i.file),
-          fmt::format("\nextern \"C\" __global__ void {}__launch_bounds__({}) {}(OPW_PARAM opw::{} p) {{\n  using namespace opw;\n  {}(p);\n}}\n", cluster, bounds,
-                      kPlaceholder, i.params, i.call)};
-}
-
-// 90 of "sm_90a"; 0 of what is not CUDA's.
-int CudaArchitecture(std::string_view arch) {
-  int number = 0;
-  if (arch.starts_with("sm_")) std::from_chars(arch.data() + 3, arch.data() + arch.size(), number);
-  return number;
+          fmt::format("\nextern \"C\" __global__ void {}__launch_bounds__({}) {}(OPW_PARAM opw::{} p) {{\n  using namespace opw;\n{}  {}(p);\n}}\n", cluster, bounds,
+                      kPlaceholder, i.params, i.awaits ? "" : "  AwaitPrevious();\n", i.call)};
 }
 
 // A text holds no NUL.
@@ -104,7 +96,7 @@ void Kernel::AllowShared(int bytes) {
 // ---- All of a device
 
 Kernel* Code::Get(const CodeInstance& i) {
-  return Find(fmt::format("{} {} {} {} {} {}", i.file, i.call, i.params, i.threads, i.blocks, i.cluster), [&] { return KernelOf(i); });
+  return Find(fmt::format("{} {} {} {} {} {} {}", i.file, i.call, i.params, i.threads, i.blocks, i.cluster, i.awaits), [&] { return KernelOf(i); });
 }
 
 Kernel* Code::GetText(const KernelText& kernel) {

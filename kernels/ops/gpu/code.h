@@ -43,9 +43,10 @@ struct CodeInstance {
   int threads = 256;       // a block, at the most
   int blocks = 0;          // that should fit a multiprocessor at a time; 0: as it comes
   int cluster = 1;         // blocks of a cluster, up to Code::cluster_blocks()
+  bool awaits = false;     // the call itself awaits what runs before (AwaitPrevious); else the kernel does first of all
 };
 
-// A kernel before it is compiled.
+// A kernel before it is compiled, which awaits what runs before it (AwaitPrevious).
 struct KernelText {
   std::string name;      // for messages
   std::string prelude;   // the embedded file that comes before it
@@ -67,6 +68,8 @@ class Kernel {
     const Function f = function_.load(std::memory_order_acquire);
     return f ? f : Await();
   }
+  // Whether its launches may begin early: it awaits what is before them by itself.
+  bool overlaps() const { return code_ != nullptr; }
   // Launches may take so many bytes of shared memory beside what it has itself. Where the device refuses that, so it does the launch.
   void AllowShared(int bytes);
 

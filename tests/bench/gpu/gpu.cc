@@ -23,6 +23,7 @@ struct Params {
   opw::i64 n;
 };
 extern "C" __global__ void __launch_bounds__(256) OPW_KERNEL(OPW_PARAM Params p) {
+  opw::AwaitPrevious();
   const opw::i64 stride = opw::Stride();
   unsigned bits = 0;
   opw::i64 i = opw::Index();
