@@ -10,6 +10,7 @@
 
 #include "kernels/abi.h"
 #include "kernels/fused/column_program.h"
+#include "kernels/fused/product_program.h"
 #include "kernels/fused/row_program.h"
 #include "kernels/fused/scalar_program.h"
 
@@ -34,6 +35,9 @@ class Fuser {
   // The same of a program of columns.
   virtual std::shared_ptr<const opw_kernel> GetColumns(const ColumnProgram&) { return nullptr; }
   virtual bool HasColumns() const { return false; }
+  // The same of products of a few rows, whose operands and results no storage is shared by but a cache's, which its result may have. Null as of rows.
+  virtual std::shared_ptr<const opw_kernel> GetProducts(const ProductProgram&) { return nullptr; }
+  virtual bool HasProducts() const { return false; }
   // Nothing is being compiled.
   virtual bool Settled() const = 0;
 };

@@ -9,6 +9,7 @@
 #include "ir/ops/catalogue.h"
 #include "kernels/fused/by_source.h"
 #include "kernels/fused/gpu_columns.h"
+#include "kernels/fused/gpu_products.h"
 #include "kernels/fused/gpu_rows.h"
 #include "kernels/ops/gpu/fused_forms.h"
 
@@ -255,6 +256,34 @@ class ColumnGroup final : public Planner {
   const fused::GpuColumns columns_;
 };
 
+class ProductGroup final : public Planner {
+ public:
+  ProductGroup(std::shared_ptr<Code> code, fused::GpuProducts products)
+      : Planner(code->device(), made_), code_(std::move(code)), made_(RowOf("fused_products", products.program().Operands(), products.program().Results())), products_(std::move(products)) {}
+
+  const char* Supports(const opw_call*) const override { return nullptr; }
+  Status MakePlan(const opw_call* c, Plan& plan) const override {
+    const fused::ProductProgram& program = products_.program();
+    std::vector<Source> sources = Tensors(c, made_).sources;
+    for (const auto& [operand, result] : products_.Caches()) plan.Copy(sources[program.Operands() + result], sources[operand], c->operands[operand].elements * DTypeBytes(program.type));
+    for (const fused::ProductProgram::Section& s : program.sections) {
+      if (!s.turn) continue;
+      const std::vector<float> frequencies = fused::GpuProducts::Frequencies(s);
+      OPWIRE_ASSIGN_OR_RETURN(void* const uploaded, plan.Upload(frequencies.data(), static_cast<int64_t>(frequencies.size() * sizeof(float))));
+      sources.push_back(Fixed(uploaded));
+    }
+    const fused::GpuProductForm form = products_.FormOf(device_.info().compute_units);
+    Kernel* const f = code_->GetText({made_.name, "kernels/fused/gpu_products.cuh", products_.Source(form)});
+    LaunchGenerated(f, {.blocks = form.blocks, .threads = fused::GpuProductForm::kThreads}, products_.Params({c->attrs, static_cast<size_t>(program.Arguments())}), sources, plan);
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_ptr<Code> code_;
+  const OpRow made_;
+  const fused::GpuProducts products_;
+};
+
 class GpuFuser final : public fused::Fuser {
  public:
   explicit GpuFuser(std::shared_ptr<Code> code) : code_(std::move(code)) {}
@@ -284,6 +313,14 @@ class GpuFuser final : public fused::Fuser {
     return entry ? std::shared_ptr<const opw_kernel>(entry, &entry->kernel) : nullptr;
   }
   bool HasColumns() const override { return true; }
+  std::shared_ptr<const opw_kernel> GetProducts(const fused::ProductProgram& program) override {
+    const auto entry = products_.Get(program.Identity(), [&]() -> std::shared_ptr<Entry<ProductGroup>> {
+      StatusOr<fused::GpuProducts> products = fused::GpuProducts::Make(program);
+      return products.ok() ? std::make_shared<Entry<ProductGroup>>(code_, *std::move(products)) : nullptr;
+    });
+    return entry ? std::shared_ptr<const opw_kernel>(entry, &entry->kernel) : nullptr;
+  }
+  bool HasProducts() const override { return true; }
   bool Settled() const override { return true; }
 
  private:
@@ -300,6 +337,7 @@ class GpuFuser final : public fused::Fuser {
   fused::BySource<Entry<RowGroup>> rows_;
   fused::BySource<Entry<ColumnGroup>> columns_;
   fused::BySource<Entry<JointGroup>> joint_;
+  fused::BySource<Entry<ProductGroup>> products_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "kernels/ops/gpu/families.h"
+#include "tests/conformance/compile/product_programs.h"
 #include "tests/conformance/compile/row_programs.h"
 #include "tests/conformance/harness.h"
 
@@ -236,6 +237,7 @@ StatusOr<std::vector<gpu::KernelText>> KernelsOf(std::string_view arch, DTypeSet
     }
   }
   OPWIRE_RETURN_IF_ERROR(PlanRowPrograms(code, types, [&](std::string next) { call = std::move(next); }));
+  OPWIRE_RETURN_IF_ERROR(PlanProductPrograms(code, types, [&](std::string next) { call = std::move(next); }));
   return kernels;
 }
 

@@ -59,7 +59,12 @@ void RegisterTable::Merge(const RegisterTable& measured) {
 }
 
 std::string FunctionOf(std::string_view kernel) {
-  if (!kernel.starts_with("kernels/")) return kernel.starts_with("fused_rows ") ? "fused_rows" : kernel.starts_with("fused_columns ") ? "fused_columns" : "fused";
+  if (!kernel.starts_with("kernels/")) {
+    for (const std::string_view kind : {"fused_rows", "fused_columns", "fused_products"}) {
+      if (kernel.starts_with(kind)) return std::string(kind);
+    }
+    return "fused";
+  }
   kernel.remove_prefix(std::min(kernel.size(), kernel.find(' ') + 1));
   return std::string(kernel.substr(0, kernel.find_first_of("< ")));
 }
