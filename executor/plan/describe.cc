@@ -112,8 +112,8 @@ std::string Describe(Instance& instance) {
       double flops = 0;
       for (const uint32_t n : group->nodes) flops += cost_of(number, n).flops;
       int64_t moved = 0;
-      for (size_t o = 0; o < group->inputs.size(); ++o) moved += BytesOf(step.call.operands[o]);
-      for (size_t r = 0; r < results; ++r) moved += BytesOf(step.call.results[r]);
+      for (size_t o = 0; o < group->inputs.size(); ++o) moved += group->ChangesOperand(o) ? 0 : BytesOf(step.call.operands[o]);
+      for (size_t r = 0; r < results; ++r) moved += group->ChangesResult(r) ? 0 : BytesOf(step.call.results[r]);
       s["flops"] = flops;
       s["moved"] = moved;
     }

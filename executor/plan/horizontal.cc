@@ -112,37 +112,13 @@ class UnitJoiner {
     return false;
   }
 
-  // What a node does by itself, with numbers read from memory as other operands are.
-  std::optional<FusedGroup> GroupOf(uint32_t n) const {
-    const Node& node = w_.f.nodes[n];
-    const OpRow& row = RowOf(n);
-    FusedGroup group;
-    fused::ScalarProgram program;
-    std::vector<int> operands;
-    for (const ValueId v : node.operands) {
-      const auto known = std::ranges::find(group.inputs, v);
-      operands.push_back(known != group.inputs.end() ? static_cast<int>(known - group.inputs.begin()) : program.AddInput(w_.values.types[static_cast<size_t>(v)]->dtype));
-      if (known == group.inputs.end()) group.inputs.push_back(v);
-    }
-    const int saturate = row.FindAttr("saturate");
-    const std::vector<int> unread(row.attrs.size(), -1);
-    const auto value = program.Append(row, operands, unread, node.results[0].dtype, saturate >= 0 && std::get<bool>(w_.typing.nodes[n].attrs[static_cast<size_t>(saturate)]));
-    if (!value.ok()) return std::nullopt;
-    program.AddOutput(*value);
-    if (!program.Check().ok()) return std::nullopt;
-    group.nodes = {n};
-    group.outputs = {static_cast<ValueId>(w_.values.first_result[n])};
-    group.program = std::make_shared<const fused::ScalarProgram>(std::move(program));
-    return group;
-  }
-
   // Appends the units from `begin` up to `end` to `order`, those that join together.
   void Arrange(uint32_t begin, uint32_t end, std::vector<std::vector<uint32_t>>& order) {
     std::vector<std::string> keys(end - begin);
     for (uint32_t u = begin; u < end; ++u) {
       if (!Joins(u)) continue;
       if (s_.units[u].group < 0) {
-        auto group = GroupOf(s_.units[u].node);
+        auto group = GroupOfOne(w_, s_.units[u].node);
         if (!group) continue;
         keys[u - begin] = group->program->Identity();
         alone_.emplace(u, *std::move(group));
@@ -228,6 +204,29 @@ class UnitJoiner {
 };
 
 }  // namespace
+
+std::optional<FusedGroup> GroupOfOne(const Scheduled& what, uint32_t n) {
+  const Node& node = what.f.nodes[n];
+  const OpRow& row = *what.typing.nodes[n].row;
+  FusedGroup group;
+  fused::ScalarProgram program;
+  std::vector<int> operands;
+  for (const ValueId v : node.operands) {
+    const auto known = std::ranges::find(group.inputs, v);
+    operands.push_back(known != group.inputs.end() ? static_cast<int>(known - group.inputs.begin()) : program.AddInput(what.values.types[static_cast<size_t>(v)]->dtype));
+    if (known == group.inputs.end()) group.inputs.push_back(v);
+  }
+  const int saturate = row.FindAttr("saturate");
+  const std::vector<int> unread(row.attrs.size(), -1);
+  const auto value = program.Append(row, operands, unread, node.results[0].dtype, saturate >= 0 && std::get<bool>(what.typing.nodes[n].attrs[static_cast<size_t>(saturate)]));
+  if (!value.ok()) return std::nullopt;
+  program.AddOutput(*value);
+  if (!program.Check().ok()) return std::nullopt;
+  group.nodes = {n};
+  group.outputs = {static_cast<ValueId>(what.values.first_result[n])};
+  group.program = std::make_shared<const fused::ScalarProgram>(std::move(program));
+  return group;
+}
 
 void JoinEqualUnits(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser& fuser, Schedule& schedule) {
   if (fuser.HasJoint() && schedule.units.size() >= 2) UnitJoiner(what, fusable, fuser, schedule).Run();

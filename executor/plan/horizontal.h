@@ -12,6 +12,7 @@
 #ifndef OPWIRE_EXECUTOR_PLAN_HORIZONTAL_H_
 #define OPWIRE_EXECUTOR_PLAN_HORIZONTAL_H_
 
+#include <optional>
 #include <vector>
 
 #include "executor/plan/schedule.h"
@@ -23,6 +24,9 @@ namespace opwire {
 inline constexpr size_t kMaxMembers = 256;
 // Elements of a member, where they are known before sizes are bound.
 inline constexpr int64_t kMaxMemberElements = int64_t{1} << 20;
+
+// What an elementwise node does by itself, as a group without a kernel, with numbers read from memory as other operands are. Nothing where it fits no kernel. REQUIRES: it has a body.
+std::optional<FusedGroup> GroupOfOne(const Scheduled& what, uint32_t n);
 
 // Puts joint groups in the place of what joins. `fusable`: MakeSchedule's.
 void JoinEqualUnits(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser& fuser, Schedule& schedule);

@@ -542,16 +542,18 @@ class Instance::Builder {
     for (size_t r = 0; r < group.output_orders.size(); ++r) Permute(const_cast<opw_tensor&>(step.call.results[r]), group.output_orders[r], group.output_orders[r].size());
     OpCost cost;
     for (const uint32_t n : group.nodes) cost.flops += CostOf(frame, n).flops;
-    for (const std::span<const ValueId> all : {values.operands, values.results}) {
-      for (const ValueId v : all) cost.bytes += static_cast<double>(frame.layout[v].bytes);
-    }
+    for (size_t i = 0; i < group.inputs.size(); ++i) cost.bytes += group.ChangesOperand(i) ? 0 : static_cast<double>(frame.layout[group.inputs[i]].bytes);
+    for (size_t r = 0; r < group.outputs.size(); ++r) cost.bytes += group.ChangesResult(r) ? 0 : static_cast<double>(frame.layout[group.outputs[r]].bytes);
     step.cost_ns = EstimateNanos(cost, MachineOf(options_.device));
-    step.mark = CrashRecord::Mark(group.nodes.back(), CrashRecord::kFused, frame.called);
+    step.mark = CrashRecord::Mark(group.checked.value_or(group.nodes.back()), CrashRecord::kFused, frame.called);
+    step.checks_values = group.checked.has_value();
+    if (step.checks_values) step.number = checking_++;
     out_->groups_.push_back({Here(), &group});
     step.call.context = group.kernel->context;
     if (const char* const why = group.kernel->supports ? group.kernel->supports(&step.call) : nullptr) return Unimplemented("a fused group cannot run: {}", why);
     const size_t inputs = group.inputs.size() / group.members, outputs = group.outputs.size() / group.members;  // of a member
     return AddCall(frame, step, *group.kernel, values, "a fused group", [&](size_t i, uint32_t r) {
+      if (!group.takes_place_of.empty()) return group.takes_place_of[r] == static_cast<int32_t>(i);
       if (group.members > 1) return i / inputs == r / outputs;
       if (!group.input_orders.empty()) return group.input_orders[i] == group.output_orders[r];
       return group.input_places.empty() || group.input_places[i] == group.output_places[r];

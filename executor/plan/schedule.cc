@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "executor/plan/horizontal.h"
+#include "executor/plan/products.h"
 #include "ir/scalar/scalar.h"
 
 namespace opwire {
@@ -683,6 +684,7 @@ Schedule MakeSchedule(const Scheduled& what, const std::vector<bool>& fusable, f
   if (fuser) {
     out = Scheduler(what, fusable, *fuser).Make();
     JoinEqualUnits(what, fusable, *fuser, out);
+    JoinProducts(what, fusable, *fuser, out);
     return out;
   }
   for (uint32_t n = 0; n < what.f.nodes.size(); ++n) {

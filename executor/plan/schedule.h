@@ -8,8 +8,10 @@
 #ifndef OPWIRE_EXECUTOR_PLAN_SCHEDULE_H_
 #define OPWIRE_EXECUTOR_PLAN_SCHEDULE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +38,12 @@ struct FusedGroup {
   std::vector<opw_attr> arguments;
   std::shared_ptr<const fused::ScalarProgram> program;  // what one member does; null where nodes fold or tensors lie in another order
   std::shared_ptr<const opw_kernel> kernel;
+  // Of products (products.h): by result, the operand whose place it may take, -1: none's. Empty: any that its place allows.
+  std::vector<int32_t> takes_place_of;
+  // Whether the kernel writes a few elements of the operand's storage, which is the result's, and reads none.
+  bool ChangesOperand(size_t i) const { return std::ranges::find(takes_place_of, static_cast<int32_t>(i)) != takes_place_of.end(); }
+  bool ChangesResult(size_t r) const { return r < takes_place_of.size() && takes_place_of[r] >= 0; }
+  std::optional<uint32_t> checked;         // the node whose operands' values the kernel checks
   std::vector<std::string> ends;           // for people: why neighbours are no part of it, "%5 goes to sum, which is not elementwise"
 };
 
