@@ -28,8 +28,8 @@ opw::matmul::Params ParamsOf(const Product& product) {
   return p;
 }
 
-Status Launch(const Call& call, const Product& product, const std::string& body, int resident, int64_t columns, int64_t blocks_y, Plan& plan) {
-  Kernel* const f = call.code.Get({kFile, body, "matmul::Params", 256, resident});
+Status Launch(const Call& call, const Product& product, const std::string& body, int resident, int64_t columns, int64_t blocks_y, Plan& plan, bool awaits = false) {
+  Kernel* const f = call.code.Get({.file = kFile, .call = body, .params = "matmul::Params", .blocks = resident, .awaits = awaits});
   const opw::matmul::Params p = ParamsOf(product);
   std::vector<Field> fields = {{&p.x, product.x}, {&p.y, product.y}, {&p.z, product.z}};
   if (product.bias) fields.push_back({&p.bias, *product.bias});
@@ -153,9 +153,12 @@ const char* SupportsVectors(const ops::MatmulShapes& s, int64_t most) {
 }
 
 Status PlanVectors(const Call& call, const Product& p, Plan& plan) {
-  const std::string body = fmt::format("matmul::Vectors<{}, {}, {}, {}>", CodeName(p.type), p.shapes.m, static_cast<int>(p.activation), p.norm.has_value());
-  const int resident = p.shapes.m == 1 && DTypeBytes(p.type) <= 4 && !p.norm ? 4 : 0;  // a sum takes few registers
-  return Launch(call, p, body, resident, 8, 1, plan);
+  // All of a short column at once; long ones keep a device busy with less.
+  const int64_t each = BlocksFor(p.shapes.k * DTypeBytes(p.type), 16 * 32);
+  const int batch = p.shapes.m == 1 && (each <= 4 || each > 8) ? 4 : 8;
+  const std::string body = fmt::format("matmul::Vectors<{}, {}, {}, {}, {}>", CodeName(p.type), p.shapes.m, batch, static_cast<int>(p.activation), p.norm.has_value());
+  const int resident = p.shapes.m == 1 && DTypeBytes(p.type) <= 4 && !p.norm ? batch == 4 ? 4 : 3 : 0;  // a sum takes few registers
+  return Launch(call, p, body, resident, 8, 1, plan, /*awaits=*/true);
 }
 
 Status PlanFinish(const Call& call, const Product& p, const Product& sums, Plan& plan) {

@@ -70,16 +70,26 @@ OPW_DEVICE void Tiles(const Params& p) {
 }
 
 // kM rows of x by y, whose columns are contiguous, as x's rows are: 32 threads a column, so that y is read once, in order, and x from shared memory. T is
-// a float. With kNorm x is rms_norm(x, norm_weight), rounded, of which each block works out its own. blockIdx.x: 8 columns; z: batches, in a loop. 256
+// a float; a thread asks for kBatch vectors of a column at a time. With kNorm x is rms_norm(x, norm_weight), rounded, of which each block works out its own. blockIdx.x: 8 columns; z: batches, in a loop. 256
 // threads.
-template <typename T, int kM, int kActivation, bool kNorm>
+template <typename T, int kM, int kBatch, int kActivation, bool kNorm>
 OPW_DEVICE void Vectors(const Params& p) {
   using S = ComputeOf<T>;
-  constexpr int kWidth = kPerVector<T>, kLanes = 32, kBatch = kM == 1 ? 4 : 8, kHeld = 2048 / kM;  // vectors of a row of x: 32 KiB of all
+  constexpr int kWidth = kPerVector<T>, kLanes = 32, kHeld = 2048 / kM;  // vectors of a row of x: 32 KiB of all
   __shared__ Wide<T> held[kM][kHeld];
   const int thread = static_cast<int>(threadIdx.x), lane = GroupRank<kLanes>();
   const i64 column = static_cast<i64>(blockIdx.x) * (kThreads / kLanes) + thread / kLanes;
   const i64 j = column < p.n ? column : p.n - 1;  // some other's, for nothing: all threads stay together
+  // What it reads first of y comes to the cache before the kernels in front of this one have ended: of a line of 128 bytes, one lane of 8. More than a batch would drive
+  // out what these read.
+  if (blockIdx.z == 0 && lane % 8 == 0) {
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      const i64 l = static_cast<i64>(u * kLanes + lane) * kWidth;
+      if (l < p.k) Prefetch(static_cast<const T*>(p.y) + j * p.y_n + l);
+    }
+  }
+  AwaitPrevious();
   for (i64 b = blockIdx.z; b < p.batches; b += gridDim.z) {
     i64 at[3];
     OffsetsAt<true>(p.batch, b, at);
