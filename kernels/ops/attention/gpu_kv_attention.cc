@@ -1,5 +1,6 @@
 // kv_attention on GPUs: positions split among blocks, by products of tiles or lane by lane, and a form for any size.
 #include <bit>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -13,10 +14,13 @@ namespace {
 
 using Shapes = ops::KvAttentionShapes;
 
-constexpr std::string_view kKvFile = "kernels/ops/attention/gpu_kv_attention.cuh", kKvParams = "attention::KvParams";
+constexpr std::string_view kKvFile = "kernels/ops/attention/gpu_kv_attention.cuh", kSplitFile = "kernels/ops/attention/gpu_kv_split.cuh",
+                           kTileFile = "kernels/ops/attention/gpu_kv_tiles.cuh", kKvParams = "attention::KvParams";
 constexpr int kPageThreads = opw::attention::kKvPageThreads, kSplitThreads = opw::attention::kKvSplitThreads, kJoinThreads = opw::attention::kKvJoinThreads, kStep = 4;  // positions of a group's step, at the most
 constexpr int kTileRows = opw::attention::kKvTileRows, kTileStep = opw::attention::kKvTileStep;
 constexpr int64_t kMostInGrid = 65535, kMostDepth = 256, kMostTileDepth = 128;
+constexpr int64_t kFewRows = 4, kFewPositions = 8192, kMostShared = 47 << 10;
+constexpr int64_t kFewestPositions = 2048;  // so few are read by each row for itself: what a thread does one after the other takes longer
 
 opw::attention::KvParams ParamsOf(const Shapes& s) {
   opw::attention::KvParams p{};
@@ -33,11 +37,11 @@ opw::attention::KvParams ParamsOf(const Shapes& s) {
   return p;
 }
 
-void LaunchKv(const Call& call, Kernel* f, const Grid& grid, const opw::attention::KvParams& p, int64_t sums, int64_t partials, Plan& plan) {
+void LaunchKv(const Call& call, Kernel* f, const Grid& grid, const opw::attention::KvParams& p, Plan& plan, std::optional<int64_t> sums = std::nullopt, int64_t partials = 0) {
   std::vector<Field> fields = {{&p.query, Operand(0)},   {&p.key, Operand(1)},    {&p.value, Operand(2)},       {&p.length, Operand(3)},
                                {&p.output, Result(0)}, {&p.log_sum_exp, Result(1)}, {&p.reporter, Reports()}};
   if (!ops::Absent(call.operand(4))) fields.push_back({&p.table, Operand(4)});
-  if (p.splits > 1) fields.insert(fields.end(), {{&p.partial_sums, Workspace(sums)}, {&p.partials, Workspace(partials)}});
+  if (sums) fields.insert(fields.end(), {{&p.partial_sums, Workspace(*sums)}, {&p.partials, Workspace(partials)}});
   plan.LaunchBytes(f, grid, &p, sizeof p, fields);
 }
 
@@ -46,7 +50,7 @@ Status PlanByPages(const Call& call, Plan& plan) {
   const opw::attention::KvParams p = ParamsOf(s);
   const std::string body = fmt::format("attention::KvByPages<{}>", CodeName(ops::TypeOf(s.query)));
   Kernel* const f = call.code.Get({kKvFile, body, std::string(kKvParams), kPageThreads});
-  LaunchKv(call, f, {.blocks = std::min<int64_t>(p.slices * p.rows, INT32_MAX), .threads = kPageThreads}, p, 0, 0, plan);
+  LaunchKv(call, f, {.blocks = std::min<int64_t>(p.slices * p.rows, INT32_MAX), .threads = kPageThreads}, p, plan);
   return absl::OkStatus();
 }
 
@@ -67,17 +71,21 @@ Status LaunchSplits(const Call& call, Kernel* f, opw::attention::KvParams p, int
   // All of them at once: those of a second turn start where most others have ended.
   p.splits = std::clamp<int64_t>(int64_t{resident} * call.multiprocessors() / std::max<int64_t>(1, p.slices * tiles), 1, most);
   const int64_t all = p.slices * p.rows * p.splits, bytes = std::max<int64_t>(4, DTypeBytes(type));
-  int64_t sums = 0, partials = 0;
+  std::optional<int64_t> sums;
+  int64_t partials = 0;
   if (p.splits > 1) {
     sums = plan.TakeWorkspace(all * p.value_depth * bytes);
     partials = plan.TakeWorkspace(all * 2 * bytes);
   }
-  LaunchKv(call, f, {.blocks = p.splits, .threads = kSplitThreads, .blocks_y = tiles, .blocks_z = std::min<int64_t>(p.slices, kMostInGrid)}, p, sums, partials, plan);
+  LaunchKv(call, f, {.blocks = p.splits, .threads = kSplitThreads, .blocks_y = tiles, .blocks_z = std::min<int64_t>(p.slices, kMostInGrid)}, p, plan, sums, partials);
   if (p.splits == 1) return absl::OkStatus();
   Kernel* const join = call.code.Get({kKvFile, fmt::format("attention::KvJoin<{}>", CodeName(type)), std::string(kKvParams), kJoinThreads});
-  LaunchKv(call, join, {.blocks = p.slices * p.rows, .threads = kJoinThreads}, p, sums, partials, plan);
+  LaunchKv(call, join, {.blocks = p.slices * p.rows, .threads = kJoinThreads}, p, plan, sums, partials);
   return absl::OkStatus();
 }
+
+// Few rows that see few positions, in time that mostly goes by waiting: one launch, in which the splits are the blocks of a cluster.
+bool IsShort(const Shapes& s) { return s.rows <= kFewRows && s.positions <= kFewPositions && !s.paged && s.window == 0; }
 
 Status PlanSplits(const Call& call, Plan& plan) {
   const Shapes s(call.c);
@@ -85,11 +93,21 @@ Status PlanSplits(const Call& call, Plan& plan) {
   const int64_t width = 16 / DTypeBytes(type), vectors = std::max<int64_t>(1, (std::max(s.depth, s.value_depth) + width - 1) / width);
   const int64_t lanes = std::clamp<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(vectors))), 8, 32), each = std::bit_ceil(static_cast<uint64_t>((vectors + lanes - 1) / lanes));
   const bool amd = call.code.device().info().arch.starts_with("gfx");  // whose compiler keeps more at a time
-  const int64_t rows = std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.rows)), each == 1 && !amd ? 8 : each <= 2 ? 4 : 2), tiles = (s.rows + rows - 1) / rows;
+  const int64_t most_rows = IsShort(s) && s.positions <= kFewestPositions ? 1 : each == 1 && !amd ? 8 : each <= 2 ? 4 : 2;
+  const int64_t rows = std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.rows)), most_rows), tiles = (s.rows + rows - 1) / rows;
   const int resident = rows == 8 || each > 1 ? 2 : rows == 4 ? 3 : 4;  // blocks of a multiprocessor, by what a thread keeps
-  const std::string body = fmt::format("attention::KvSplit<{}, {}, {}, {}>", CodeName(type), rows, lanes, each);
-  Kernel* const f = call.code.Get({kKvFile, body, std::string(kKvParams), kSplitThreads, resident});
-  return LaunchSplits(call, f, ParamsOf(s), tiles, resident, kStep * kSplitThreads / lanes, plan);
+  const auto kernel = [&](int cluster) {
+    return call.code.Get({kSplitFile, fmt::format("attention::KvSplit<{}, {}, {}, {}, {}>", CodeName(type), rows, lanes, each, cluster), std::string(kKvParams), kSplitThreads, resident, cluster});
+  };
+  opw::attention::KvParams p = ParamsOf(s);
+  const int64_t step = kStep * kSplitThreads / lanes, blocks = std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(s.positions / step, 1, call.code.cluster_blocks())));
+  const int64_t shared = (kSplitThreads / lanes + blocks) * rows * (lanes * width + 2) * std::max<int64_t>(4, DTypeBytes(type));  // of what groups and blocks come to
+  if (blocks > 1 && each == 1 && IsShort(s) && p.slices <= kMostInGrid && shared <= kMostShared) {
+    p.splits = blocks;
+    LaunchKv(call, kernel(static_cast<int>(blocks)), {.blocks = blocks, .threads = kSplitThreads, .blocks_y = tiles, .blocks_z = p.slices}, p, plan);
+    return absl::OkStatus();
+  }
+  return LaunchSplits(call, kernel(1), p, tiles, resident, step, plan);
 }
 
 const char* SupportsTiles(const opw_call* c) {
@@ -97,6 +115,7 @@ const char* SupportsTiles(const opw_call* c) {
   if (s.depth % 8 != 0 || s.value_depth % 8 != 0) return "a head has no multiple of 8 elements";
   if (std::max(s.depth, s.value_depth) > kMostTileDepth) return "a head has more than 128 elements";
   if (s.paged && s.page % kTileStep != 0) return "a page has no multiple of 16 positions";
+  if (IsShort(s)) return "few rows of few positions, which take longer by tiles";
   return SupportsSplits(c);
 }
 
@@ -105,7 +124,7 @@ Status PlanTiles(const Call& call, Plan& plan) {
   constexpr int kResident = 2;  // blocks of a multiprocessor: more of them, with less in flight each, read more slowly
   const int blocks = std::max(s.depth, s.value_depth) > 64 ? 2 : 1;
   const std::string body = fmt::format("attention::KvTiles<{}, {}>", CodeName(ops::TypeOf(s.query)), blocks);
-  Kernel* const f = call.code.Get({kKvFile, body, std::string(kKvParams), kSplitThreads, kResident});
+  Kernel* const f = call.code.Get({kTileFile, body, std::string(kKvParams), kSplitThreads, kResident});
   return LaunchSplits(call, f, ParamsOf(s), (s.rows + kTileRows - 1) / kTileRows, kResident, opw::attention::kKvTileParts[blocks] * kTileStep * kSplitThreads / 32, plan);
 }
 
