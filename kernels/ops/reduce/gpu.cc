@@ -159,7 +159,7 @@ class Folder {
   }
 
   Status FoldRows(int64_t rows, int64_t extent, bool final) {
-    constexpr int64_t kLeastChunk = 32 << 10;  // bytes
+    constexpr int64_t kLeastChunk = 8 << 10;  // bytes
     opw::reduce::FoldParams p = Params(rows, extent, 1);
     const int64_t vectors = extent * op_.element_bytes / 16;
     const bool few = rows < 8 * wanted_blocks();  // for 32 rows a block
