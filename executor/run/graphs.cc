@@ -50,6 +50,7 @@ Graphs::~Graphs() {
     if (l.graph) device_.DestroyGraph(*l.graph);
     if (l.state) device_.Free(l.state);
   }
+  if (emitted_) device_.Free(emitted_);
 }
 
 bool Graphs::CallAll(const Segment& s, Call call) {
@@ -87,6 +88,16 @@ Status Graphs::Update(Segment& s, Call call) {
   device_.DestroyGraph(*s.graph);
   s.graph.reset();
   return CaptureSegment(s, call);
+}
+
+StatusOr<void*> Graphs::PlaceForEmitted(int64_t bytes) {
+  if (bytes > emitted_bytes_ || !emitted_) {
+    if (emitted_) device_.Free(emitted_);
+    emitted_ = nullptr;
+    OPWIRE_ASSIGN_OR_RETURN(emitted_, device_.Allocate(std::max<int64_t>(1, bytes), MemoryKind::kPinnedHost));
+    emitted_bytes_ = bytes;
+  }
+  return emitted_;
 }
 
 // ---- Loops

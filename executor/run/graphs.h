@@ -52,6 +52,9 @@ class Graphs {
   // REQUIRES: LoopsAt(cursor).
   Status Loop(Cursor& cursor, Call call, void* pinned);
 
+  // So much of the host's memory for a value that the run emits: one place, which is the same as long as none larger is asked for.
+  StatusOr<void*> PlaceForEmitted(int64_t bytes);
+
  private:
   struct Segment {
     uint32_t begin, end;
@@ -92,6 +95,8 @@ class Graphs {
   std::vector<uint32_t> segment_of_;  // by step
   std::vector<DeviceLoop> loops_;
   bool usable_ = true;
+  void* emitted_ = nullptr;  // pinned
+  int64_t emitted_bytes_ = 0;
 };
 
 }  // namespace opwire

@@ -2,6 +2,7 @@
 #include "executor/run/run.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 
@@ -38,7 +39,8 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment, 
   ran_ = 0;
   flags_ = 0;
   failure_ = absl::OkStatus();
-  aborted_ = waits_to_emit_ = false;
+  aborted_ = ended_ = waits_to_emit_ = false;
+  copied_.reset();
   step_ns_.clear();
   const auto prepare = [&]() -> Status {
     if (message.function() >= program_->module.functions.size()) {
@@ -313,19 +315,50 @@ Status Run::Settle(const RunEnvironment& env) {
   return env.device->Synchronize();
 }
 
-StatusOr<bool> Run::Emit(const RunEnvironment& env, const Step& step) {
-  if (!env.emit) return true;
+namespace {
+
+Emission EmissionOf(const Step& step, const void* data) {
   const opw_tensor& t = *step.call.operands;
   Emission e{step.control().name, static_cast<DType>(t.dtype), static_cast<Encoding>(t.encoding), {t.shape, t.rank}, {}};
-  const auto bytes = static_cast<size_t>(TensorBytes(e.dtype, e.encoding, e.shape).value_or(0));
-  const void* data = t.data;
-  if (!env.device->info().host_memory) {
-    OPWIRE_RETURN_IF_ERROR(env.device->Copy(env.inline_results, t.data, static_cast<int64_t>(bytes), 0));
+  e.bytes = {static_cast<const uint8_t*>(data), static_cast<size_t>(TensorBytes(e.dtype, e.encoding, e.shape).value_or(0))};
+  return e;
+}
+
+}  // namespace
+
+StatusOr<bool> Run::Emit(const RunEnvironment& env, const Step& step, Graphs* graphs) {
+  if (!env.emit) return true;
+  const void* const data = step.call.operands->data;
+  if (env.device->info().host_memory) return env.emit(EmissionOf(step, data));
+  const auto bytes = static_cast<int64_t>(EmissionOf(step, data).bytes.size());
+  if (!graphs) {
+    OPWIRE_RETURN_IF_ERROR(env.device->Copy(env.inline_results, data, bytes, 0));
     OPWIRE_RETURN_IF_ERROR(env.device->Synchronize());
-    data = env.inline_results;
+    return env.emit(EmissionOf(step, env.inline_results));
   }
-  e.bytes = {static_cast<const uint8_t*>(data), bytes};
-  return env.emit(e);
+  OPWIRE_ASSIGN_OR_RETURN(const bool room, HandOver(env));
+  if (!room) return false;
+  OPWIRE_ASSIGN_OR_RETURN(void* const to, graphs->PlaceForEmitted(bytes));
+  OPWIRE_RETURN_IF_ERROR(env.device->Copy(to, data, bytes, 0));
+  OPWIRE_ASSIGN_OR_RETURN(const EventId done, env.device->Record(0));
+  copied_ = {&step, to, done};
+  return true;
+}
+
+StatusOr<bool> Run::HandOver(const RunEnvironment& env) {
+  if (!copied_) return true;
+  constexpr Nanos kMostYielding = 10 * kMillisecond;  // then the device says what is wrong, if anything is
+  for (const Nanos begun = env.clock(); !env.device->Done(copied_->done);) {
+    if (env.clock() - begun < kMostYielding) {
+      sched_yield();
+      continue;
+    }
+    OPWIRE_RETURN_IF_ERROR(env.device->Synchronize());
+    break;
+  }
+  if (!env.emit(EmissionOf(*copied_->step, copied_->to))) return false;
+  copied_.reset();
+  return true;
 }
 
 const void* Run::ResultData(size_t r) const {
@@ -401,13 +434,13 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
     Lost(env, running, unfinished, why);
     failure_ = WithSite(std::move(why), SiteOf(at));
   };
-  while (cursor_.at() < steps.size() && !aborted_) {
+  while (cursor_.at() < steps.size() && !aborted_ && !ended_) {
     const uint32_t at = cursor_.at();
     const Step& s = steps[at];
     bool waited = false;  // until the device had nothing left to do
     running.Step(s.mark);
     if (s.kind == StepKind::kEmit) {
-      const auto sent = Emit(env, s);
+      const auto sent = Emit(env, s, graphs);
       if (!sent.ok()) {
         lost(sent.status(), s);
         break;
@@ -473,6 +506,13 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
         break;
       }
     }
+  }
+  ended_ = outcome == Outcome::kDone;
+  if (!waits_to_emit_ || ended_) {
+    const StatusOr<bool> sent = aborted_ ? true : HandOver(env);
+    if (!sent.ok()) lost(sent.status(), *copied_->step);
+    waits_to_emit_ = sent.ok() && !*sent;
+    if (waits_to_emit_) outcome = Outcome::kMore;
   }
   if (outcome == Outcome::kDone) {
     if (Status status = Settle(env); !status.ok()) {

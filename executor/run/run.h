@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "executor/plan/cursor.h"
@@ -104,8 +105,11 @@ class Run {
   Status TakeResults(Store& store);
   // Puts inline operands where the device reaches them: behind the lane's scratch memory.
   Status Upload(const RunEnvironment& env);
-  // Hands a value over that the program emits; false where there is no room.
-  StatusOr<bool> Emit(const RunEnvironment& env, const Step& step);
+  // Hands a value over that the program emits, or where the device has memory of its own, lets it be copied while the device goes on, once the one before it was
+  // handed over; false where there is no room.
+  StatusOr<bool> Emit(const RunEnvironment& env, const Step& step, Graphs* graphs);
+  // Waits for the value that is copied, and hands it over; true where there is none.
+  StatusOr<bool> HandOver(const RunEnvironment& env);
   // Waits for the device's work, with the inline results fetched; reads what it met.
   Status Settle(const RunEnvironment& env);
   static void Lost(const RunEnvironment& env, const CrashRecord::Running& running, uint32_t unfinished, const Status& why);
@@ -126,7 +130,14 @@ class Run {
   uint32_t flags_ = 0;
   Status failure_;
   bool aborted_ = false;
+  bool ended_ = false;  // no more steps are to be done
   bool waits_to_emit_ = false;
+  struct Copied {
+    const Step* step;   // that emits
+    const void* to;
+    EventId done;
+  };
+  std::optional<Copied> copied_;     // a value on its way to the client
   std::vector<uint64_t> step_ns_;    // by step, of all its calls, where the run is profiled
   // These keep their capacity from run to run.
   std::vector<Input> inputs_;
