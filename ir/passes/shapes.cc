@@ -41,6 +41,18 @@ Done PermuteOfNothing(Rewriter& r, Node& node, const std::vector<AttrValue>& att
   return std::ranges::is_sorted(axes) ? ReplacedBy(r, node.operands[0]) : Done::kNothing;
 }
 
+// Where all axes of more than one place keep their order.
+Done PermuteOfPlaces(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
+  const std::vector<Dim>& from = r.TypeOf(node.operands[0]).shape;
+  Ints axes = AxesOf(attrs[0]);
+  std::erase_if(axes, [&](int64_t a) { return r.dims().IsConstant(from[static_cast<size_t>(a)]) && r.dims().ConstantValue(from[static_cast<size_t>(a)]) == 1; });
+  if (!std::ranges::is_sorted(axes)) return Done::kNothing;
+  const ValueId v = r.Append("reshape", {node.operands[0]}, {{"shape", Dims(node.results[0].shape)}});
+  if (v != kAbsent && r.Replace(v)) return Done::kReplaced;
+  r.TakeBack();
+  return Done::kNothing;
+}
+
 Done PermuteOfPermute(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
   const ValueId x = Under(r, node.operands[0], "permute");
   if (x == kAbsent) return Done::kNothing;
@@ -112,6 +124,7 @@ constexpr Rewrite kShapeRewrites[] = {
     {"expand(expand(x)) -> expand(x)", "expand", OverSame},
     {"permute(x) -> x, where each axis stays", "permute", PermuteOfNothing},
     {"permute(permute(x)) -> permute(x)", "permute", PermuteOfPermute},
+    {"permute(x) -> reshape(x), where all axes of more than one place keep their order", "permute", PermuteOfPlaces},
     {"cast(x) -> x, where the type is the same", "cast", CastOfNothing},
     {"cast(cast(x)) -> cast(x), where the first loses nothing", "cast", CastOfCast},
     {"cat([x]) -> x", "cat", CatOfOne},

@@ -244,6 +244,8 @@ TEST_F(RulesTest, EachShapeRule) {
       {"permute(x) -> x, where each axis stays", "program @f(%x: f32[2, 3]) -> (y: f32[2, 3]) { %0 = permute(%x) {dims = [0, -1]} return %0 }"},
       {"permute(permute(x)) -> permute(x)",
        "program @f(%x: f64[2, 3, 4, 5]) -> (y: f64[3, 5, 2, 4]) { %0 = permute(%x) {dims = [3, 1, 0, 2]} %1 = permute(%0) {dims = [1, 0, -2, 3]} return %1 }"},
+      {"permute(x) -> reshape(x), where all axes of more than one place keep their order",
+       "program @f(%x: i16[2, 1, 3, 1, 4]) -> (y: i16[1, 2, 3, 4, 1]) { %0 = permute(%x) {dims = [1, 0, 2, 4, 3]} return %0 }"},
       {"cast(x) -> x, where the type is the same", "program @f(%x: f16[5]) -> (y: f16[5]) { %0 = cast(%x) {dtype = f16} return %0 }"},
       {"cast(cast(x)) -> cast(x), where the first loses nothing",
        "program @f(%x: bf16[40]) -> (y: i8[40], z: f16[40], b: bool[40]) { %0 = cast(%x) {dtype = f64} %1 = cast(%0) {dtype = i8} %2 = cast(%0) {dtype = f16} %3 = cast(%0) "
