@@ -235,6 +235,7 @@ void AttentionRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void ConvolutionRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);
 void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows);
 void TrainingRows(Gpu& gpu, const Setup& setup, Baseline& baseline, std::vector<Row>& rows);
+void DecodeRows(Gpu& gpu, const Setup& setup, Baseline& baseline, std::vector<Row>& rows);
 
 }  // namespace opwire::bench
 

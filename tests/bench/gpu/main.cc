@@ -73,7 +73,8 @@ int Run(std::map<std::string, std::string>& flags) {
   AttentionRows(**gpu, baseline, rows), after();
   ConvolutionRows(**gpu, baseline, rows), after();
   CallRows(**gpu, setup, rows), after();
-  TrainingRows(**gpu, setup, baseline, rows);
+  TrainingRows(**gpu, setup, baseline, rows), after();
+  DecodeRows(**gpu, setup, baseline, rows);
   std::filesystem::remove_all(directory);
   Report(rows, flags["--out"], facts);
   return 0;
