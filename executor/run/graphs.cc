@@ -20,6 +20,7 @@ constexpr int64_t kFirstTrips = 16;           // as many where it is not known w
 constexpr int64_t kFewestTrips = 4;           // of a loop, that are worth capturing it
 constexpr double kShortestTripNanos = 1000;   // whatever the clock says
 constexpr double kLongTripNanos = 500'000;    // in which what the host takes is nothing,
+constexpr int kOftenPassed = 3;               // a branch one of whose ways was never gone is as good as known
 constexpr int kLongRounds = 3;                // where so many rounds in a row say so: one may have been held up
 
 Status NotHere() { return Unimplemented("the device makes no such loop"); }
@@ -39,12 +40,17 @@ Graphs::Graphs(Device& device, const Instance& instance, bool ran) : device_(dev
     segments_.back().end = i + 1;
     segment_of_.push_back(static_cast<uint32_t>(segments_.size() - 1));
   }
-  if (device.loops()) FindLoops();
+  if (!device.loops()) return;
+  FindLoops();
+  FindChoices();
 }
 
 Graphs::~Graphs() {
   for (const Segment& s : segments_) {
     if (s.graph) device_.DestroyGraph(*s.graph);
+  }
+  for (const Choice& c : choices_) {
+    if (c.graph) device_.DestroyGraph(*c.graph);
   }
   for (const DeviceLoop& l : loops_) {
     if (l.graph) device_.DestroyGraph(*l.graph);
@@ -133,8 +139,8 @@ bool Graphs::IsPlain(uint32_t begin, uint32_t end, int& branches) const {
 size_t Graphs::FindLoop(uint32_t trip) const { return static_cast<size_t>(std::ranges::find(loops_, trip, &DeviceLoop::trip) - loops_.begin()); }
 
 // Kernels are compiled and measured when they are first called, which a capture does not bear.
-bool Graphs::AllRan(const DeviceLoop& loop) const {
-  for (uint32_t i = loop.head; i < loop.next; i = EndOf(i)) {
+bool Graphs::AllRan(uint32_t begin, uint32_t end) const {
+  for (uint32_t i = begin; i < end; i = EndOf(i)) {
     if (instance_.steps()[i].kind == StepKind::kCall && !segments_[SegmentAt(i)].ran) return false;
   }
   return true;
@@ -145,7 +151,7 @@ bool Graphs::LoopsAt(const Cursor& cursor) const {
   if (found == loops_.size() || !usable_) return false;
   const DeviceLoop& loop = loops_[found];
   const Step& trip = instance_.steps()[loop.trip];
-  return loop.usable && loop.long_rounds < kLongRounds && cursor.TripsAllowed(trip) - cursor.TripsDone(trip) >= kFewestTrips && AllRan(loop);
+  return loop.usable && loop.long_rounds < kLongRounds && cursor.TripsAllowed(trip) - cursor.TripsDone(trip) >= kFewestTrips && AllRan(loop.head, loop.next);
 }
 
 Status Graphs::CaptureSteps(uint32_t begin, uint32_t end, Call call) {
@@ -193,6 +199,60 @@ Status Graphs::CaptureLoop(DeviceLoop& loop, Call call) {
   OPWIRE_ASSIGN_OR_RETURN(loop.graph, loops.EndLoop());
   loop.bindings = instance_.bindings();
   return absl::OkStatus();
+}
+
+// ---- Branches
+
+void Graphs::FindChoices() {
+  const std::span<const Step> steps = instance_.steps();
+  for (uint32_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].kind != StepKind::kBranch) continue;
+    // What is done otherwise begins behind a jump over it; the way out of a while does not.
+    const uint32_t otherwise = steps[i].control().target;
+    if (otherwise <= i + 1 || otherwise > steps.size() || steps[otherwise - 1].kind != StepKind::kJump) continue;
+    const uint32_t end = steps[otherwise - 1].control().target;
+    int branches = 0;
+    uint64_t takes = 0;
+    for (uint32_t k = i; k < end; ++k) takes += steps[k].cost_ns;
+    if (takes > kMostNanos || !IsPlain(i, end, branches)) continue;
+    choices_.push_back({i, end});
+    i = end - 1;
+  }
+}
+
+bool Graphs::DecidesAt(uint32_t step) {
+  const auto found = std::ranges::lower_bound(choices_, step, {}, &Choice::begin);
+  if (!usable_ || found == choices_.end() || found->begin != step || !found->usable) return false;
+  return AllRan(found->begin, found->end) || ++found->passed > kOftenPassed;
+}
+
+StatusOr<uint32_t> Graphs::Decide(uint32_t step, Call call) {
+  Choice& c = *std::ranges::lower_bound(choices_, step, {}, &Choice::begin);
+  if (!c.graph || c.bindings != instance_.bindings()) {
+    if (c.graph) {
+      OPWIRE_RETURN_IF_ERROR(device_.Synchronize());  // it may still run
+      device_.DestroyGraph(*c.graph);
+      c.graph.reset();
+    }
+    LoopCapture& loops = *device_.loops();
+    const auto capture = [&]() -> StatusOr<GraphId> {
+      OPWIRE_RETURN_IF_ERROR(loops.BeginOnce());
+      if (Status captured = CaptureSteps(c.begin, c.end, call); !captured.ok()) {
+        loops.AbandonLoop();
+        return captured;
+      }
+      return loops.EndOnce();
+    };
+    const StatusOr<GraphId> graph = capture();
+    if (!graph.ok()) {
+      c.usable = false;
+      return NotHere();
+    }
+    c.graph = *graph;
+    c.bindings = instance_.bindings();
+  }
+  OPWIRE_RETURN_IF_ERROR(device_.Replay(*c.graph, 0));
+  return c.end;
 }
 
 // Trips may take longer than those before them did.

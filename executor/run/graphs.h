@@ -5,7 +5,8 @@
 //
 // Loops whose way the host would have to read from the device in every trip are made by the device alone, where it can (loop_capture.h): a `while`, and a
 // `repeat` with an `if` in it, without loops and values sent in their trips. Some milliseconds of trips are one replay. Other loops gain nothing by that: on an
-// H200 a trip that the device begins by itself takes some 3 us, and an `if` there 5, where the host replays one graph after the other without a gap.
+// H200 a trip that the device begins by itself takes some 3 us, and an `if` there 5, where the host replays one graph after the other without a gap. An `if` of a few
+// milliseconds at the most, without loops and values sent in it, is one replay too, so that nobody waits to read its condition.
 #ifndef OPWIRE_EXECUTOR_RUN_GRAPHS_H_
 #define OPWIRE_EXECUTOR_RUN_GRAPHS_H_
 
@@ -52,6 +53,12 @@ class Graphs {
   // REQUIRES: LoopsAt(cursor).
   Status Loop(Cursor& cursor, Call call, void* pinned);
 
+  // Whether the device may decide the branch at this step by itself, and do what comes of it.
+  bool DecidesAt(uint32_t step);
+  // Puts that on the stream; the step behind it. UNIMPLEMENTED: it cannot after all, nothing was done, and it is not asked again. Any other failure is the
+  // device's. REQUIRES: DecidesAt(step).
+  StatusOr<uint32_t> Decide(uint32_t step, Call call);
+
   // So much of the host's memory for a value that the run emits: one place, which is the same as long as none larger is asked for.
   StatusOr<void*> PlaceForEmitted(int64_t bytes);
 
@@ -74,13 +81,23 @@ class Graphs {
     LoopState* state = nullptr;     // in the device's memory
   };
 
+  // An `if` that is part of no other.
+  struct Choice {
+    uint32_t begin, end;  // steps: its branch, and what is behind it
+    bool usable = true;
+    int passed = 0;       // how often it was met
+    std::optional<GraphId> graph;
+    uint64_t bindings = 0;
+  };
+
   size_t SegmentAt(uint32_t step) const { return segment_of_[step]; }
   // By its trip step, among loops_; their number: the device does not make it.
   size_t FindLoop(uint32_t trip) const;
   void FindLoops();
+  void FindChoices();
   // Whether all of [begin, end) may be part of a trip: calls that are captured, and branches. `branches` counts those.
   bool IsPlain(uint32_t begin, uint32_t end, int& branches) const;
-  bool AllRan(const DeviceLoop& loop) const;
+  bool AllRan(uint32_t begin, uint32_t end) const;  // of the calls there
   Status CaptureSegment(Segment& s, Call call);
   Status Update(Segment& s, Call call);
   Status CaptureLoop(DeviceLoop& loop, Call call);
@@ -94,6 +111,7 @@ class Graphs {
   std::vector<Segment> segments_;
   std::vector<uint32_t> segment_of_;  // by step
   std::vector<DeviceLoop> loops_;
+  std::vector<Choice> choices_;       // in the steps' order
   bool usable_ = true;
   void* emitted_ = nullptr;  // pinned
   int64_t emitted_bytes_ = 0;

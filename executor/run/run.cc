@@ -459,7 +459,20 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
         break;
       }
     }
-    if (!waited && s.kind != StepKind::kCall) {
+    bool decided = false;
+    if (s.kind == StepKind::kBranch && graphs && graphs->DecidesAt(at)) {
+      const StatusOr<uint32_t> behind = graphs->Decide(at, call);
+      decided = behind.ok();
+      if (decided) {
+        for (uint32_t i = at; i < *behind; ++i, ++unfinished) since_clock += steps[i].cost_ns;
+        cursor_.MoveTo(*behind);
+      } else if (!absl::IsUnimplemented(behind.status())) {
+        lost(behind.status(), s);
+        break;
+      }
+    }
+    if (decided) {
+    } else if (!waited && s.kind != StepKind::kCall) {
       const auto followed = cursor_.Follow(s, on_host ? nullptr : env.device, env.inline_results);
       if (!followed.ok()) {
         lost(followed.status(), s);

@@ -1,4 +1,4 @@
-// Loops that a device makes by itself: graphs whose nodes decide on the device what is done next, and how often.
+// Loops and branches that a device makes by itself: graphs whose nodes decide on the device what is done next, and how often.
 //
 //   device.Copy(state, &begin, sizeof begin, 0);                     // {.done = 3, .last = 40}
 //   loops->BeginLoop({.state = state, .number = number, .condition = condition});
@@ -39,13 +39,16 @@ class LoopCapture {
   // too, ends the capture.
   virtual Status BeginLoop(const LoopPlaces& places) = 0;
   virtual StatusOr<uint32_t> EndLoop() = 0;
-  // Instead of EndLoop: there is no graph.
+  // The same of what is done once, with branches in it.
+  virtual Status BeginOnce() = 0;
+  virtual StatusOr<uint32_t> EndOnce() = 0;
+  // Instead of EndLoop or EndOnce: there is no graph.
   virtual void AbandonLoop() = 0;
 
   // While the loop runs: no more of its trips begin.
   virtual Status EndEarly(LoopState& state) = 0;
 
-  // Within a loop: what follows is done in a trip only where the bool at `condition` is true there, and behind Otherwise, which comes where `otherwise` says so,
+  // Within either: what follows is done, in a trip, only where the bool at `condition` is true there, and behind Otherwise, which comes where `otherwise` says so,
   // only where it was false.
   virtual Status BeginBranch(const uint8_t* condition, bool otherwise) = 0;
   virtual Status Otherwise() = 0;

@@ -66,9 +66,7 @@ int RunDoubles(const opw_call* c) { return ++called, doubles(c); }
 // What a program calls of add, by which a loop doubles a value as often as it has trips.
 class LoopGraphsTest : public CoreTest {
  protected:
-  // `most`: calls in three runs, whose trips may be the host's or the device's as time has it.
-  void Expect(const std::string& text, int64_t trips, int most) {
-    if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
+  void Start() {
     core_.reset();
     auto device = OpenDevice("emu:0", {});
     ASSERT_TRUE(device.ok()) << device.status();
@@ -79,10 +77,15 @@ class LoopGraphsTest : public CoreTest {
     counting.name = "counting";
     variants_.Add(counting);
     Restart();
+    called = 0;
+  }
+  // `most`: calls in three runs, whose trips may be the host's or the device's as time has it.
+  void Expect(const std::string& text, int64_t trips, int most) {
+    if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
+    Start();
     Client c = Hello();
     const Answer loaded = Load(c, 1, text);
     ASSERT_TRUE(loaded.ok()) << loaded.status;
-    called = 0;
     for (int round = 0; round < 3; ++round) {
       const Answer a = Ask(c, RunOf(1).Scalar(static_cast<float>(trips)).Array({1}).Inline());
       ASSERT_TRUE(a.ok()) << a.status;
@@ -139,6 +142,65 @@ function @half(%y: f32[1]) -> (y: f32[1]) {
   %1 = mul(%y, %0)
   return %1
 })", 100, 9);
+}
+
+// An `if` with another in one of its ways.
+constexpr const char* kChoice = R"(
+program @p(%n: f32[], %x: f32[1]) -> (y: f32[1]) {
+  %0 = full() {value = 0.0, dtype = f32, shape = []}
+  %1 = gt(%n, %0)
+  %2 = if(%1, [%x, %n]) calls(@up, @down) -> (f32[1])
+  %3 = neg(%2)
+  return %3
+}
+function @up(%x: f32[1], %n: f32[]) -> (y: f32[1]) {
+  %0 = add@counting(%x, %x)
+  %two = full() {value = 2.0, dtype = f32, shape = []}
+  %1 = gt(%n, %two)
+  %2 = if(%1, [%0]) calls(@same, @half) -> (f32[1])
+  return %2
+}
+function @down(%x: f32[1], %n: f32[]) -> (y: f32[1]) {
+  %0 = neg(%x)
+  return %0
+}
+function @same(%x: f32[1]) -> (y: f32[1]) {
+  %0 = neg(%x)
+  return %0
+}
+function @half(%x: f32[1]) -> (y: f32[1]) {
+  %h = full() {value = 0.5, dtype = f32, shape = []}
+  %0 = mul(%x, %h)
+  return %0
+})";
+
+TEST_F(LoopGraphsTest, AnIfIsDecidedByTheDevice) {
+  if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
+  Start();
+  Client c = Hello();
+  ASSERT_TRUE(Load(c, 1, kChoice).ok());
+  for (int round = 0; round < 6; ++round) {
+    for (const auto& [n, expected] : {std::pair(3.0f, 10.0f), std::pair(1.0f, -5.0f), std::pair(-1.0f, 5.0f)}) {
+      const Answer a = Ask(c, RunOf(1).Scalar(n).Array({5}).Inline());
+      ASSERT_TRUE(a.ok()) << a.status;
+      EXPECT_EQ(a.Floats(0)[0], expected) << "n = " << n << ", round " << round;
+    }
+  }
+  EXPECT_EQ(called, 4) << "by itself in two runs, in a graph of its own, and in one that decides";
+}
+
+TEST_F(LoopGraphsTest, AnIfThatAlwaysGoesOneWayIsDecidedThereToo) {
+  if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
+  Start();
+  Client c = Hello();
+  ASSERT_TRUE(Load(c, 1, kChoice).ok());
+  for (int run = 0; run < 10; ++run) {
+    const float n = run < 8 ? 3.0f : -1.0f;
+    const Answer a = Ask(c, RunOf(1).Scalar(n).Array({5}).Inline());
+    ASSERT_TRUE(a.ok()) << a.status;
+    EXPECT_EQ(a.Floats(0)[0], run < 8 ? 10.0f : 5.0f) << run;
+  }
+  EXPECT_EQ(called, 4);
 }
 
 }  // namespace

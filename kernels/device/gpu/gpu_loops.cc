@@ -168,6 +168,24 @@ StatusOr<uint32_t> GpuLoops::EndLoop() {
   return graph;
 }
 
+Status GpuLoops::BeginOnce() {
+  OPWIRE_RETURN_IF_ERROR(device_.Bind());
+  OPWIRE_RETURN_IF_ERROR(Load());
+  OPWIRE_RETURN_IF_ERROR(device_.Check(device_.api_.graph_create(&graph_, 0), "making a graph"));
+  Status status = CaptureInto(graph_, nullptr);
+  return status.ok() ? status : Failed(std::move(status));
+}
+
+StatusOr<uint32_t> GpuLoops::EndOnce() {
+  const auto end = [&]() -> StatusOr<uint32_t> {
+    OPWIRE_RETURN_IF_ERROR(Leave().status());
+    return device_.Keep(std::exchange(graph_, nullptr), {});
+  };
+  StatusOr<uint32_t> graph = end();
+  if (!graph.ok()) AbandonLoop();
+  return graph;
+}
+
 void GpuLoops::AbandonLoop() {
   Graph ended = nullptr;
   if (captured_) (void)device_.api_.stream_end_capture(device_.streams_[0], &ended);

@@ -18,6 +18,8 @@ class GpuLoops final : public LoopCapture {
 
   Status BeginLoop(const LoopPlaces& places) override;
   StatusOr<uint32_t> EndLoop() override;
+  Status BeginOnce() override;
+  StatusOr<uint32_t> EndOnce() override;
   void AbandonLoop() override;
   Status EndEarly(LoopState& state) override;
   Status BeginBranch(const uint8_t* condition, bool otherwise) override;
