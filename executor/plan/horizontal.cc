@@ -166,30 +166,16 @@ class UnitJoiner {
   }
 
   void Rebuild(const std::vector<std::vector<uint32_t>>& order) {
-    Schedule out;
-    out.unit_of.assign(s_.unit_of.size(), Schedule::kNowhere);
-    const auto add = [&](const Unit& unit) {
-      const std::span<const uint32_t> nodes = unit.group >= 0 ? std::span<const uint32_t>(out.groups.back().nodes) : std::span(&unit.node, 1);
-      for (const uint32_t n : nodes) out.unit_of[n] = static_cast<uint32_t>(out.units.size());
-      out.units.push_back(unit);
-    };
+    ScheduleWriter out(s_);
     for (const std::vector<uint32_t>& units : order) {
       std::optional<FusedGroup> joint = units.size() > 1 ? std::optional(Joint(units)) : std::nullopt;
       if (joint && joint->kernel) {
-        out.groups.push_back(*std::move(joint));
-        add({out.groups.back().nodes.back(), static_cast<int32_t>(out.groups.size() - 1)});
+        out.Add(*std::move(joint));
         continue;
       }
-      for (const uint32_t u : units) {
-        Unit unit = s_.units[u];
-        if (unit.group >= 0) {
-          out.groups.push_back(std::move(s_.groups[static_cast<size_t>(unit.group)]));
-          unit.group = static_cast<int32_t>(out.groups.size() - 1);
-        }
-        add(unit);
-      }
+      for (const uint32_t u : units) out.Add(s_.units[u]);
     }
-    s_ = std::move(out);
+    s_ = out.Take();
   }
 
   const Scheduled& w_;

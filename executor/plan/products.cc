@@ -420,26 +420,13 @@ class ProductJoiner {
   }
 
   void Rebuild() {
-    Schedule out;
-    out.unit_of.assign(s_.unit_of.size(), Schedule::kNowhere);
+    ScheduleWriter out(s_);
     auto next = joined_.begin();
     for (uint32_t u = 0; u < s_.units.size(); ++u) {
-      Unit unit = s_.units[u];
-      if (next != joined_.end() && next->first == u) {
-        unit = {next->second.nodes.back(), static_cast<int32_t>(out.groups.size())};
-        out.groups.push_back(std::move(next->second));
-        ++next;
-      } else if (taken_[u]) {
-        continue;
-      } else if (unit.group >= 0) {
-        out.groups.push_back(std::move(s_.groups[static_cast<size_t>(unit.group)]));
-        unit.group = static_cast<int32_t>(out.groups.size() - 1);
-      }
-      const std::span<const uint32_t> nodes = unit.group >= 0 ? std::span<const uint32_t>(out.groups.back().nodes) : std::span(&unit.node, 1);
-      for (const uint32_t n : nodes) out.unit_of[n] = static_cast<uint32_t>(out.units.size());
-      out.units.push_back(unit);
+      if (next != joined_.end() && next->first == u) out.Add(std::move((next++)->second));
+      else if (!taken_[u]) out.Add(s_.units[u]);
     }
-    s_ = std::move(out);
+    s_ = out.Take();
   }
 
   const Scheduled& w_;

@@ -675,6 +675,22 @@ class Scheduler {
 
 }  // namespace
 
+void ScheduleWriter::Add(FusedGroup group) {
+  out_.groups.push_back(std::move(group));
+  const std::vector<uint32_t>& nodes = out_.groups.back().nodes;
+  Append({nodes.back(), static_cast<int32_t>(out_.groups.size() - 1)}, nodes);
+}
+
+void ScheduleWriter::Add(Unit unit) {
+  if (unit.group >= 0) Add(std::move(from_.groups[static_cast<size_t>(unit.group)]));
+  else Append(unit, {&unit.node, 1});
+}
+
+void ScheduleWriter::Append(const Unit& unit, std::span<const uint32_t> nodes) {
+  for (const uint32_t n : nodes) out_.unit_of[n] = static_cast<uint32_t>(out_.units.size());
+  out_.units.push_back(unit);
+}
+
 bool IsElementwise(const OpRow& row) {
   return (!row.body.Empty() || row.name == "expand") && row.results.size() == 1 && !row.HasLists() && row.effects == Effects::kPure;
 }

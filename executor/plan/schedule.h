@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executor/plan/orders.h"
@@ -57,6 +58,24 @@ struct Schedule {
   std::vector<Unit> units;       // in the order in which they run; constants that groups have taken in are none
   std::vector<uint32_t> unit_of; // by node: where it is among the units; kNowhere for such a constant
   static constexpr uint32_t kNowhere = UINT32_MAX;
+};
+
+// Writes a schedule anew, unit by unit.
+class ScheduleWriter {
+ public:
+  // From here on its groups are taken out of `from` as they are added.
+  explicit ScheduleWriter(Schedule& from) : from_(from) { out_.unit_of.assign(from.unit_of.size(), Schedule::kNowhere); }
+  // A group that is new.
+  void Add(FusedGroup group);
+  // One of the units that there were.
+  void Add(Unit unit);
+  Schedule Take() { return std::move(out_); }
+
+ private:
+  void Append(const Unit& unit, std::span<const uint32_t> nodes);
+
+  Schedule& from_;
+  Schedule out_;
 };
 
 // What of a function a schedule is made of.
