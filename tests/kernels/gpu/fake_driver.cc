@@ -125,6 +125,7 @@ int cuModuleUnload(void*) { return kSuccess; }
 int cuModuleGetFunction(void**, void*, const char*) { return kInvalidValue; }
 int cuFuncSetAttribute(void*, int, int) { return kSuccess; }
 int cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream*, void**, void**) { return kInvalidValue; }
+int cuLaunchKernelEx(const void*, void*, void**, void**) { return kInvalidValue; }
 
 int cuMemAddressReserve(void** base, size_t bytes, size_t, void*, unsigned long long) {
   *base = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
