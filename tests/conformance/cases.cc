@@ -587,7 +587,7 @@ void Builder::ScaledMatmul() {
 // One row and more, of rank 1 to 4; few and many columns; nothing to sum; sums that are NaN, and large ones.
 void Builder::Linear() {
   const bool norm = row_.name == "rms_norm_linear";
-  std::vector<std::pair<Extents, int64_t>> shapes = {{{7}, 3}, {{1, 64}, 70}, {{2, 4136}, 5}, {{33, 17}, 40}, {{70, 65}, 90}, {{2, 3, 5, 6}, 9}, {{0, 4}, 3}, {{4, 0}, 3}, {{5, 4}, 0}, {{3, 40, 24}, 130}};
+  std::vector<std::pair<Extents, int64_t>> shapes = {{{7}, 3}, {{1, 64}, 70}, {{2, 4136}, 5}, {{3, 33}, 21}, {{4, 65}, 37}, {{33, 17}, 40}, {{70, 65}, 90}, {{2, 3, 5, 6}, 9}, {{0, 4}, 3}, {{4, 0}, 3}, {{5, 4}, 0}, {{3, 40, 24}, 130}};
   if (norm) shapes.insert(shapes.end(), {{{8, 72}, 11}, {{3, 2088}, 4}, {{5, 33}, 9}});
   for (const auto& [x, n] : shapes) {
     for (const std::string activation : {"none", "relu", "gelu", "gelu_tanh", "silu"}) {

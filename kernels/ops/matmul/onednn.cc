@@ -3,9 +3,9 @@
 
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
+#include "kernels/ops/matmul/forms.h"
 #include "kernels/ops/matmul/matmul.h"
 #include "kernels/ops/matmul/onednn_product.h"
-#include "kernels/ops/norm/fast.h"
 #include "kernels/ops/rows.h"
 #include "kernels/ops/whole.h"
 
@@ -19,22 +19,6 @@ struct State {
   int64_t x_bytes = 0, y_bytes = 0, bias_bytes = 0, z_bytes = 0;  // of the copies, in the workspace behind each other
 };
 
-struct Matmul {
-  static constexpr int kWeight = 1;
-  static constexpr bool kLinear = false, kNorm = false;
-  static MatmulShapes ShapesOf(const opw_call* c) { return MatmulShapes(c); }
-  static const opw_tensor* BiasOf(const opw_call*) { return nullptr; }
-  static Activation ActivationFor(const opw_call*) { return Activation::kNone; }
-};
-template <bool kNormFirst>
-struct Linear {
-  static constexpr int kWeight = kNormFirst ? 2 : 1;
-  static constexpr bool kLinear = true, kNorm = kNormFirst;
-  static MatmulShapes ShapesOf(const opw_call* c) { return MatmulShapes(Operand(c, 0), false, Operand(c, kWeight), true, c->results[0]); }
-  static const opw_tensor* BiasOf(const opw_call* c) { return Absent(Operand(c, kWeight + 1)) ? nullptr : &Operand(c, kWeight + 1); }
-  static Activation ActivationFor(const opw_call* c) { return ActivationOf(c->attrs[kNormFirst ? 1 : 0]); }
-};
-
 template <typename Op>
 const char* Supports(const opw_call* c) {
   const MatmulShapes s = Op::ShapesOf(c);
@@ -43,8 +27,7 @@ const char* Supports(const opw_call* c) {
   const opw_tensor* const bias = Op::BiasOf(c);
   if (bias != nullptr && bias->contiguous == 0) return "needs a contiguous bias";
   if (Op::kLinear && s.k == 0) return "nothing to sum";
-  if (Op::kNorm && (Operand(c, 0).contiguous == 0 || (!Absent(Operand(c, 1)) && Operand(c, 1).contiguous == 0))) return "needs dense rows";
-  if (Op::kNorm && WidestCasts() == nullptr) return "norms need avx2";
+  if (Op::kNorm && NormaliseRefuses(c) != nullptr) return NormaliseRefuses(c);
   if (Op::ActivationFor(c) == Activation::kRelu && WidestCasts() == nullptr) return "relu needs avx2";
   if (OneDnnIsNative(Operand(c, 0).dtype)) return nullptr;
   if (WidestCasts() == nullptr) return "16-bit floats need avx2 and f16c";
@@ -77,16 +60,6 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
 }
 
 void Release(void* state) { delete static_cast<State*>(state); }
-
-// rms_norm(x, operand 1) into `to`.
-void Normalise(const opw_call* c, char* to) {
-  const opw_tensor &x = Operand(c, 0), &weight = Operand(c, 1);
-  const NormRow row = (Isa::Detect().avx512 ? NormRowsAvx512() : NormRowsAvx2()).rms[x.dtype];
-  const int64_t extent = x.shape[x.rank - 1], bytes = DTypeBytes(TypeOf(x));
-  ParallelFor(c, x.elements / extent, RowsPerRange(extent), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) row(to + r * extent * bytes, At(x, r * extent), Absent(weight) ? nullptr : weight.data, nullptr, extent, c->attrs[0].value.f);
-  });
-}
 
 template <typename Op>
 int Run(const opw_call* c) {
@@ -128,10 +101,10 @@ int Run(const opw_call* c) {
 
 void AddMatmulOneDnn(VariantTable& table, const Isa& isa) {
   const DTypeSet types = {DType::kF32, DType::kF16, DType::kBF16};
-  AddProduction(table, isa, "matmul", "onednn", "", 0, types, {OPW_ABI_VERSION, 0, Supports<Matmul>, Prepare<Matmul>, Release, Run<Matmul>});
-  AddProduction(table, isa, "linear", "onednn", "", 0, types, {OPW_ABI_VERSION, 0, Supports<Linear<false>>, Prepare<Linear<false>>, Release, Run<Linear<false>>});
+  AddProduction(table, isa, "matmul", "onednn", "", 0, types, {OPW_ABI_VERSION, 0, Supports<MatmulForm>, Prepare<MatmulForm>, Release, Run<MatmulForm>});
+  AddProduction(table, isa, "linear", "onednn", "", 0, types, {OPW_ABI_VERSION, 0, Supports<LinearForm<false>>, Prepare<LinearForm<false>>, Release, Run<LinearForm<false>>});
   AddProduction(table, isa, "rms_norm_linear", "onednn", "", 0, types,
-                {OPW_ABI_VERSION, 0, Supports<Linear<true>>, Prepare<Linear<true>>, Release, Run<Linear<true>>});
+                {OPW_ABI_VERSION, 0, Supports<LinearForm<true>>, Prepare<LinearForm<true>>, Release, Run<LinearForm<true>>});
 }
 
 }  // namespace opwire::ops

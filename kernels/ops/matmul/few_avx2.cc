@@ -1,0 +1,9 @@
+// Products of a few rows for avx2.
+#define OPWIRE_ISA avx2
+#include "kernels/ops/matmul/few.inc.h"
+
+namespace opwire::ops {
+
+const FewLoops& FewLoopsAvx2() { return avx2::kFewLoops; }
+
+}  // namespace opwire::ops
