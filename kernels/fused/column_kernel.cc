@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "kernels/fused/driver.inc.h"
 #include "kernels/fused/fold_kernel.h"
@@ -195,13 +196,20 @@ class ColumnRun {
   // Takes the rows at `from` in, those of a tile behind what came of the ones above.
   void Fold(size_t output, char* to, int64_t rows, int64_t width) const { LoopsOf(output).partial_columns[code_.folded[output]](to, to, rows, width, width, 1); }
 
+  // The same of a tile. Many rows are folded by themselves first: one by one they would each be rounded by what all those above came to.
+  void FoldTile(size_t output, char* to, int64_t rows, int64_t width) const {
+    constexpr int64_t kMany = 8;
+    if (rows >= kMany) Fold(output, to + width * FoldedBytes(code_, output), std::exchange(rows, 1), width);
+    Fold(output, to, 1 + rows, width);
+  }
+
   void RunPart(char* arena, int64_t part, int64_t column) const {
     const int64_t width = Width(column), first = part * plan_.part, end = std::min(plan_.rows, first + plan_.part);
     EachFold([&](size_t o) { Fold(o, arena + plan_.folding[o], 0, width); });
     for (int64_t row = first; row < end; row += plan_.tile) {
       const int64_t rows = std::min(plan_.tile, end - row);
       RunTile(arena, row, rows, column, width);
-      EachFold([&](size_t o) { Fold(o, arena + plan_.folding[o], 1 + rows, width); });
+      EachFold([&](size_t o) { FoldTile(o, arena + plan_.folding[o], rows, width); });
     }
     EachFold([&](size_t o) {
       const char* const own = arena + plan_.folding[o];

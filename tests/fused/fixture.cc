@@ -207,7 +207,7 @@ CompiledPrograms::CompiledPrograms(const std::vector<ScalarProgram>& programs, c
 
 uint64_t Seed() {
   static const uint64_t seed = [] {
-    const char* const given = std::getenv("OPWIRE_TEST_SEED");
+    const char* const given = std::getenv("OPWIRE_SEED");
     return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
   }();
   return seed;
