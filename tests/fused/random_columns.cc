@@ -37,9 +37,11 @@ Total Fold(FoldKind kind, DType type, const std::vector<double>& elements, int64
   };
   Total t{kind == FoldKind::kProd || kind == FoldKind::kAll ? 1.0 : 0.0, 1};
   double sum = 0, count = 0;
+  long double exact = 0;  // in f64, many equal values are rounded the same way
   for (auto i = static_cast<size_t>(column); i < elements.size(); i += static_cast<size_t>(columns), ++count) {
     const double v = elements[i];
     sum += std::fabs(v);
+    exact += v;
     switch (kind) {
       case FoldKind::kSum:
       case FoldKind::kMean: t.value = round(t.value + v); break;
@@ -50,7 +52,7 @@ Total Fold(FoldKind kind, DType type, const std::vector<double>& elements, int64
       case FoldKind::kAll: t.value = std::min(t.value, v); break;
     }
   }
-  if (kind == FoldKind::kMean) t.value /= count;
+  if (kFloats.Has(type) && (kind == FoldKind::kSum || kind == FoldKind::kMean)) t.value = static_cast<double>(kind == FoldKind::kMean ? exact / count : exact);
   if (kind == FoldKind::kSum) t.scale = std::max(1.0, sum);
   if (kind == FoldKind::kMean) t.scale = std::max(1.0, sum / count);
   return t;
