@@ -20,7 +20,7 @@ constexpr DTypeSet kTypes{DType::kF32, DType::kF16, DType::kBF16};
 class ProductJoiner {
  public:
   ProductJoiner(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser& fuser, Schedule& schedule)
-      : w_(what), fusable_(fusable), fuser_(fuser), s_(schedule), producer_(what.values.size(), -1), readers_(what.values.size()), returned_(what.values.size()), replaced_(what.f.params.size()), taken_(schedule.units.size()), at_(schedule.units.size()) {
+      : w_(what), fusable_(fusable), fuser_(fuser), s_(schedule), producer_(what.values.size(), -1), readers_(what.values.size()), returned_(what.values.size()), replaces_(what.values.size()), replaced_(what.f.params.size()), taken_(schedule.units.size()), at_(schedule.units.size()) {
     std::iota(at_.begin(), at_.end(), 0u);
     for (uint32_t n = 0; n < w_.f.nodes.size(); ++n) {
       for (size_t r = 0; r < w_.f.nodes[n].results.size(); ++r) producer_[w_.values.first_result[n] + r] = static_cast<int32_t>(n);
@@ -32,6 +32,7 @@ class ProductJoiner {
       returned_[static_cast<size_t>(w_.f.results[r].value)] = true;
       if (w_.inout_of_result[r] < 0) continue;
       replaced_[static_cast<size_t>(w_.inout_of_result[r])] = true;
+      replaces_[static_cast<size_t>(w_.views.root[static_cast<size_t>(w_.f.results[r].value)])] = true;
     }
   }
 
@@ -94,12 +95,7 @@ class ProductJoiner {
     return readers.size() == 1 && !returned_[static_cast<size_t>(v)] ? std::optional(readers[0]) : std::nullopt;
   }
   // Whether its result is made in the place of a parameter.
-  bool Replaces(ValueId v) const {
-    for (size_t r = 0; r < w_.f.results.size(); ++r) {
-      if (w_.inout_of_result[r] >= 0 && w_.views.root[static_cast<size_t>(w_.f.results[r].value)] == v) return true;
-    }
-    return false;
-  }
+  bool Replaces(ValueId v) const { return replaces_[static_cast<size_t>(v)]; }
 
   bool IsProduct(uint32_t u) const {
     const Unit& unit = s_.units[u];
@@ -436,6 +432,7 @@ class ProductJoiner {
   std::vector<int32_t> producer_;                // by value: its node; -1 for parameters
   std::vector<std::vector<uint32_t>> readers_;   // by value: nodes, one as often as it reads it
   std::vector<bool> returned_;                   // by value
+  std::vector<bool> replaces_;                   // by value
   std::vector<bool> replaced_;                   // by parameter
   std::vector<bool> taken_;                      // by unit: a group has it
   std::vector<uint32_t> at_;                     // by unit: where it is done, among units

@@ -2,8 +2,8 @@
 //
 //   OPWIRE_ASSIGN_OR_RETURN(const GpuProducts products, GpuProducts::Make(program));
 //   const GpuProductForm form = products.FormOf(multiprocessors);
-//   products.Source(form)     // one kernel, to be compiled behind kernels/fused/gpu_products.cuh
-//   products.Params(form, arguments)
+//   products.Source(form)       // one kernel, to be compiled behind kernels/fused/gpu_products.cuh
+//   products.Params(arguments)   // what it is launched with
 //
 // The text holds the program's types and structure, and nothing of its sizes but their class.
 #ifndef OPWIRE_KERNELS_FUSED_GPU_PRODUCTS_H_

@@ -297,29 +297,11 @@ class GpuFuser final : public fused::Fuser {
     return {entry, &entry->kernel};
   }
   bool HasJoint() const override { return true; }
-  std::shared_ptr<const opw_kernel> GetRows(const fused::RowProgram& program) override {
-    const auto entry = rows_.Get(program.Identity(), [&]() -> std::shared_ptr<Entry<RowGroup>> {
-      StatusOr<fused::GpuRows> rows = fused::GpuRows::Make(program);
-      return rows.ok() ? std::make_shared<Entry<RowGroup>>(code_, *std::move(rows)) : nullptr;
-    });
-    return entry ? std::shared_ptr<const opw_kernel>(entry, &entry->kernel) : nullptr;
-  }
+  std::shared_ptr<const opw_kernel> GetRows(const fused::RowProgram& program) override { return GetMade<fused::GpuRows>(rows_, program); }
   bool HasRows() const override { return true; }
-  std::shared_ptr<const opw_kernel> GetColumns(const fused::ColumnProgram& program) override {
-    const auto entry = columns_.Get(program.Identity(), [&]() -> std::shared_ptr<Entry<ColumnGroup>> {
-      StatusOr<fused::GpuColumns> columns = fused::GpuColumns::Make(program);
-      return columns.ok() ? std::make_shared<Entry<ColumnGroup>>(code_, *std::move(columns)) : nullptr;
-    });
-    return entry ? std::shared_ptr<const opw_kernel>(entry, &entry->kernel) : nullptr;
-  }
+  std::shared_ptr<const opw_kernel> GetColumns(const fused::ColumnProgram& program) override { return GetMade<fused::GpuColumns>(columns_, program); }
   bool HasColumns() const override { return true; }
-  std::shared_ptr<const opw_kernel> GetProducts(const fused::ProductProgram& program) override {
-    const auto entry = products_.Get(program.Identity(), [&]() -> std::shared_ptr<Entry<ProductGroup>> {
-      StatusOr<fused::GpuProducts> products = fused::GpuProducts::Make(program);
-      return products.ok() ? std::make_shared<Entry<ProductGroup>>(code_, *std::move(products)) : nullptr;
-    });
-    return entry ? std::shared_ptr<const opw_kernel>(entry, &entry->kernel) : nullptr;
-  }
+  std::shared_ptr<const opw_kernel> GetProducts(const fused::ProductProgram& program) override { return GetMade<fused::GpuProducts>(products_, program); }
   bool HasProducts() const override { return true; }
   bool Settled() const override { return true; }
 
@@ -331,6 +313,16 @@ class GpuFuser final : public fused::Fuser {
     const Kind group;
     const opw_kernel kernel;
   };
+
+  // None where the program cannot be made GPU code.
+  template <typename Made, typename Kind, typename Program>
+  std::shared_ptr<const opw_kernel> GetMade(fused::BySource<Entry<Kind>>& entries, const Program& program) {
+    const auto entry = entries.Get(program.Identity(), [&]() -> std::shared_ptr<Entry<Kind>> {
+      StatusOr<Made> made = Made::Make(program);
+      return made.ok() ? std::make_shared<Entry<Kind>>(code_, *std::move(made)) : nullptr;
+    });
+    return entry ? std::shared_ptr<const opw_kernel>(entry, &entry->kernel) : nullptr;
+  }
 
   const std::shared_ptr<Code> code_;
   fused::BySource<Entry<Group>> elementwise_;
