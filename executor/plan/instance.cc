@@ -48,8 +48,9 @@ const DeviceInfo& MachineOf(const Device* device) {
   return device ? device->info() : *host;
 }
 
-uint32_t EstimateNanos(const OpCost& cost, const DeviceInfo& device) {
-  const double ns = device.call_ns + std::max(cost.bytes / device.bytes_per_ns, cost.flops / device.flops_per_ns);
+uint32_t EstimateNanos(const OpCost& cost, DType dtype, const DeviceInfo& device) {
+  const bool narrow = dtype == DType::kF16 || dtype == DType::kBF16 || kFloat8s.Has(dtype);
+  const double ns = device.call_ns + std::max(cost.bytes / device.bytes_per_ns, cost.flops / (narrow ? device.narrow_flops_per_ns : device.flops_per_ns));
   return ns < 4e9 ? static_cast<uint32_t>(ns) : UINT32_MAX;
 }
 
@@ -438,9 +439,8 @@ class Instance::Builder {
     return frame.typing.nodes[n].row->cost({operands, results, node.results.empty() ? 0 : DTypeBytes(node.results[0].dtype)});
   }
 
-  StatusOr<const Variant*> Choose(const Frame& frame, uint32_t n, const opw_call& call, double expected_ns) const {
+  StatusOr<const Variant*> Choose(const Frame& frame, uint32_t n, DType dtype, const opw_call& call, double expected_ns) const {
     const Node& node = frame.f.nodes[n];
-    const DType dtype = KeyDType(*frame.typing.nodes[n].row, node, frame.types.types);
     const VariantTable::Asks asks = [&](const Variant& v) { running_->Step(CrashRecord::Mark(n, v.label, frame.called)); };
     Choices* const choices = p_.kernels->choices.get();
     // Some sizes are no work, and take no measuring; and what is measured is the calling thread's.
@@ -524,8 +524,9 @@ class Instance::Builder {
     const Values values{node.operands, results, row.operands, node.segments};
     Step step = DescribeCall(frame, values);
     step.call.attrs = LowerAttrs(frame.typing.nodes[n].attrs);
-    step.cost_ns = EstimateNanos(CostOf(frame, n), MachineOf(options_.device));
-    OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, Choose(frame, n, step.call, step.cost_ns));
+    const DType dtype = KeyDType(row, node, frame.types.types);
+    step.cost_ns = EstimateNanos(CostOf(frame, n), dtype, MachineOf(options_.device));
+    OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, Choose(frame, n, dtype, step.call, step.cost_ns));
     step.mark = CrashRecord::Mark(n, variant->label, frame.called);
     for (const OperandSpec& o : row.operands) step.checks_values |= o.domain != Domain::kAny;
     if (step.checks_values) step.number = checking_++;
@@ -544,7 +545,8 @@ class Instance::Builder {
     for (const uint32_t n : group.nodes) cost.flops += CostOf(frame, n).flops;
     for (size_t i = 0; i < group.inputs.size(); ++i) cost.bytes += group.ChangesOperand(i) ? 0 : static_cast<double>(frame.layout[group.inputs[i]].bytes);
     for (size_t r = 0; r < group.outputs.size(); ++r) cost.bytes += group.ChangesResult(r) ? 0 : static_cast<double>(frame.layout[group.outputs[r]].bytes);
-    step.cost_ns = EstimateNanos(cost, MachineOf(options_.device));
+    const DType dtype = static_cast<DType>(step.call.results[0].dtype);
+    step.cost_ns = EstimateNanos(cost, dtype, MachineOf(options_.device));
     step.mark = CrashRecord::Mark(group.checked.value_or(group.nodes.back()), CrashRecord::kFused, frame.called);
     step.checks_values = group.checked.has_value();
     if (step.checks_values) step.number = checking_++;
@@ -803,7 +805,7 @@ class Instance::Builder {
     step.captures = true;
     step.run = options_.device ? &CopyOnDevice : &CopyBytes;
     step.mark = CrashRecord::Mark(CrashRecord::kNoNode, CrashRecord::kCopy, frame.called);
-    step.cost_ns = EstimateNanos({0, static_cast<double>(2 * bytes)}, MachineOf(options_.device));
+    step.cost_ns = EstimateNanos({0, static_cast<double>(2 * bytes)}, DType::kU8, MachineOf(options_.device));
     for (const Place* place : {&from, &to}) {
       opw_tensor t{};
       t.elements = bytes;

@@ -13,7 +13,7 @@
 namespace opwire {
 namespace {
 
-constexpr uint64_t kMostNanos = 2'000'000;    // of a segment, by what steps are expected to take
+constexpr uint64_t kMostNanos = 1'000'000;    // of a segment, by what steps are expected to take
 constexpr double kLoopNanos = 2'000'000;      // of trips that the device makes by itself,
 constexpr Nanos kMostLoopNanos = 8 * kMillisecond;  // whatever a trip takes: no more begin,
 constexpr int64_t kFirstTrips = 16;           // as many where it is not known what one takes

@@ -1,6 +1,6 @@
 // An instance's steps as graphs of the device: captured when they have run once, replayed from then on, with what was bound anew put into them.
 //
-// Steps lie in segments of some milliseconds at the most, so that a run can stop, or be put aside, between two of them. A step that cannot be captured is a
+// Steps lie in segments of about a millisecond at the most, so that a run can stop, or be put aside, between two of them. A step that cannot be captured is a
 // segment by itself and is called.
 //
 // Loops whose way the host would have to read from the device in every trip are made by the device alone, where it can (loop_capture.h): a `while`, and a

@@ -41,6 +41,7 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment, 
   failure_ = absl::OkStatus();
   aborted_ = ended_ = waits_to_emit_ = false;
   copied_.reset();
+  NoteDone();
   step_ns_.clear();
   const auto prepare = [&]() -> Status {
     if (message.function() >= program_->module.functions.size()) {
@@ -284,8 +285,8 @@ Status Run::TakeInouts(Store& store, const Function& f) {
 }
 
 // A device that fails while it works does nothing more. Which of several steps it was is not known.
-void Run::Lost(const RunEnvironment& env, const CrashRecord::Running& running, uint32_t unfinished, const Status& why) {
-  if (unfinished > 1) running.Step(CrashRecord::Mark(0, CrashRecord::kCopy));
+void Run::Lost(const RunEnvironment& env, const CrashRecord::Running& running, const Status& why) const {
+  if (unfinished_ > 1) running.Step(CrashRecord::Mark(0, CrashRecord::kCopy));
   if (absl::IsInternal(why) && env.on_fault) env.on_fault(why);
 }
 
@@ -324,7 +325,44 @@ Emission EmissionOf(const Step& step, const void* data) {
   return e;
 }
 
+Status AwaitEvent(const RunEnvironment& env, EventId event) {
+  constexpr Nanos kMostYielding = 10 * kMillisecond;  // then the device says what is wrong, if anything is
+  for (const Nanos begun = env.clock(); !env.device->Done(event);) {
+    if (env.clock() - begun >= kMostYielding) return env.device->Synchronize();
+    sched_yield();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+Status Run::Catch(const RunEnvironment& env, bool all) {
+  if (all) {
+    OPWIRE_RETURN_IF_ERROR(env.device->Synchronize());
+    NoteDone();
+    return absl::OkStatus();
+  }
+  const std::optional<EventId> before = chunk_;
+  OPWIRE_ASSIGN_OR_RETURN(chunk_, env.device->Record(0));
+  if (before) {
+    OPWIRE_RETURN_IF_ERROR(AwaitEvent(env, *before));
+    unfinished_ = behind_;
+  }
+  behind_ = 0;
+  return absl::OkStatus();
+}
+
+void Run::Await(const RunEnvironment& env) {
+  const CrashRecord::Running running(env.crash, program_->module.functions[message_->function()].name);
+  const Nanos begun = env.clock();
+  if (Status status = Catch(env, /*all=*/true); !status.ok()) {
+    Lost(env, running, status);
+    NoteDone();
+    if (failure_.ok()) Abort(std::move(status));
+  }
+  ReadFlags(env);
+  ran_ += env.clock() - begun;
+}
 
 StatusOr<bool> Run::Emit(const RunEnvironment& env, const Step& step, Graphs* graphs) {
   if (!env.emit) return true;
@@ -347,15 +385,7 @@ StatusOr<bool> Run::Emit(const RunEnvironment& env, const Step& step, Graphs* gr
 
 StatusOr<bool> Run::HandOver(const RunEnvironment& env) {
   if (!copied_) return true;
-  constexpr Nanos kMostYielding = 10 * kMillisecond;  // then the device says what is wrong, if anything is
-  for (const Nanos begun = env.clock(); !env.device->Done(copied_->done);) {
-    if (env.clock() - begun < kMostYielding) {
-      sched_yield();
-      continue;
-    }
-    OPWIRE_RETURN_IF_ERROR(env.device->Synchronize());
-    break;
-  }
+  OPWIRE_RETURN_IF_ERROR(AwaitEvent(env, copied_->done));
   if (!env.emit(EmissionOf(*copied_->step, copied_->to))) return false;
   copied_.reset();
   return true;
@@ -407,13 +437,12 @@ Status Run::WhyStopped(uint32_t reason) const {
   }
 }
 
-Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
+Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
   const CrashRecord::Running running(env.crash, program_->module.functions[message_->function()].name);
   const std::span<const Step> steps = instance_->steps();
   const std::atomic<uint32_t>& stop = env.device->stop();
   const bool on_host = env.device->info().host_memory;
   const uint32_t look_every = on_host ? kClockEveryNanos : kWaitEveryNanos;
-  uint32_t unfinished = 0;  // steps whose end is not known
   const Nanos begun = env.clock();
   const bool profile = message_->profile();
   if (profile) step_ns_.resize(steps.size());
@@ -430,8 +459,13 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
     instance_->graphs = std::make_unique<Graphs>(*env.device, *instance_, again && !instance_->has_control());
   }
   Graphs* const graphs = profile ? nullptr : instance_->graphs.get();
+  const auto note = [&](uint32_t from, uint32_t to) {
+    for (uint32_t i = from; i < to; ++i) since_clock += steps[i].cost_ns;
+    unfinished_ += to - from;
+    behind_ += to - from;
+  };
   const auto lost = [&](Status why, const Step& at) {
-    Lost(env, running, unfinished, why);
+    Lost(env, running, why);
     failure_ = WithSite(std::move(why), SiteOf(at));
   };
   while (cursor_.at() < steps.size() && !aborted_ && !ended_) {
@@ -464,7 +498,7 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
       const StatusOr<uint32_t> behind = graphs->Decide(at, call);
       decided = behind.ok();
       if (decided) {
-        for (uint32_t i = at; i < *behind; ++i, ++unfinished) since_clock += steps[i].cost_ns;
+        note(at, *behind);
         cursor_.MoveTo(*behind);
       } else if (!absl::IsUnimplemented(behind.status())) {
         lost(behind.status(), s);
@@ -496,7 +530,7 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
         break;
       }
       const uint32_t end = replayed ? graphs->EndOf(at) : at + 1;
-      for (uint32_t i = at; i < end; ++i, ++unfinished) since_clock += steps[i].cost_ns;
+      note(at, end);
       cursor_.MoveTo(end);
     }
     if (const uint32_t reason = stop.load(std::memory_order_relaxed)) {
@@ -506,14 +540,12 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
     if (waited || since_clock >= look_every) {
       since_clock = 0;
       if (cursor_.at() == steps.size()) break;
-      // So much of the device's work waits at the most, that a stop is near at any time.
-      if (!on_host && !waited) {
-        if (Status status = env.device->Synchronize(); !status.ok()) {
-          lost(std::move(status), s);
-          break;
-        }
+      if (on_host || waited) {
+        NoteDone();
+      } else if (Status status = Catch(env, !alone); !status.ok()) {
+        lost(std::move(status), s);
+        break;
       }
-      unfinished = 0;
       if (env.clock() - begun >= slice) {
         outcome = Outcome::kMore;
         break;
@@ -521,7 +553,8 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
     }
   }
   ended_ = outcome == Outcome::kDone;
-  if (!waits_to_emit_ || ended_) {
+  const bool copies = !ended_ && under_way() && copied_ && !env.device->Done(copied_->done);
+  if (ended_ || (!waits_to_emit_ && !copies)) {
     const StatusOr<bool> sent = aborted_ ? true : HandOver(env);
     if (!sent.ok()) lost(sent.status(), *copied_->step);
     waits_to_emit_ = sent.ok() && !*sent;
@@ -529,9 +562,10 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice) {
   }
   if (outcome == Outcome::kDone) {
     if (Status status = Settle(env); !status.ok()) {
-      Lost(env, running, unfinished, status);
+      Lost(env, running, status);
       if (failure_.ok()) failure_ = std::move(status);
     }
+    NoteDone();
   }
   // Also of a run that is put aside: the next one's are its own.
   ReadFlags(env);

@@ -62,8 +62,12 @@ class Run {
   // UNAVAILABLE with `wait` set: no lane is free, try again later.
   Status Begin(const RunEnvironment& env, Store& store, uint32_t attachment, std::shared_ptr<const Program> program, const fb::Run& message,
                bool& wait);
-  // Runs steps for about `slice`; kDone when the last has ended or the run failed.
-  Outcome Continue(const RunEnvironment& env, Nanos slice);
+  // Runs steps for about `slice`; kDone when the last has ended or the run failed. `alone`: nobody waits for the device, so where there is more to do, a little may
+  // still be under way there, for it to go on with meanwhile.
+  Outcome Continue(const RunEnvironment& env, Nanos slice, bool alone);
+  // Whether the device may still be at it. Who wants to do anything else with the device or the run than go on calls Await first.
+  bool under_way() const { return unfinished_ > 0; }
+  void Await(const RunEnvironment& env);
   // It emits a value for which there was no room: there is nothing to do until there is.
   bool waits_to_emit() const { return waits_to_emit_ && !aborted_; }
   // Ends the run before its next step, with this error.
@@ -112,7 +116,10 @@ class Run {
   StatusOr<bool> HandOver(const RunEnvironment& env);
   // Waits for the device's work, with the inline results fetched; reads what it met.
   Status Settle(const RunEnvironment& env);
-  static void Lost(const RunEnvironment& env, const CrashRecord::Running& running, uint32_t unfinished, const Status& why);
+  // Sees to it that little is under way: all but the last of what was put on the device is done then. With `all`, that too.
+  Status Catch(const RunEnvironment& env, bool all);
+  void NoteDone() { chunk_.reset(), unfinished_ = behind_ = 0; }
+  void Lost(const RunEnvironment& env, const CrashRecord::Running& running, const Status& why) const;
   void ReadFlags(const RunEnvironment& env);
   const void* ResultData(size_t result) const;
   void Bind(const Function& f);
@@ -138,6 +145,9 @@ class Run {
     EventId done;
   };
   std::optional<Copied> copied_;     // a value on its way to the client
+  std::optional<EventId> chunk_;     // behind what was last put on the device in one go
+  uint32_t unfinished_ = 0;          // steps whose end is not known,
+  uint32_t behind_ = 0;              // and those of them behind chunk_
   std::vector<uint64_t> step_ns_;    // by step, of all its calls, where the run is profiled
   // These keep their capacity from run to run.
   std::vector<Input> inputs_;

@@ -195,10 +195,12 @@ void Core::OnPeerGone(Nanos now, PeerId peer) {
 
 void Core::OnJobDone(Nanos, const std::function<void()>& done) {
   --jobs_;
+  Calm();
   done();
 }
 
 void Core::OnTick(Nanos now) {
+  Calm();
   const Nanos lease = options_.limits[LimitId::kLeaseSeconds] * kSecond;
   std::vector<Session*> ended;
   bool quiet = ready_.empty();
@@ -248,7 +250,12 @@ void Core::Work(Nanos now) {
   next->virtual_time += std::max<Nanos>(used, 1);
 }
 
+void Core::Calm() {
+  if (Session* const s = std::exchange(under_way_, nullptr)) s->run.Await(environment_);
+}
+
 void Core::Process(Nanos now, Session& s) {
+  if (under_way_ != &s) Calm();
   if (!s.Begun()) s.queue.BringForward(s.Next());
   const QueuedRequest& q = *s.queue.front();
   if (s.batch.active) return ProcessBatch(now, s, q, *q.request->body_as_Batch());

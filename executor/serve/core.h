@@ -123,6 +123,8 @@ class Core {
   void Lose(Nanos now, Attachment& a);  // its connection
   void ClearOutbox(Attachment& a);
   void Process(Nanos now, Session& s);
+  // Waits for what a run that goes on later left under way on the device: nothing else is done there before.
+  void Calm();
   void Settle(Session& s);  // puts it among the ready ones, or takes it out
   // Frees tensors and ends transfers as the request says.
   void Release(Session& s, const fb::Request& request);
@@ -222,6 +224,7 @@ class Core {
   Landing landing_;  // of loads, where the device's memory is not the host's
   RunEnvironment environment_;
   Session* emitting_ = nullptr;  // whose run goes on
+  Session* under_way_ = nullptr; // whose run left work on the device
   RunGate gate_;
   Transfers transfers_;
   CoreLoad load_;

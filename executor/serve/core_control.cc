@@ -235,6 +235,7 @@ void Core::EndAttachment(Nanos now, Session& s, Attachment& a) {
 }
 
 void Core::EndSession(Session& s) {
+  Calm();
   std::vector<Attachment*> all;
   for (auto& [id, a] : s.attachments) all.push_back(a.get());
   for (Attachment* a : all) EndAttachment(0, s, *a);

@@ -95,8 +95,9 @@ Run::Outcome Core::RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos
   gate_.Enter({s.id, q.attachment, q.request->seq()}, now, deadline);
   const Nanos before = s.run.ran();
   emitting_ = &s;
-  const Run::Outcome outcome = s.run.Continue(environment_, options_.slice);
+  const Run::Outcome outcome = s.run.Continue(environment_, options_.slice, /*alone=*/ready_.size() == 1);
   emitting_ = nullptr;
+  under_way_ = s.run.under_way() ? &s : nullptr;
   gate_.Leave();
   if (s.run.waits_to_emit()) Settle(s);
   s.device_time += s.run.ran() - before;

@@ -34,7 +34,8 @@ struct DeviceInfo {
   int compute_units = 0;           // cores bound, or multiprocessors
   double call_ns = 20;             // what a small kernel takes, and
   double bytes_per_ns = 10;        // how fast large ones are: for estimates,
-  double flops_per_ns = 10;        // within a factor of a few
+  double flops_per_ns = 10;        // within a factor of a few,
+  double narrow_flops_per_ns = 10; // of operations on floats of 16 bits and fewer
   bool host_memory = false;        // the host reads and writes the device's memory in place
   DTypeSet dtypes;                 // that some kernel here computes with
   std::string collective_backend;  // "gloo", "nccl"; empty: none

@@ -30,7 +30,9 @@ struct StreamOfDriver {
   std::vector<std::function<Result()>> captured;
   Graph into = nullptr;  // that what is captured goes to; null: a graph of its own
 };
-struct EventOfDriver {};
+struct EventOfDriver {
+  bool asked = false;  // only the second time is it done, so that who asks has waited
+};
 struct Condition {
   unsigned value, initially;
   bool set_at_launch;
@@ -381,8 +383,8 @@ Api Functions() {
   api.stream_end_capture = EndCapture;
   api.event_create = [](Event* event, unsigned) { return *event = new EventOfDriver, kSuccess; };
   api.event_destroy = [](Event event) { return delete event, kSuccess; };
-  api.event_record = [](Event, Stream) { return kSuccess; };
-  api.event_query = [](Event) { return kSuccess; };
+  api.event_record = [](Event event, Stream) { return event->asked = false, kSuccess; };
+  api.event_query = [](Event event) { return std::exchange(event->asked, true) ? kSuccess : kNotReady; };
   api.graph_instantiate = [](GraphExec* exec, Graph graph, unsigned long long) { return *exec = new GraphExecOfDriver{graph->work}, kSuccess; };
   api.graph_launch = Replay;
   api.graph_exec_destroy = [](GraphExec exec) { return delete exec, kSuccess; };

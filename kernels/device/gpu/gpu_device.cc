@@ -59,6 +59,7 @@ StatusOr<Gpu> Look(const Driver& driver, int index) {
     info.call_ns = 2000;
     info.bytes_per_ns = 2000;
     info.flops_per_ns = 20'000;
+    info.narrow_flops_per_ns = 300'000;  // those that count are products, by tensor or matrix cores
   }
   info.dtypes = kAll;
   info.collective_backend = driver.vendor() == Vendor::kCuda ? "nccl" : driver.vendor() == Vendor::kHip ? "rccl" : "";
