@@ -29,6 +29,7 @@
 #include "kernels/fused/fuser.h"
 #include "kernels/jit/worker.h"
 #include "kernels/ops/gpu/families.h"
+#include "kernels/ops/gpu/libraries.h"
 #include "kernels/select/choices.h"
 
 namespace opwire {
@@ -277,7 +278,10 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   auto user_ops = ops::UserOps::Start(std::move(ops_options), {.fuser = fuser, .variants = BuildVariantTable(**device, kernel_options)}, [&](auto set) { inbox.Deliver(std::move(set)); });
   if (!user_ops.ok()) return Fail(kUsage, user_ops.status());
   const char* const why_not = WhyNotAhead((*device)->info(), f.ahead);
-  const auto ahead = why_not ? std::make_unique<AheadBuild>(why_not) : std::make_unique<AheadBuild>(kernel_options.code, [gpu] { return gpu::AheadUnits(*gpu); });
+  const auto ahead = why_not ? std::make_unique<AheadBuild>(why_not) : std::make_unique<AheadBuild>(kernel_options.code, [gpu] {
+    gpu::StartLibraries(*gpu);
+    return gpu::AheadUnits(*gpu);
+  });
   core.toolchains = [&] {
     nlohmann::json facts = nlohmann::json::parse((*user_ops)->Facts());
     facts["ahead"] = nlohmann::json::parse(ahead->Facts());

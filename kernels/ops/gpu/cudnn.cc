@@ -14,6 +14,7 @@
 
 #include "kernels/jit/vendor_library.h"
 #include "kernels/ops/gpu/by_call.h"
+#include "kernels/ops/gpu/libraries.h"
 
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;  // what the frontend finds the library's functions in
@@ -172,6 +173,16 @@ StatusOr<std::shared_ptr<const CudnnGraph>> Shared(const std::string& key, std::
 }
 
 }  // namespace
+
+void StartCudnn(GpuDevice& device) {
+  // A graph of attention, which is let go: with the first the library loads what all have in common.
+  constexpr int64_t kRows = 64, kDepth = 64;
+  CudnnAttention call{.type = DType::kBF16, .causal = true, .scale = 1};
+  const CudnnTensor rows = {{1, 1, kRows, kDepth}, {kRows * kDepth, kRows * kDepth, kDepth, 1}};
+  call.query = call.key = call.value = call.output = rows;
+  call.log_sum_exp = {{1, 1, kRows, 1}, {kRows, kRows, 1, 1}};
+  (void)CudnnAttentionForward(device, call);
+}
 
 const char* WithoutCudnn(bool open) { return !open || Missing().empty() ? nullptr : Missing().c_str(); }
 

@@ -1,7 +1,10 @@
 // What stands in for cuDNN in a build without it.
 #include "kernels/ops/gpu/cudnn.h"
+#include "kernels/ops/gpu/libraries.h"
 
 namespace opwire::gpu {
+
+void StartCudnn(GpuDevice&) {}
 
 const char* WithoutCudnn(bool) { return "this build has no cuDNN: its headers and cudnn_frontend.h were not found"; }
 

@@ -11,6 +11,7 @@
 
 #include "kernels/jit/vendor_library.h"
 #include "kernels/ops/gpu/by_call.h"
+#include "kernels/ops/gpu/libraries.h"
 #include "kernels/ops/gpu/tune.h"
 #include "kernels/ops/matmul/gpu.h"
 
@@ -269,8 +270,11 @@ int Fastest(const Call& call, const Objects& o, const Product& p, uint32_t epilo
   });
 }
 
-Status Choose(const Call& call, const Product& p, uint32_t epilogue, Objects& o) {
-  constexpr int kMostAlgorithms = 8;
+constexpr int kMostAlgorithms = 8;
+using Algorithms = std::array<Algorithm, kMostAlgorithms>;
+
+// Up to `most` algorithms, the most promising first; how many.
+StatusOr<int> Propose(const Objects& o, int most, Algorithms& algorithms) {
   const Api& api = o.library.api;
   Preference preference = nullptr;
   OPWIRE_RETURN_IF_ERROR(o.library.Check(api.preference_create(&preference), "choosing"));
@@ -281,11 +285,16 @@ Status Choose(const Call& call, const Product& p, uint32_t epilogue, Objects& o)
     OPWIRE_RETURN_IF_ERROR(o.library.Check(api.preference_set(preference, kMinAlignmentA + i, &kAlignment, sizeof kAlignment), "choosing"));
   }
   int count = 0;
-  std::array<Algorithm, kMostAlgorithms> algorithms = {};
-  const int status = api.heuristic(o.handle, o.desc, o.a, o.b, o.d, o.d, preference, call.code.choices() ? kMostAlgorithms : 1, algorithms.data(), &count);
+  const int status = api.heuristic(o.handle, o.desc, o.a, o.b, o.d, o.d, preference, most, algorithms.data(), &count);
   if (status == kNotSupported || (status == 0 && count == 0)) return Unimplemented("cublaslt: it has no kernel for this product");
   OPWIRE_RETURN_IF_ERROR(o.library.Check(status, "choosing"));
   OPWIRE_RETURN_IF_ERROR(o.library.Check(algorithms[0].state, "choosing"));
+  return count;
+}
+
+Status Choose(const Call& call, const Product& p, uint32_t epilogue, Objects& o) {
+  Algorithms algorithms = {};
+  OPWIRE_ASSIGN_OR_RETURN(const int count, Propose(o, call.code.choices() ? kMostAlgorithms : 1, algorithms));
   const auto bad = std::ranges::find_if(algorithms.begin(), algorithms.begin() + count, [](const Algorithm& a) { return a.state != 0; });
   o.algorithm = algorithms[static_cast<size_t>(Fastest(call, o, p, epilogue, {algorithms.begin(), bad}))];
   return absl::OkStatus();
@@ -369,7 +378,22 @@ void Multiply(const Call& call, const Product& p, const std::shared_ptr<const Ob
   });
 }
 
+// What the library makes of a product of bf16: with the first it loads what all have in common.
+Status TryLibrary(const GpuDevice& device) {
+  OPWIRE_RETURN_IF_ERROR(Library::Get().status());
+  OPWIRE_RETURN_IF_ERROR(device.Bind());
+  Objects o(*Library::Get());
+  OPWIRE_ASSIGN_OR_RETURN(o.handle, HandleOf(o.library, device));
+  constexpr int64_t kExtent = 256;
+  const Product p{.shapes = {kExtent, kExtent, kExtent, kExtent, 1, 1, kExtent, kExtent}, .type = DType::kBF16, .result = DType::kBF16};
+  OPWIRE_RETURN_IF_ERROR(Describe(o, p, kNothing));
+  Algorithms algorithms = {};
+  return Propose(o, 1, algorithms).status();
+}
+
 }  // namespace
+
+void StartCublasLt(GpuDevice& device) { (void)TryLibrary(device); }
 
 const char* WithoutCublasLt(bool open) {
   if (!open) return nullptr;

@@ -52,7 +52,7 @@ StatusOr<double> CompileOnce(Gpu& gpu, const Setup& setup, const Gpt2Config& con
   static int count = 0;
   const std::string name = fmt::format("compile{}", count++);
   const Environment environment("OPWIRE_CACHE", cache);
-  Child executor(ExecutorCommand(gpu, setup, name, "off"));
+  Child executor(ExecutorCommand(gpu, setup, name, "on"));
   OPWIRE_ASSIGN_OR_RETURN(Trainer t, Trainer::Open(name, config));
   const double begun = Seconds();
   OPWIRE_ASSIGN_OR_RETURN(t.program, t.session.Load(module));
