@@ -278,8 +278,8 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   auto user_ops = ops::UserOps::Start(std::move(ops_options), {.fuser = fuser, .variants = BuildVariantTable(**device, kernel_options)}, [&](auto set) { inbox.Deliver(std::move(set)); });
   if (!user_ops.ok()) return Fail(kUsage, user_ops.status());
   const char* const why_not = WhyNotAhead((*device)->info(), f.ahead);
-  const auto ahead = why_not ? std::make_unique<AheadBuild>(why_not) : std::make_unique<AheadBuild>(kernel_options.code, [gpu] {
-    gpu::StartLibraries(*gpu);
+  const auto ahead = why_not ? std::make_unique<AheadBuild>(why_not) : std::make_unique<AheadBuild>(kernel_options.code, [gpu, code = kernel_options.code] {
+    gpu::StartLibraries(*code);
     return gpu::AheadUnits(*gpu);
   });
   core.toolchains = [&] {

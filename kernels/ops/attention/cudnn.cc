@@ -92,7 +92,7 @@ const char* SupportsForward(const opw_call* c) { return Supports(c, Shapes(c), f
 const char* SupportsBackward(const opw_call* c) { return Supports(c, Shapes::OfBackward(c), true); }
 
 Status PlanForward(const Call& call, Plan& plan) {
-  auto graph = CudnnAttentionForward(call.code.device(), AttentionOf(call.c, Shapes(call.c), false).call);
+  auto graph = CudnnAttentionForward(call.code, AttentionOf(call.c, Shapes(call.c), false).call);
   if (absl::IsUnimplemented(graph.status())) return PlanAttention(call, plan);
   OPWIRE_RETURN_IF_ERROR(graph.status());
   const uint32_t* const at = call.c->starts;
@@ -104,7 +104,7 @@ template <bool kDeterministic>
 Status PlanBackward(const Call& call, Plan& plan) {
   CudnnAttention attention = AttentionOf(call.c, Shapes::OfBackward(call.c), true).call;
   attention.deterministic = kDeterministic;
-  auto graph = CudnnAttentionBackward(call.code.device(), attention);
+  auto graph = CudnnAttentionBackward(call.code, attention);
   if (absl::IsUnimplemented(graph.status())) return PlanAttentionBackward(call, plan);
   OPWIRE_RETURN_IF_ERROR(graph.status());
   const uint32_t* const at = call.c->starts;

@@ -55,7 +55,7 @@ struct Portable {
 
 // Makes what `s` says by a graph. Arguments: those of x, w and y.
 Status PlanGraph(const Call& call, const ConvolutionShapes& s, bool deterministic, const CudnnArgument (&arguments)[3], const Portable& portable, Plan& plan) {
-  auto graph = CudnnConvolutionOf(call.code.device(), ConvolutionOf(s, ops::TypeOf(call.result()), deterministic));
+  auto graph = CudnnConvolutionOf(call.code, ConvolutionOf(s, ops::TypeOf(call.result()), deterministic));
   if (absl::IsUnimplemented(graph.status())) return portable.plan(call, plan);
   OPWIRE_RETURN_IF_ERROR(graph.status());
   std::vector<CudnnArgument> in_order;

@@ -188,14 +188,17 @@ StatusOr<Module> Code::LoadObject(const std::string& path) {
   return module;
 }
 
-StatusOr<jit::CacheEntry> Code::Compile(const jit::CompileRequest& request) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!cache_) {
-      OPWIRE_ASSIGN_OR_RETURN(cache_, jit::BuildCache::Open({.directory = cache_directory_}));
-    }
+StatusOr<jit::BuildCache*> Code::Cache() {
+  std::lock_guard lock(mutex_);
+  if (!cache_) {
+    OPWIRE_ASSIGN_OR_RETURN(cache_, jit::BuildCache::Open({.directory = cache_directory_}));
   }
-  return cache_->Get(*toolchain_, request);
+  return cache_.get();
+}
+
+StatusOr<jit::CacheEntry> Code::Compile(const jit::CompileRequest& request) {
+  OPWIRE_ASSIGN_OR_RETURN(jit::BuildCache* const cache, Cache());
+  return cache->Get(*toolchain_, request);
 }
 
 StatusOr<jit::CacheEntry> Code::Prepare(std::span<const KernelText> kernels) {

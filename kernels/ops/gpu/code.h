@@ -112,6 +112,8 @@ class Code {
   StatusOr<jit::CacheEntry> Prepare(std::span<const KernelText> kernels);
 
   GpuDevice& device() const { return device_; }
+  // The user's cache, opened when it is first asked for. Any thread.
+  StatusOr<jit::BuildCache*> Cache();
   // Where what was measured on the device is kept (tune.h); null: nothing is measured, and the first way is taken.
   Choices* choices() const { return choices_.get(); }
   // Whether it is for looking only: plans are not run, and put nothing on the device.

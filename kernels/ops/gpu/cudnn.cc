@@ -4,14 +4,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <chrono>
+#include <fstream>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
-#define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
 
+#include "kernels/jit/cache.h"
+#include "kernels/jit/digest.h"
 #include "kernels/jit/vendor_library.h"
 #include "kernels/ops/gpu/by_call.h"
 #include "kernels/ops/gpu/libraries.h"
@@ -74,7 +79,30 @@ StatusOr<Handles*> HandlesOf(const GpuDevice& device) {
 
 class Built final : public CudnnGraph {
  public:
-  Built(Handles* handles, std::shared_ptr<fe::graph::Graph> graph, int64_t workspace) : handles_(handles), graph_(std::move(graph)), workspace_(workspace) {}
+  // REQUIRES: the graph has a plan.
+  static StatusOr<std::unique_ptr<Built>> Of(Handles* handles, std::shared_ptr<fe::graph::Graph> graph) {
+    std::unique_ptr<Built> built(new Built(handles, std::move(graph)));
+    fe::error_t asked = built->graph_->get_workspace_size(built->workspace_);
+    if (asked.is_bad()) return Internal("cudnn: asking for its workspace: {}", asked.get_message());
+    return built;
+  }
+  // Of what Plan gave; what is from another device or version is refused.
+  static StatusOr<std::unique_ptr<Built>> Read(Handles* handles, const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    const std::vector<uint8_t> plan((std::istreambuf_iterator<char>(in)), {});
+    auto graph = std::make_shared<fe::graph::Graph>();
+    std::lock_guard lock(handles->building);
+    fe::error_t error = graph->deserialize(handles->build, plan);
+    if (error.is_bad()) return Internal("cudnn: reading {}: {}", path, error.get_message());
+    return Of(handles, std::move(graph));
+  }
+
+  StatusOr<std::vector<uint8_t>> Plan() const {
+    std::vector<uint8_t> plan;
+    fe::error_t error = graph_->serialize(plan, /*serialize_structure=*/false);
+    if (error.is_bad()) return Internal("cudnn: writing a plan: {}", error.get_message());
+    return plan;
+  }
 
   int64_t workspace_bytes() const override { return workspace_; }
   Status Execute(Stream stream, std::span<void* const> addresses, void* workspace) const override {
@@ -89,9 +117,11 @@ class Built final : public CudnnGraph {
   }
 
  private:
+  Built(Handles* handles, std::shared_ptr<fe::graph::Graph> graph) : handles_(handles), graph_(std::move(graph)) {}
+
   Handles* const handles_;
   const std::shared_ptr<fe::graph::Graph> graph_;
-  const int64_t workspace_;
+  int64_t workspace_ = 0;
 };
 
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
@@ -119,7 +149,7 @@ class Builder {
         .set_data_type(f32 ? fe::DataType_t::FLOAT : type_);
   }
   // By the heuristics of `modes`; kernels with one of `barred`, or that want more workspace, are passed over.
-  StatusOr<std::unique_ptr<CudnnGraph>> Build(Handles* handles, const std::vector<fe::HeurMode_t>& modes = {fe::HeurMode_t::A},
+  StatusOr<std::unique_ptr<Built>> Build(Handles* handles, const std::vector<fe::HeurMode_t>& modes = {fe::HeurMode_t::A},
                                               const std::vector<fe::NumericalNote_t>& barred = {}, int64_t most_workspace = INT64_MAX) {
     std::lock_guard lock(handles->building);
     fe::error_t error = graph_->validate();
@@ -128,10 +158,7 @@ class Builder {
     if (error.is_good()) error = graph_->deselect_numeric_notes(barred).deselect_workspace_greater_than(most_workspace).check_support();
     if (error.is_good()) error = graph_->build_plans();
     if (error.is_bad()) return Unimplemented("cudnn: {}", error.get_message());
-    int64_t workspace = 0;
-    fe::error_t asked = graph_->get_workspace_size(workspace);
-    if (asked.is_bad()) return Internal("cudnn: asking for its workspace: {}", asked.get_message());
-    return std::make_unique<Built>(handles, graph_, workspace);
+    return Built::Of(handles, graph_);
   }
 
  private:
@@ -152,45 +179,92 @@ void SetMask(const CudnnAttention& call, Attributes& attributes) {
 // ---- One graph for equal calls ------------------------------------------------------------------------------------------------
 
 std::string KeyOf(const CudnnTensor& t) { return fmt::format(" [{}; {}]", fmt::join(t.extents, t.extents + t.rank, ","), fmt::join(t.strides, t.strides + t.rank, ",")); }
-std::string KeyOf(const GpuDevice& device, const CudnnAttention& c, std::string_view what) {
-  std::string key = fmt::format("{} on {}: {} {} {} {:a}", what, device.info().index, DTypeName(c.type), c.causal, c.window, c.scale);
+std::string KeyOf(const CudnnAttention& c, std::string_view what) {
+  std::string key = fmt::format("{}: {} {} {} {:a}", what, DTypeName(c.type), c.causal, c.window, c.scale);
   for (const CudnnTensor* t : {&c.query, &c.key, &c.value, &c.output, &c.log_sum_exp}) key += KeyOf(*t);
   if (what == "attention") return key;
   key += fmt::format(" {}", c.deterministic);
   for (const CudnnTensor* t : {&c.grad, &c.grad_query, &c.grad_key, &c.grad_value}) key += KeyOf(*t);
   return key;
 }
-std::string KeyOf(const GpuDevice& device, const CudnnConvolution& c, std::string_view what) {
+std::string KeyOf(const CudnnConvolution& c, std::string_view what) {
   const auto list = [axes = c.x.rank - 2](const int64_t* first) { return fmt::join(first, first + axes, ","); };
-  return fmt::format("{} on {}: {} {} {} {}; {}; {}", what, device.info().index, DTypeName(c.type), static_cast<int>(c.made), c.deterministic, list(c.stride), list(c.padding), list(c.dilation)) +
+  return fmt::format("{}: {} {} {} {}; {}; {}", what, DTypeName(c.type), static_cast<int>(c.made), c.deterministic, list(c.stride), list(c.padding), list(c.dilation)) +
          KeyOf(c.x) + KeyOf(c.w) + KeyOf(c.y);
 }
 
-template <typename Build>
-StatusOr<std::shared_ptr<const CudnnGraph>> Shared(const std::string& key, std::string_view what, const Build& build) {
+using Build = std::function<StatusOr<std::unique_ptr<Built>>(Handles*)>;
+
+// Makes plans for the user's cache: they are objects there as what compilers make is.
+class Planner final : public jit::Toolchain {
+ public:
+  Planner(const GpuDevice& device, Handles* handles, const Build& build) : handles_(handles), build_(build) {
+    facts_.version = fmt::format("cuDNN {}, frontend {}", fe::detail::get_backend_version(), CUDNN_FRONTEND_VERSION);
+    facts_.identity = jit::Sha256(fmt::format("{} {} {}", facts_.version, device.info().name, device.info().compute_units));
+  }
+  std::string_view name() const override { return "cudnn"; }
+  std::string_view backend() const override { return "cuda"; }
+  const jit::ToolchainFacts& facts() override { return facts_; }
+  StatusOr<jit::CompiledObject> Compile(const jit::CompileRequest& request, const std::string& directory) override {
+    const auto begun = std::chrono::steady_clock::now();
+    OPWIRE_ASSIGN_OR_RETURN(built, Guarded(request.name, [&] { return build_(handles_); }));
+    OPWIRE_ASSIGN_OR_RETURN(const std::vector<uint8_t> plan, Guarded(request.name, [&] { return built->Plan(); }));
+    jit::CompiledObject object{.path = directory + "/plan"};
+    std::ofstream out(object.path, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(plan.data()), static_cast<std::streamsize>(plan.size()));
+    out.close();
+    if (!out) return ResourceExhausted("{}: {} cannot be written", request.name, object.path);
+    object.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    return object;
+  }
+
+  std::unique_ptr<Built> built;  // by the last Compile
+
+ private:
+  Handles* const handles_;
+  const Build& build_;
+  jit::ToolchainFacts facts_;
+};
+
+// What `build` gives, or gave another time: then it is in the user's cache.
+StatusOr<std::unique_ptr<CudnnGraph>> Kept(Code& code, const std::string& key, std::string_view what, const Build& build) {
+  OPWIRE_RETURN_IF_ERROR(code.device().Bind());
+  OPWIRE_ASSIGN_OR_RETURN(Handles* const handles, HandlesOf(code.device()));
+  if (!code.records()) {
+    Planner planner(code.device(), handles, build);
+    const StatusOr<jit::BuildCache*> cache = code.Cache();
+    const auto entry = cache.ok() ? (*cache)->Get(planner, {.name = "cudnn " + key.substr(0, key.find(':')), .text = key, .arch = code.device().info().arch}) : StatusOr<jit::CacheEntry>(cache.status());
+    if (planner.built) return std::move(planner.built);
+    if (absl::IsUnimplemented(entry.status())) return entry.status();
+    if (entry.ok()) {
+      if (auto read = Guarded(what, [&] { return Built::Read(handles, entry->object); }); read.ok()) return *std::move(read);
+    }
+  }
+  return build(handles);
+}
+
+StatusOr<std::shared_ptr<const CudnnGraph>> Shared(Code& code, const std::string& key, std::string_view what, const Build& build) {
   static ByCall<CudnnGraph> graphs;
-  return graphs.Get(key, [&] { return Guarded(what, build); });
+  return graphs.Get(fmt::format("{} on {}", key, code.device().info().index), [&] { return Guarded(what, [&] { return Kept(code, key, what, build); }); });
 }
 
 }  // namespace
 
-void StartCudnn(GpuDevice& device) {
+void StartCudnn(Code& code) {
   // A graph of attention, which is let go: with the first the library loads what all have in common.
   constexpr int64_t kRows = 64, kDepth = 64;
   CudnnAttention call{.type = DType::kBF16, .causal = true, .scale = 1};
   const CudnnTensor rows = {{1, 1, kRows, kDepth}, {kRows * kDepth, kRows * kDepth, kDepth, 1}};
   call.query = call.key = call.value = call.output = rows;
   call.log_sum_exp = {{1, 1, kRows, 1}, {kRows, kRows, 1, 1}};
-  (void)CudnnAttentionForward(device, call);
+  (void)CudnnAttentionForward(code, call);
 }
 
 const char* WithoutCudnn(bool open) { return !open || Missing().empty() ? nullptr : Missing().c_str(); }
 
-StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionForward(const GpuDevice& device, const CudnnAttention& call) {
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionForward(Code& code, const CudnnAttention& call) {
   if (const char* why = WithoutCudnn()) return Unimplemented("{}", why);
-  return Shared(KeyOf(device, call, "attention"), "building attention", [&]() -> StatusOr<std::unique_ptr<CudnnGraph>> {
-    OPWIRE_RETURN_IF_ERROR(device.Bind());
-    OPWIRE_ASSIGN_OR_RETURN(Handles* const handles, HandlesOf(device));
+  return Shared(code, KeyOf(call, "attention"), "building attention", [&](Handles* handles) {
     Builder graph(call.type);
     const Tensor query = graph.In(call.query), key = graph.In(call.key), value = graph.In(call.value);
     fe::graph::SDPA_attributes attributes;
@@ -203,11 +277,9 @@ StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionForward(const GpuDevic
   });
 }
 
-StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionBackward(const GpuDevice& device, const CudnnAttention& call) {
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionBackward(Code& code, const CudnnAttention& call) {
   if (const char* why = WithoutCudnn()) return Unimplemented("{}", why);
-  return Shared(KeyOf(device, call, "attention_backward"), "building the gradient of attention", [&]() -> StatusOr<std::unique_ptr<CudnnGraph>> {
-    OPWIRE_RETURN_IF_ERROR(device.Bind());
-    OPWIRE_ASSIGN_OR_RETURN(Handles* const handles, HandlesOf(device));
+  return Shared(code, KeyOf(call, "attention_backward"), "building the gradient of attention", [&](Handles* handles) {
     Builder graph(call.type);
     const Tensor query = graph.In(call.query), key = graph.In(call.key), value = graph.In(call.value), output = graph.In(call.output);
     const Tensor log_sum_exp = graph.In(call.log_sum_exp, true), grad = graph.In(call.grad);
@@ -222,11 +294,9 @@ StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionBackward(const GpuDevi
   });
 }
 
-StatusOr<std::shared_ptr<const CudnnGraph>> CudnnConvolutionOf(const GpuDevice& device, const CudnnConvolution& call) {
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnConvolutionOf(Code& code, const CudnnConvolution& call) {
   if (const char* why = WithoutCudnn()) return Unimplemented("{}", why);
-  return Shared(KeyOf(device, call, "convolution"), "building a convolution", [&]() -> StatusOr<std::unique_ptr<CudnnGraph>> {
-    OPWIRE_RETURN_IF_ERROR(device.Bind());
-    OPWIRE_ASSIGN_OR_RETURN(Handles* const handles, HandlesOf(device));
+  return Shared(code, KeyOf(call, "convolution"), "building a convolution", [&](Handles* handles) {
     Builder graph(call.type);
     const int axes = call.x.rank - 2;
     const auto with_steps = [&](auto attributes) {

@@ -10,7 +10,7 @@
 
 #include "ir/base/dtype.h"
 #include "ir/base/status.h"
-#include "kernels/device/gpu/gpu_device.h"
+#include "kernels/ops/gpu/code.h"
 
 namespace opwire::gpu {
 
@@ -55,11 +55,12 @@ class CudnnGraph {
 // Null: cuDNN is there. Otherwise why not, in static memory; without `open` only what is known before the library is opened.
 const char* WithoutCudnn(bool open = true);
 
-// Equal calls share a graph. UNIMPLEMENTED: the library has no kernel for it, with what it says. On the device's context; takes some 0.1 s the first time, from any thread.
-StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionForward(const GpuDevice& device, const CudnnAttention& call);
-StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionBackward(const GpuDevice& device, const CudnnAttention& call);
+// Equal calls share a graph. UNIMPLEMENTED: the library has no kernel for it, with what it says. On the device's context, from any thread; takes 0.1 s and more, or some
+// milliseconds where the user's cache has it.
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionForward(Code& code, const CudnnAttention& call);
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionBackward(Code& code, const CudnnAttention& call);
 
-StatusOr<std::shared_ptr<const CudnnGraph>> CudnnConvolutionOf(const GpuDevice& device, const CudnnConvolution& call);
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnConvolutionOf(Code& code, const CudnnConvolution& call);
 
 }  // namespace opwire::gpu
 

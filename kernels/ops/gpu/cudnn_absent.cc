@@ -4,12 +4,12 @@
 
 namespace opwire::gpu {
 
-void StartCudnn(GpuDevice&) {}
+void StartCudnn(Code&) {}
 
 const char* WithoutCudnn(bool) { return "this build has no cuDNN: its headers and cudnn_frontend.h were not found"; }
 
-StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionForward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn(false)); }
-StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionBackward(const GpuDevice&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn(false)); }
-StatusOr<std::shared_ptr<const CudnnGraph>> CudnnConvolutionOf(const GpuDevice&, const CudnnConvolution&) { return Unimplemented("{}", WithoutCudnn(false)); }
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionForward(Code&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn(false)); }
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnAttentionBackward(Code&, const CudnnAttention&) { return Unimplemented("{}", WithoutCudnn(false)); }
+StatusOr<std::shared_ptr<const CudnnGraph>> CudnnConvolutionOf(Code&, const CudnnConvolution&) { return Unimplemented("{}", WithoutCudnn(false)); }
 
 }  // namespace opwire::gpu

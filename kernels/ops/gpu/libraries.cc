@@ -3,10 +3,10 @@
 
 namespace opwire::gpu {
 
-void StartLibraries(GpuDevice& device) {
-  if (device.driver().vendor() != Vendor::kCuda) return;
-  StartCublasLt(device);
-  StartCudnn(device);
+void StartLibraries(Code& code) {
+  if (code.device().driver().vendor() != Vendor::kCuda) return;
+  StartCublasLt(code);
+  StartCudnn(code);
 }
 
 }  // namespace opwire::gpu

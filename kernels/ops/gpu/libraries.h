@@ -3,16 +3,16 @@
 #ifndef OPWIRE_KERNELS_OPS_GPU_LIBRARIES_H_
 #define OPWIRE_KERNELS_OPS_GPU_LIBRARIES_H_
 
-#include "kernels/device/gpu/gpu_device.h"
+#include "kernels/ops/gpu/code.h"
 
 namespace opwire::gpu {
 
 // Those that this kind of device has. What goes wrong is told to who asks for a plan. Any thread.
-void StartLibraries(GpuDevice& device);
+void StartLibraries(Code& code);
 
 // Of which it is made.
-void StartCublasLt(GpuDevice& device);
-void StartCudnn(GpuDevice& device);
+void StartCublasLt(Code& code);
+void StartCudnn(Code& code);
 
 }  // namespace opwire::gpu
 

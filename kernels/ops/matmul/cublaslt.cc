@@ -393,7 +393,7 @@ Status TryLibrary(const GpuDevice& device) {
 
 }  // namespace
 
-void StartCublasLt(GpuDevice& device) { (void)TryLibrary(device); }
+void StartCublasLt(Code& code) { (void)TryLibrary(code.device()); }
 
 const char* WithoutCublasLt(bool open) {
   if (!open) return nullptr;
