@@ -1,4 +1,4 @@
-// Finding products of the same rows, and what goes along with them.
+// Finding products of the same rows, or of many rows, and what goes along with them.
 #include "executor/plan/products.h"
 
 #include <algorithm>
@@ -41,6 +41,10 @@ class ProductJoiner {
       if (taken_[u] || !IsProduct(u)) continue;
       const ValueId x = w_.f.nodes[s_.units[u].node].operands[0];
       std::vector<uint32_t> products = {u};
+      if (IsOfMany(s_.units[u].node)) {
+        Join(u, products);
+        continue;
+      }
       for (const uint32_t n : readers_[static_cast<size_t>(x)]) {
         const uint32_t other = s_.unit_of[n];
         if (other != Schedule::kNowhere && other > u && std::ranges::find(products, other) == products.end() && IsProduct(other) && products.size() < ProductProgram::kMaxSections) products.push_back(other);
@@ -105,10 +109,12 @@ class ProductJoiner {
     const auto shape = ShapeOf(x), of_weight = ShapeOf(weight);
     if (!shape || !of_weight || !IsParameter(weight) || (bias != kAbsent && (!IsParameter(bias) || !ShapeOf(bias)))) return false;
     const int64_t terms = shape->back(), rows = Product(std::span(*shape).first(shape->size() - 1));
-    if (terms == 0 || rows < 1 || rows > ProductProgram::kMaxRows || (*of_weight)[0] == 0 || (*of_weight)[0] >= INT32_MAX) return false;
+    if (terms == 0 || rows < 1 || (rows > ProductProgram::kMaxRows && !fuser_.HasEpilogues()) || (*of_weight)[0] == 0 || (*of_weight)[0] >= INT32_MAX) return false;
     if (!kTypes.Has(TypeOf(x).dtype) || Replaces(ResultOf(unit.node))) return false;
     return TypeOf(x).dtype != DType::kF32 || std::get<std::string>(AttrOf(unit.node, "precision")) == "ieee";
   }
+
+  bool IsOfMany(uint32_t product) const { return Rows(product) > ProductProgram::kMaxRows; }
 
   // What a group is made of.
   struct Finish {
@@ -354,7 +360,7 @@ class ProductJoiner {
     std::vector<uint32_t> products;
     for (const uint32_t u : units) products.push_back(s_.units[u].node);
     const ValueId x = NodeAt(products[0]).operands[0];
-    const std::optional<uint32_t> norm = FindNorm(x, products, at);
+    const std::optional<uint32_t> norm = IsOfMany(products[0]) ? std::nullopt : FindNorm(x, products, at);
     std::vector<Finish> finishes = FindFinishes(products, at);
     bool apart = false;
     // What the norm makes beside its rows is not there for what is behind the products.

@@ -38,6 +38,8 @@ class Fuser {
   // The same of products of a few rows, whose operands and results no storage is shared by but a cache's, which its result may have. Null as of rows.
   virtual std::shared_ptr<const opw_kernel> GetProducts(const ProductProgram&) { return nullptr; }
   virtual bool HasProducts() const { return false; }
+  // Whether products may be of many rows.
+  virtual bool HasEpilogues() const { return false; }
   // Nothing is being compiled.
   virtual bool Settled() const = 0;
 };

@@ -4,6 +4,8 @@
 //   x [rows, terms] ─▶ x + residual ─▶ rms_norm ─▶ by each weight [columns, terms] ─▶ a scalar program, or a rotation ─▶ dense, or into a cache
 //
 // The products of a section share its columns and what becomes of them: silu(gate) * up. Sections have weights of their own: queries, keys and values.
+//
+// Of many rows there is one product of rows as they are, which is rounded to the type, and a scalar program behind it.
 #ifndef OPWIRE_KERNELS_FUSED_PRODUCT_PROGRAM_H_
 #define OPWIRE_KERNELS_FUSED_PRODUCT_PROGRAM_H_
 
@@ -41,6 +43,8 @@ struct ProductProgram {
     std::optional<Turn> turn;   // of what `finish` gives, one f32
     int64_t places = 0;         // of the cache [columns / depth, places, depth] that rows are appended to; 0: none, they are results
   };
+
+  bool many() const { return rows > kMaxRows; }
 
   DType type = DType::kInvalid;  // f32, f16 or bf16: of all tensors but positions, which are i64 or i32
   int64_t rows = 0, terms = 0;

@@ -21,10 +21,15 @@ using Labels = std::vector<std::string>;
 
 // ---- Groups, as the emulated GPU has them ---------------------------------------------------------------------------------------
 
-// The units of a program, views left out.
-Labels UnitsOf(const std::string& text) {
+Device& Emulated() {
   static const std::unique_ptr<Device> device = OpenDevice("emu:0", {}).value();
-  static const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = BuildFuser(*device), .variants = BuildVariantTable(*device)});
+  return *device;
+}
+
+// The units of a program, views left out.
+Labels UnitsOf(const std::string& text, const std::shared_ptr<fused::Fuser>& fuser = nullptr) {
+  static const std::shared_ptr<fused::Fuser> built = BuildFuser(Emulated());
+  const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = fuser ? fuser : built, .variants = BuildVariantTable(Emulated())});
   const auto program = PrepareProgram(Serialise(Parse(text, "t").value()), set, ExecutorLimits()).value();
   const Function& f = program->module.functions[0];
   Labels out;
@@ -98,6 +103,36 @@ TEST(ProductSchedule, ManyRowsPinsAndOtherTypesStay) {
   EXPECT_EQ(UnitsOf("program @f(%x: f64[1, 8], %v: f64[4, 8], %w: f64[4, 8]) -> (a: f64[1, 4], b: f64[1, 4])" + body), (Labels{"linear", "linear"}));
   EXPECT_EQ(UnitsOf("program @f(%x: f32[1, 9], %v: f32[4, 9], %w: f32[4, 9]) -> (a: f32[1, 4], b: f32[1, 4])" + body), (Labels{"linear", "linear"})) << "no whole vectors";
   EXPECT_EQ(UnitsOf("program @f(%x: f32[1, 8], %v: f32[4, 8], %w: f32[4, 8]) -> (a: f32[1, 4], b: f32[1, 4]) { %a = linear@portable(%x, %v) %b = linear(%x, %w) return %a, %b }"), (Labels{"linear", "linear"}));
+}
+
+// Takes products of many rows, as that of Hopper does; runs nothing.
+class FuserOfMany : public fused::Fuser {
+ public:
+  std::shared_ptr<const opw_kernel> Get(const fused::ScalarProgram&) override { return kernel_; }
+  std::shared_ptr<const opw_kernel> GetProducts(const fused::ProductProgram& program) override { return outputs.push_back(program.sections[0].finish.outputs().size()), kernel_; }
+  bool HasProducts() const override { return true; }
+  bool HasEpilogues() const override { return true; }
+  bool Settled() const override { return true; }
+
+  std::vector<size_t> outputs;  // of what was asked for
+
+ private:
+  const std::shared_ptr<const opw_kernel> kernel_ = std::make_shared<const opw_kernel>();
+};
+
+TEST(ProductSchedule, ProductsOfManyRowsTakeWhatAloneReadsThem) {
+  const auto fuser = std::make_shared<FuserOfMany>();
+  const std::string head = "program @f(%x: bf16[300, 8], %v: bf16[16, 8], %b: bf16[16], %z: bf16[300, 16]) -> ";
+  EXPECT_EQ(UnitsOf(head + "(y: bf16[300, 16]) { %a = linear(%x, %v, %b) {activation = \"gelu\"} %y = add(%a, %z) return %y }", fuser), (Labels{"(linear, add)"}));
+  EXPECT_EQ(UnitsOf(head + "(y: bf16[300, 16], g: bf16[300, 16]) { %a = linear(%x, %v) %g = gelu(%a) %y = mul(%g, %z) return %y, %g }", fuser), (Labels{"(linear, gelu, mul)"}));
+  EXPECT_EQ(fuser->outputs, (std::vector<size_t>{1, 2}));
+  // Others read it; nothing reads it elementwise; what is added is not there yet; it takes a parameter's place.
+  EXPECT_EQ(UnitsOf(head + "(y: bf16[300, 16], a: bf16[300, 16]) { %a = linear(%x, %v, %b) %y = gelu(%a) return %y, %a }", fuser), (Labels{"linear", "gelu"}));
+  EXPECT_EQ(UnitsOf(head + "(y: bf16[300, 16]) { %a = linear(%x, %v) return %a }", fuser), (Labels{"linear"}));
+  EXPECT_EQ(UnitsOf(head + "(y: bf16[300, 16]) { %a = linear(%x, %v) %s, %i = topk(%z) {k = 16} %y = add(%a, %s) return %y }", fuser), (Labels{"linear", "topk", "add"}));
+  EXPECT_EQ(UnitsOf("program @f(%x: bf16[300, 8], %v: bf16[16, 8], inout %z: bf16[300, 16]) -> (z: bf16[300, 16]) { %a = linear(%x, %v) %y = add(%a, %z) return %y }", fuser), (Labels{"linear", "add"}));
+  // Two products that are multiplied are of two kernels: the second takes the product.
+  EXPECT_EQ(UnitsOf(head + "(y: bf16[300, 16]) { %a = linear(%x, %v) %c = linear(%x, %v, %b) %y = mul(%a, %c) return %y }", fuser), (Labels{"linear", "(linear, mul)"}));
 }
 
 // ---- Results -------------------------------------------------------------------------------------------------------------------
@@ -239,6 +274,26 @@ TEST_F(ProductFusionTest, APositionOutOfRangeIsNamed) {
     });
     EXPECT_NE(outcome[0].find("kv_append: operand position has a value outside its domain at position 0"), std::string::npos) << outcome[0];
   }
+}
+
+TEST_F(ProductFusionTest, ElementwiseBehindProductsOfManyRows) {
+  Start(true);
+  if (!built_->HasEpilogues()) GTEST_SKIP() << "this device has no such kernels";
+  Compare(24, [](std::mt19937_64& random) {
+    const char* const type = kTypes[1 + Below(random, 2)];
+    const int64_t rows = 128 + Below(random, 600), terms = 8 * (1 + Below(random, 90)), columns = 8 * (1 + Below(random, 90));
+    const std::string shape = fmt::format("{}[{}, {}]", type, rows, columns);
+    const bool biased = Below(random, 2) == 0, adds = Below(random, 2) == 0, two = Below(random, 3) == 0;
+    const char* const activations[] = {"none", "relu", "gelu", "silu", "gelu_tanh"};
+    std::string params = fmt::format("%x: {0}[{1}, {2}], %w: {0}[{3}, {2}], %z: {4}", type, rows, terms, columns, shape);
+    if (biased) params += fmt::format(", %b: {}[{}]", type, columns);
+    std::string body = fmt::format("%a = linear(%x, %w, {}) {{activation = \"{}\"}}\n", biased ? "%b" : "_", activations[Below(random, 5)]);
+    body += fmt::format("%y0 = {}(%a, %z)\n", adds ? "add" : "mul");
+    std::string y = "%y0";
+    if (Below(random, 2) == 0) body += fmt::format("%half = full() {{value = 0.5, dtype = {}}}\n%y1 = mul(%y0, %half)\n", type), y = "%y1";
+    if (two || Below(random, 2) == 0) body += fmt::format("%y2 = tanh({})\n", y), y = "%y2";
+    return fmt::format("program @f({}) -> (y: {}{}) {{\n{}return {}{}\n}}", params, shape, two ? fmt::format(", first: {}", shape) : "", body, y, two ? ", %y0" : "");
+  });
 }
 
 }  // namespace

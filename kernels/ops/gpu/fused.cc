@@ -9,9 +9,13 @@
 #include "ir/ops/catalogue.h"
 #include "kernels/fused/by_source.h"
 #include "kernels/fused/gpu_columns.h"
+#include "kernels/fused/gpu_epilogue.h"
 #include "kernels/fused/gpu_products.h"
 #include "kernels/fused/gpu_rows.h"
+#include "kernels/jit/digest.h"
 #include "kernels/ops/gpu/fused_forms.h"
+#include "kernels/ops/gpu/tune.h"
+#include "kernels/ops/matmul/gpu.h"
 
 namespace opwire::gpu {
 namespace {
@@ -284,6 +288,92 @@ class ProductGroup final : public Planner {
   const fused::GpuProducts products_;
 };
 
+// A product of many rows with what becomes of it: by one kernel for Hopper, or by two, the product's and an elementwise one, where these are faster.
+class EpilogueGroup final : public Planner {
+ public:
+  EpilogueGroup(std::shared_ptr<Code> code, fused::GpuEpilogue epilogue)
+      : Planner(code->device(), made_), code_(std::move(code)), made_(RowOf("fused_epilogue", epilogue.program().Operands(), epilogue.program().Results())), epilogue_(std::move(epilogue)), apart_(epilogue_.Apart()) {}
+
+  const char* Supports(const opw_call*) const override { return nullptr; }
+  Status MakePlan(const opw_call* c, Plan& plan) const override {
+    if (code_->records()) plan.Record();
+    const Product product = ProductOf(c);
+    const char* const why_apart = SupportsTilesOfHopper(product);
+    if (!why_apart && (WithoutCublasLt(/*open=*/true) || Fastest(c, product) == kOne)) return PlanOne(c, product, plan);
+    return PlanApart(c, product, why_apart != nullptr, plan);
+  }
+
+ private:
+  enum Way { kOne, kApart, kWays };
+
+  std::span<const opw_attr> Arguments(const opw_call* c) const { return {c->attrs, static_cast<size_t>(epilogue_.program().Arguments())}; }
+  Product ProductOf(const opw_call* c) const {
+    const fused::ProductProgram& p = epilogue_.program();
+    const int64_t columns = epilogue_.section().columns;
+    return {.shapes = {c->results[0].elements / columns, columns, p.terms, p.terms, 1, 1, p.terms, columns}, .type = p.type, .result = p.type, .x = Operand(0), .y = Operand(1), .z = Result(0)};
+  }
+
+  Status PlanOne(const opw_call* c, const Product& product, Plan& plan) const {
+    const HopperForm form = HopperFormOf(product, device_.info().compute_units);
+    Kernel* const f = code_->GetText({made_.name, "kernels/ops/matmul/gpu_hopper.cuh", epilogue_.Source(form.columns)});
+    const fused::GpuEpilogue::Bytes params = epilogue_.Params(form.params, Arguments(c));
+    std::vector<Field> fields = form.FieldsAt(reinterpret_cast<const opw::matmul::HopperParams*>(params.all.data()), product);
+    const std::byte* at = params.all.data() + params.data;
+    const std::vector<Source> sources = Tensors(c, made_).sources;
+    for (const Source& s : std::span(sources).subspan(2)) {
+      fields.push_back({at, s});
+      at += sizeof(void*);
+    }
+    fields.push_back({params.all.data() + params.reporter, Reports()});
+    plan.LaunchBytes(f, form.grid, params.all.data(), params.all.size(), fields);
+    plan.UnlessAligned(std::make_shared<Otherwise>(Call{c, *code_, made_}, [this](const Call& call, Plan& own) { return PlanApart(call.c, ProductOf(call.c), /*by_tiles=*/true, own); }));
+    return absl::OkStatus();
+  }
+
+  // The first result has the sums until it gets its own elements.
+  Status PlanApart(const opw_call* c, const Product& product, bool by_tiles, Plan& plan) const {
+    const Call call{c, *code_, made_};
+    OPWIRE_RETURN_IF_ERROR(by_tiles ? PlanTiles(call, product, plan) : PlanCublasLt(call, product, plan));
+    Tensors tensors(c, made_);
+    tensors.all.erase(tensors.all.begin());
+    tensors.sources.erase(tensors.sources.begin());
+    tensors.all[0] = &c->results[0], tensors.sources[0] = Result(0);
+    return WithRulesForm(apart_, tensors.all, [&](const auto& rule) {
+      return PlanForm(*code_, made_.name, apart_, FastestForm(*code_, made_.name, apart_, tensors.all, Arguments(c), rule), tensors.sources, plan, Arguments(c));
+    });
+  }
+
+  // Measured once, by calls of memory that is taken for it.
+  int Fastest(const opw_call* c, const Product& product) const {
+    if (code_->choices() == nullptr || fused::Raises(apart_)) return kOne;
+    std::vector<std::unique_ptr<Plan>> plans;
+    std::vector<Scratch> scratch;
+    int64_t workspace = 1;
+    for (const opw_tensor* t : Tensors(c, made_).all) scratch.push_back({static_cast<DType>(t->dtype), t->elements * DTypeBytes(static_cast<DType>(t->dtype))});
+    for (int way = 0; way < kWays; ++way) {
+      Plan& plan = *plans.emplace_back(std::make_unique<Plan>(device_, made_, c));
+      if (!(way == kOne ? PlanOne(c, product, plan) : PlanApart(c, product, /*by_tiles=*/false, plan)).ok()) return way == kOne ? kApart : kOne;
+      workspace = std::max(workspace, plan.workspace_bytes());
+    }
+    scratch.push_back({DType::kU8, workspace});
+    const std::string key = fmt::format("epilogue {} {}", jit::Sha256(epilogue_.program().Identity()).substr(0, 32), product.shapes.m);
+    return FastestOf(*code_, key, kWays, scratch, [&](int way, std::span<char* const> memory) {
+      std::vector<opw_tensor> operands(c->operands, c->operands + made_.operands.size()), results(c->results, c->results + made_.results.size());
+      size_t next = 0;
+      for (opw_tensor& t : operands) t.data = memory[next++];
+      for (opw_tensor& t : results) t.data = memory[next++];
+      opw_call own = *c;
+      own.operands = operands.data(), own.results = results.data(), own.workspace = memory[next], own.workspace_bytes = workspace;
+      return plans[static_cast<size_t>(way)]->Run(&own);
+    });
+  }
+
+  const std::shared_ptr<Code> code_;
+  const OpRow made_;
+  const fused::GpuEpilogue epilogue_;
+  const fused::ScalarProgram apart_;
+};
+
 class GpuFuser final : public fused::Fuser {
  public:
   explicit GpuFuser(std::shared_ptr<Code> code) : code_(std::move(code)) {}
@@ -301,8 +391,12 @@ class GpuFuser final : public fused::Fuser {
   bool HasRows() const override { return true; }
   std::shared_ptr<const opw_kernel> GetColumns(const fused::ColumnProgram& program) override { return GetMade<fused::GpuColumns>(columns_, program); }
   bool HasColumns() const override { return true; }
-  std::shared_ptr<const opw_kernel> GetProducts(const fused::ProductProgram& program) override { return GetMade<fused::GpuProducts>(products_, program); }
+  std::shared_ptr<const opw_kernel> GetProducts(const fused::ProductProgram& program) override {
+    if (!program.many()) return GetMade<fused::GpuProducts>(products_, program);
+    return HasEpilogues() ? GetMade<fused::GpuEpilogue>(epilogues_, program) : nullptr;
+  }
   bool HasProducts() const override { return true; }
+  bool HasEpilogues() const override { return code_->hopper(); }
   bool Settled() const override { return true; }
 
  private:
@@ -330,6 +424,7 @@ class GpuFuser final : public fused::Fuser {
   fused::BySource<Entry<ColumnGroup>> columns_;
   fused::BySource<Entry<JointGroup>> joint_;
   fused::BySource<Entry<ProductGroup>> products_;
+  fused::BySource<Entry<EpilogueGroup>> epilogues_;
 };
 
 }  // namespace

@@ -3,9 +3,11 @@
 #define OPWIRE_KERNELS_OPS_MATMUL_GPU_H_
 
 #include <optional>
+#include <vector>
 
 #include "kernels/ops/gpu/plan.h"
 #include "kernels/ops/matmul/activation.h"
+#include "kernels/ops/matmul/gpu_params.h"
 #include "kernels/ops/matmul/shapes.h"
 
 namespace opwire::gpu {
@@ -50,6 +52,16 @@ bool CublasLtFinishes(const Product& p);
 // 16-bit floats, by a kernel of ours for Hopper, where cuBLASLt does not finish it. REQUIRES: Code::hopper().
 const char* SupportsHopper(const Product& p);
 Status PlanHopper(const Call& call, const Product& p, Plan& plan);
+// What its kernel of tiles is launched with. REQUIRES: SupportsTilesOfHopper(p) is null.
+struct HopperForm {
+  int columns;  // of a tile
+  Grid grid;
+  opw::matmul::HopperParams params;
+  // `params` as it lies in what is launched: its fields that are addresses.
+  std::vector<Field> FieldsAt(const opw::matmul::HopperParams* at, const Product& p) const;
+};
+const char* SupportsTilesOfHopper(const Product& p);
+HopperForm HopperFormOf(const Product& p, int multiprocessors);
 // p's bias, activation and rounding, of what `sums` left dense in its z, which may be p's.
 Status PlanFinish(const Call& call, const Product& p, const Product& sums, Plan& plan);
 // Why cuBLASLt cannot be opened, as GpuKernel::without.

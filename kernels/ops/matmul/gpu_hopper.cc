@@ -28,12 +28,11 @@ int ColumnsFor(int64_t rows, int64_t columns, int64_t clusters) {
 
 }  // namespace
 
-const char* SupportsHopper(const Product& p) {
+const char* SupportsTilesOfHopper(const Product& p) {
   const ops::MatmulShapes& s = p.shapes;
   if (s.batch_rank > 0) return "a batch whose matrices differ";
   if (s.m < kFewestRows) return "fewer than 128 rows";
   if (s.k == 0) return "nothing to sum";
-  if (CublasLtFinishes(p)) return "cuBLASLt has all of it";
   if (std::max({s.m, s.n, s.k}) > INT32_MAX) return "extents of 2^31";
   constexpr int64_t kWide = 8;  // elements of 16 bytes
   if ((s.x_k != 1 || s.y_k != 1) && s.k > 1) return "x's rows or y's columns are not contiguous";
@@ -42,22 +41,32 @@ const char* SupportsHopper(const Product& p) {
   return p.bias_n == 1 ? nullptr : "the bias is not contiguous";
 }
 
-Status PlanHopper(const Call& call, const Product& p, Plan& plan) {
+const char* SupportsHopper(const Product& p) { return CublasLtFinishes(p) ? "cuBLASLt has all of it" : SupportsTilesOfHopper(p); }
+
+std::vector<Field> HopperForm::FieldsAt(const opw::matmul::HopperParams* at, const Product& p) const {
   const ops::MatmulShapes& s = p.shapes;
-  const int64_t clusters = call.multiprocessors() / kBlocks;
-  const int columns = ColumnsFor(s.m, s.n, clusters);
-  const std::string body = fmt::format("matmul::HopperProduct<{}, {}, {}>", CodeName(p.type), columns, static_cast<int>(p.activation));
-  Kernel* const f = call.code.Get({kFile, body, "matmul::HopperParams", kThreads, 1, kBlocks});
-  opw::matmul::HopperParams params{};
-  params.m = s.m, params.n = s.n, params.k = s.k, params.z_m = s.z_m;
   const int64_t bytes = DTypeBytes(p.type);
-  std::vector<Field> fields = {{&params.x, p.x, GpuDevice::Tiled{bytes, s.m, s.k, s.x_m, kRows}},
-                               {&params.y, p.y, GpuDevice::Tiled{bytes, s.n, s.k, s.y_n, columns / kBlocks}},
-                               {&params.z, p.z}};
-  if (p.bias) fields.push_back({&params.bias, *p.bias});
-  const int64_t tiles = BlocksFor(s.m, kBlocks * kRows) * BlocksFor(s.n, columns);
-  const Grid grid{.blocks = std::min(tiles, clusters) * kBlocks, .threads = kThreads, .shared = kStages * (kRows + columns) * kRowBytes + 1024};
-  plan.LaunchBytes(f, grid, &params, sizeof params, fields);
+  return {{&at->x, p.x, GpuDevice::Tiled{bytes, s.m, s.k, s.x_m, kRows}}, {&at->y, p.y, GpuDevice::Tiled{bytes, s.n, s.k, s.y_n, columns / kBlocks}}};
+}
+
+HopperForm HopperFormOf(const Product& p, int multiprocessors) {
+  const ops::MatmulShapes& s = p.shapes;
+  const int64_t clusters = multiprocessors / kBlocks;
+  HopperForm form{.columns = ColumnsFor(s.m, s.n, clusters), .grid = {}, .params = {}};
+  form.params.m = s.m, form.params.n = s.n, form.params.k = s.k, form.params.z_m = s.z_m;
+  const int64_t tiles = BlocksFor(s.m, kBlocks * kRows) * BlocksFor(s.n, form.columns);
+  form.grid = {.blocks = std::min(tiles, clusters) * kBlocks, .threads = kThreads, .shared = kStages * (kRows + form.columns) * kRowBytes + 1024};
+  return form;
+}
+
+Status PlanHopper(const Call& call, const Product& p, Plan& plan) {
+  const HopperForm form = HopperFormOf(p, call.multiprocessors());
+  const std::string body = fmt::format("matmul::HopperProduct<{}, {}, {}>", CodeName(p.type), form.columns, static_cast<int>(p.activation));
+  Kernel* const f = call.code.Get({kFile, body, "matmul::HopperParams", kThreads, 1, kBlocks});
+  std::vector<Field> fields = form.FieldsAt(&form.params, p);
+  fields.push_back({&form.params.z, p.z});
+  if (p.bias) fields.push_back({&form.params.bias, *p.bias});
+  plan.LaunchBytes(f, form.grid, &form.params, sizeof form.params, fields);
   plan.UnlessAligned(std::make_shared<Otherwise>(call, [p](const Call& c, Plan& own) { return PlanTiles(c, p, own); }));
   return absl::OkStatus();
 }

@@ -42,48 +42,69 @@ OPW_DEVICE void TurnFour(u32 (&words)[4]) {
   }
 }
 
-// The sums of a warpgroup's 64 rows, rounded, as it waits to be stored while the next ones are made: pairs of what MultiplyTiles gives.
-template <typename T, int kColumns, int kActivation>
+// The sums of a warpgroup's 64 rows, rounded, as it waits to be finished while the next ones are made: pairs of what MultiplyTiles gives. A part is 8 neighbouring columns of
+// a row for each thread: what else is to be read for it is asked for while the part before is finished.
+template <typename T, int kColumns, typename Finish>
 struct HopperRounded {
   static constexpr int kParts = kColumns / 16;  // of 32 columns of every second 8 rows
   u32 words[kColumns / 4];
   i64 row, column;  // where the thread's own begin
+  typename Finish::Held held;
 
-  OPW_DEVICE void Take(const float (&sums)[kColumns / 2], i64 at_row, i64 at_column) {
+  OPW_DEVICE i64 RowOf(int part) const { return row + 8 * (part % 2); }
+  OPW_DEVICE i64 ColumnOf(int part) const { return column + 8 * (part / 2 * 4 + Lane() % 4); }
+  OPW_DEVICE bool IsThere(const HopperParams& p, int part) const { return RowOf(part) < p.m && ColumnOf(part) < p.n; }
+
+  OPW_DEVICE void Take(const HopperParams& p, const Finish& finish, const float (&sums)[kColumns / 2], i64 at_row, i64 at_column) {
 #pragma unroll
     for (int i = 0; i < kColumns / 4; ++i) words[i] = RoundPair<T>(sums[2 * i], sums[2 * i + 1]);
     row = at_row + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() / 4;
     column = at_column;
+    if (IsThere(p, 0)) finish.Begin(RowOf(0), ColumnOf(0), held);
   }
 
-  OPW_DEVICE void Store(const HopperParams& p, int part) const {
-    const int first = part / 2 * 4, half = part % 2;
-    const int quad = Lane() % 4;
-    const T* const bias = static_cast<const T*>(p.bias);
+  OPW_DEVICE void Store(const HopperParams& p, const Finish& finish, int part) {
+    u32 own[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) own[e] = words[2 * (part / 2 * 4 + e) + part % 2];
+    TurnFour(own);
+    if (IsThere(p, part)) finish.End(RowOf(part), ColumnOf(part), own, held);
+    if (part + 1 < kParts && IsThere(p, part + 1)) finish.Begin(RowOf(part + 1), ColumnOf(part + 1), held);
+  }
+};
+
+// A bias and an activation.
+template <typename T, int kActivation>
+struct HopperActivation {
+  const HopperParams& p;
+  struct Held {
+    Quad bias;
+  };
+  OPW_DEVICE void Begin(i64, i64 column, Held& held) const {
+    if (p.bias != nullptr) held.bias = *reinterpret_cast<const Quad*>(static_cast<const T*>(p.bias) + column);
+  }
+  OPW_DEVICE void End(i64 row, i64 column, const u32 (&sums)[4], const Held& held) const {
+    const u32 bias[4] = {held.bias.x, held.bias.y, held.bias.z, held.bias.w};
     u32 out[4];
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const u32 word = words[2 * (first + e) + half];
-      float low = Load(T{static_cast<u16>(word & 0xffff)}), high = Load(T{static_cast<u16>(word >> 16)});
-      const i64 at = column + 8 * (first + e) + 2 * quad;
-      if (bias != nullptr && at < p.n) {
-        const u32 two = *reinterpret_cast<const u32*>(bias + at);
-        low += Load(T{static_cast<u16>(two & 0xffff)});
-        high += Load(T{static_cast<u16>(two >> 16)});
+      float low = Load(T{static_cast<u16>(sums[e] & 0xffff)}), high = Load(T{static_cast<u16>(sums[e] >> 16)});
+      if (p.bias != nullptr) {
+        low += Load(T{static_cast<u16>(bias[e] & 0xffff)});
+        high += Load(T{static_cast<u16>(bias[e] >> 16)});
       }
       out[e] = RoundPair<T>(ActivateNarrow<kActivation>(low), ActivateNarrow<kActivation>(high));
     }
-    TurnFour(out);
-    const i64 to_row = row + 8 * half, to_column = column + 8 * (first + quad);
-    if (to_row < p.m && to_column < p.n) StoreWhole(static_cast<T*>(p.z) + to_row * p.z_m + to_column, Quad{out[0], out[1], out[2], out[3]});
+    StoreWhole(static_cast<T*>(p.z) + row * p.z_m + column, Quad{out[0], out[1], out[2], out[3]});
   }
 };
 
 // Clusters of two blocks of 384 threads: one thread of the first warpgroup copies tiles into a ring of stages, of y's each block a half for both; the others
 // multiply 64 rows each, and store what came of one tile while the tensor cores are at the next. T: f16 or bf16; rows of x, y and z begin at 16 bytes, and n
-// is a multiple of 8. Dynamic shared memory: the stages, and 1024 bytes.
-template <typename T, int kColumns, int kActivation>
-OPW_DEVICE void HopperProduct(const HopperParams& p) {
+// is a multiple of 8. Dynamic shared memory: the stages, and 1024 bytes. What becomes of the sums: finish.Begin(row, column, held) reads what else there is for 8 columns
+// of a row, finish.End(row, column, sums, held) finishes their sums, two in each word.
+template <typename T, int kColumns, typename Finish>
+OPW_DEVICE void HopperFinished(const HopperParams& p, const Finish& finish) {
   constexpr u32 kBytesOfX = kHopperRows * kHopperRowBytes, kBytesOfY = kColumns * kHopperRowBytes, kStageBytes = kBytesOfX + kBytesOfY;
   extern __shared__ Quad places[];
   __shared__ hopper::Barrier full[kHopperStages], empty[kHopperStages];
@@ -126,7 +147,7 @@ OPW_DEVICE void HopperProduct(const HopperParams& p) {
   } else {
     hopper::TakeRegisters<232>();
     float sums[kColumns / 2];
-    HopperRounded<T, kColumns, kActivation> before;
+    HopperRounded<T, kColumns, Finish> before;
     bool waits = false;
     int multiplied = 0;
     const auto leave = [&] {
@@ -154,7 +175,7 @@ OPW_DEVICE void HopperProduct(const HopperParams& p) {
 #pragma unroll
       for (int part = 0; part < before.kParts; ++part) {
         if (step < steps) multiply(step++);
-        if (waits) before.Store(p, part);
+        if (waits) before.Store(p, finish, part);
       }
       while (step < steps) multiply(step++);
       hopper::WaitForProducts<0>();
@@ -162,15 +183,20 @@ OPW_DEVICE void HopperProduct(const HopperParams& p) {
       leave();
       i64 row, column;
       tiles.At(tile, rank, row, column);
-      before.Take(sums, row + (warpgroup - 1) * 64, column);
+      before.Take(p, finish, sums, row + (warpgroup - 1) * 64, column);
       waits = true;
     }
     if (waits) {
 #pragma unroll
-      for (int part = 0; part < before.kParts; ++part) before.Store(p, part);
+      for (int part = 0; part < before.kParts; ++part) before.Store(p, finish, part);
     }
   }
   ClusterBarrier();  // none ends while others copy to it or arrive in it
+}
+
+template <typename T, int kColumns, int kActivation>
+OPW_DEVICE void HopperProduct(const HopperParams& p) {
+  HopperFinished<T, kColumns>(p, HopperActivation<T, kActivation>{p});
 }
 
 }  // namespace opw::matmul

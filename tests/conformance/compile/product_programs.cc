@@ -50,12 +50,30 @@ StatusOr<ProductProgram> Gated(DType type, int64_t rows, int64_t terms) {
   return p;
 }
 
+// gelu(x w + b) + z, beside what gelu is of.
+StatusOr<ProductProgram> OfMany(DType type, int64_t rows, int64_t terms) {
+  ProductProgram p{.type = type, .rows = rows, .terms = terms};
+  ProductProgram::Section& s = p.sections.emplace_back();
+  s.columns = 2 * terms;
+  s.by_row = {false, true};
+  ScalarProgram& f = s.finish;
+  const auto cast = [&](DType to, int v) { return f.Append({.prim = Prim::kCast, .type = to, .operands = {v, -1, -1}}); };
+  const int sum = f.AddInput(DType::kF32), bias = f.AddInput(type), z = f.AddInput(type);
+  OPWIRE_ASSIGN_OR_RETURN(const int biased, f.Append(*Catalogue().Find("add"), {{sum, cast(DType::kF32, bias)}}, {}, DType::kF32));
+  const int before = cast(type, biased);
+  OPWIRE_ASSIGN_OR_RETURN(const int open, f.Append(*Catalogue().Find("gelu"), {{before}}, {}, type));
+  OPWIRE_ASSIGN_OR_RETURN(const int y, f.Append(*Catalogue().Find("add"), {{open, z}}, {}, type));
+  f.AddOutput(y);
+  f.AddOutput(before);
+  return p;
+}
+
 Status PlanOne(fused::Fuser& fuser, const ProductProgram& program) {
   const std::shared_ptr<const opw_kernel> kernel = fuser.GetProducts(program);
   if (!kernel) return Internal("{} rows of {} are no kernel", program.rows, program.terms);
   // What a plan asks of the tensors is no more than how large the caches are.
   opw_tensor tensor{};
-  tensor.elements = 1;
+  tensor.elements = program.many() ? program.rows * program.sections[0].columns : 1;
   tensor.dtype = static_cast<uint8_t>(program.type);
   const std::vector<opw_tensor> operands(program.Operands(), tensor), results(program.Results(), tensor);
   std::vector<uint32_t> starts;
@@ -81,6 +99,12 @@ Status PlanProductPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet type
       ProductProgram alone{.type = type, .rows = 2, .terms = terms};
       alone.sections.push_back(Plain(type, 1000, false));
       const auto too_long = [&](int64_t rows) { return rows * terms * DTypeBytes(type) > kMostHeld; };
+      if (fuser->HasEpilogues() && type != DType::kF32) {
+        for (const int64_t rows : {128, 8192}) {
+          OPWIRE_ASSIGN_OR_RETURN(const ProductProgram many, OfMany(type, rows, terms));
+          OPWIRE_RETURN_IF_ERROR(PlanOne(*fuser, many));
+        }
+      }
       if (!too_long(1)) OPWIRE_RETURN_IF_ERROR(PlanOne(*fuser, Heads(type, terms)));
       if (!too_long(2)) OPWIRE_RETURN_IF_ERROR(PlanOne(*fuser, alone));
       for (const int64_t rows : {1, 2}) {

@@ -60,7 +60,7 @@ void RegisterTable::Merge(const RegisterTable& measured) {
 
 std::string FunctionOf(std::string_view kernel) {
   if (!kernel.starts_with("kernels/")) {
-    for (const std::string_view kind : {"fused_rows", "fused_columns", "fused_products"}) {
+    for (const std::string_view kind : {"fused_rows", "fused_columns", "fused_products", "fused_epilogue"}) {
       if (kernel.starts_with(kind)) return std::string(kind);
     }
     return "fused";
