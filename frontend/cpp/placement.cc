@@ -23,6 +23,8 @@ std::string MissingOp(const ExecutorFacts& e, const Module& program) {
 }
 
 bool Accelerated(const ExecutorFacts& e) { return e.device != "cpu"; }
+// Chosen only by who asks for it, or has nothing else.
+bool ForChecks(const ExecutorFacts& e) { return e.device.starts_with("emu") || e.device == "null"; }
 
 }  // namespace
 
@@ -58,6 +60,7 @@ std::vector<PlacementCandidate> Place(const std::vector<ExecutorFacts>& executor
   std::stable_sort(out.begin(), out.end(), [](const PlacementCandidate& a, const PlacementCandidate& b) {
     if (a.fits != b.fits) return a.fits;
     const ExecutorFacts &x = *a.executor, &y = *b.executor;
+    if (ForChecks(x) != ForChecks(y)) return ForChecks(y);
     const bool idle_x = x.busy_ms == 0 && x.queued == 0, idle_y = y.busy_ms == 0 && y.queued == 0;
     if (idle_x != idle_y) return idle_x;
     if (Accelerated(x) != Accelerated(y)) return Accelerated(x);

@@ -31,9 +31,17 @@ StatusOr<uint64_t> SessionState::SendBuilt(fb::Body type, flatbuffers::Offset<vo
 
 // Ticket 0: until anything came.
 StatusOr<bool> SessionState::Pump(uint64_t ticket, Nanos timeout) {
-  constexpr Nanos kBetweenQuestions = 50 * kMillisecond;
+  constexpr Nanos kBetweenQuestions = 50 * kMillisecond, kBusy = kMillisecond;
   const auto& interrupted = client->options.interrupted;
-  const Nanos deadline = timeout == kNever || timeout == 0 ? timeout : MonotonicNow() + timeout;
+  const Nanos begun = MonotonicNow(), deadline = timeout == kNever || timeout == 0 ? timeout : begun + timeout;
+  const Nanos enough = timeout == kNever ? kNever : begun + std::max(timeout, kBusy);  // of messages that keep coming
+  Nanos next_question = begun + kBetweenQuestions;
+  const auto stops = [&] {
+    next_question = MonotonicNow() + kBetweenQuestions;
+    if (!interrupted || !interrupted()) return false;
+    if (ticket != 0) flight.Abandon(ticket);
+    return true;
+  };
   while (ticket == 0 || !flight.Ended(ticket)) {
     if (!connection) return ticket == 0 ? StatusOr<bool>(lost) : flight.Ended(ticket);
     Nanos left = deadline == kNever || deadline == 0 ? deadline : std::max<Nanos>(deadline - MonotonicNow(), 0);
@@ -48,9 +56,8 @@ StatusOr<bool> SessionState::Pump(uint64_t ticket, Nanos timeout) {
     }
     if (!*came) {
       if (deadline != kNever) return false;
-      if (!interrupted || !interrupted()) continue;
-      if (ticket != 0) flight.Abandon(ticket);
-      return Cancelled("interrupted while executor {} was waited for", executor_id);
+      if (stops()) return Cancelled("interrupted while executor {} was waited for", executor_id);
+      continue;
     }
     Status stray;
     const auto known = Dispatch(stray);
@@ -58,6 +65,9 @@ StatusOr<bool> SessionState::Pump(uint64_t ticket, Nanos timeout) {
     if (!known.ok()) OnLost(known.status());
     else if (!*known && absl::IsAborted(stray)) OnLost(stray);
     if (ticket == 0) return true;
+    const Nanos now = MonotonicNow();
+    if (now >= enough) return flight.Ended(ticket);
+    if (deadline == kNever && now >= next_question && stops()) return Cancelled("interrupted while executor {} was waited for", executor_id);
   }
   return true;
 }

@@ -268,12 +268,13 @@ StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, con
   for (const Seed& s : seeds) b.Add(r.Renamed(s.value), s.gradient != kAbsent ? s.gradient : b.Full(r.TypeOf(r.Renamed(s.value)), 1));
   for (uint32_t n = static_cast<uint32_t>(f.nodes.size()); n-- > 0;) {
     std::vector<ValueId> results;
-    bool reached = false;
+    std::vector<std::string_view> reached;  // results
     for (size_t i = 0; i < f.nodes[n].results.size(); ++i) {
       results.push_back(r.Renamed(static_cast<ValueId>(values.first_result[n] + i)));
-      reached |= b.GradientOf(results.back()) != kAbsent;
+      const std::vector<ResultSpec>& specs = r.RowOf(n).results;
+      if (b.GradientOf(results.back()) != kAbsent) reached.push_back(i < specs.size() ? specs[i].name : "");
     }
-    if (!reached) continue;
+    if (reached.empty()) continue;
     const Node& node = r.Begin(n);  // for the place in the source
     if (std::ranges::none_of(node.operands, [&](ValueId v) { return b.Wants(v); })) continue;
     if (r.RowOf(n).control == Control::kRepeat) {
@@ -283,7 +284,7 @@ StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, con
     } else if (r.RowOf(n).control == Control::kIf) {
       OPWIRE_RETURN_IF_ERROR(AddBranchGradients(b, node, results));
     } else if (!AddGradients(b, node, results, r.AttrsOf(n))) {
-      return Unimplemented("gradient: there is none of {}", place(n));
+      return Unimplemented("gradient: there is none of {}{}", place(n), f.nodes[n].results.size() > 1 ? fmt::format(" by its {}", fmt::join(reached, " and ")) : "");
     }
     if (b.failed()) return Internal("gradient: the rule of {} asks for a node that does not fit", place(n));
   }

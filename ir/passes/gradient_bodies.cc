@@ -1,4 +1,7 @@
 // Gradients of the ops that are one expression.
+#include <fmt/format.h>
+
+#include <string>
 #include <unordered_map>
 
 #include "ir/passes/backward.h"
@@ -7,6 +10,17 @@ namespace opwire {
 namespace {
 
 using Terms = std::vector<std::string_view>;
+
+// With t = tanh(sqrt(2 / pi) (x + 0.044715 x^3)): (1 + t) / 2 + x (1 - t^2) sqrt(2 / pi) (1 + 3 * 0.044715 x^2) / 2. Beyond 10 it is what it is there, and x^2 may be
+// beyond the type.
+std::string_view GeluTanhGradient() {
+  static const auto* const text = [] {
+    const std::string x = "minimum(maximum(x, -10), 10)", square = fmt::format("mul({0}, {0})", x);
+    const std::string t = fmt::format("tanh(mul(mul({}, add(mul({}, 0.044715), 1)), 0.7978845608028654))", x, square);
+    return new std::string(fmt::format("mul(g, add(mul(add({0}, 1), 0.5), mul(mul(mul({1}, 0.3989422804014327), sub(1, mul({0}, {0}))), add(mul({2}, 0.134145), 1))))", t, x, square));
+  }();
+  return *text;
+}
 
 const std::unordered_map<std::string_view, Terms>& BodyTable() {
   static const auto* const table = new std::unordered_map<std::string_view, Terms>{
@@ -49,11 +63,7 @@ const std::unordered_map<std::string_view, Terms>& BodyTable() {
       {"sigmoid", {"mul(g, mul(out, sub(1, out)))"}},
       // Phi(x) + x * phi(x).
       {"gelu", {"mul(g, add(mul(add(erf(mul(x, 0.7071067811865476)), 1), 0.5), mul(mul(x, exp(mul(mul(x, x), -0.5))), 0.3989422804014327)))"}},
-      // With t = tanh(sqrt(2 / pi) (x + 0.044715 x^3)): (1 + t) / 2 + x (1 - t^2) sqrt(2 / pi) (1 + 3 * 0.044715 x^2) / 2.
-      {"gelu_tanh",
-       {"mul(g, add(mul(add(tanh(mul(mul(x, add(mul(mul(x, x), 0.044715), 1)), 0.7978845608028654)), 1), 0.5), "
-        "mul(mul(mul(x, 0.3989422804014327), sub(1, mul(tanh(mul(mul(x, add(mul(mul(x, x), 0.044715), 1)), 0.7978845608028654)), "
-        "tanh(mul(mul(x, add(mul(mul(x, x), 0.044715), 1)), 0.7978845608028654))))), add(mul(mul(x, x), 0.134145), 1))))"}},
+      {"gelu_tanh", {GeluTanhGradient()}},
       {"silu", {"mul(g, mul(sigmoid(x), add(mul(x, sub(1, sigmoid(x))), 1)))"}},
       {"relu", {"where(gt(x, 0), g, 0)"}},
       {"copy", {"g"}},

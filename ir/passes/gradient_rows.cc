@@ -115,7 +115,9 @@ bool Cat(const Call& c) {
 bool Choose(const Call& c) {
   for (size_t i = 1; i < c.node.operands.size(); ++i) {
     if (!c.b.Wants(c.in(i))) continue;
-    const ValueId chosen = c.b.Op("eq", {c.in(0), c.b.Full({.dtype = c.dtype(c.in(0))}, static_cast<double>(i - 1))});
+    const auto is = [&](double number) { return c.b.Op("eq", {c.in(0), c.b.Full({.dtype = c.dtype(c.in(0))}, number)}); };
+    const auto number = static_cast<double>(i - 1), cases = static_cast<double>(c.node.operands.size() - 1);
+    const ValueId chosen = c.b.Op("bitwise_or", {is(number), is(number - cases)});  // negative ones count from the end
     c.b.Add(c.in(i), c.b.Op("where", {chosen, c.g(), c.b.Full({.dtype = c.dtype(c.in(i))}, 0)}));
   }
   return true;

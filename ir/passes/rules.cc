@@ -93,8 +93,8 @@ constexpr Rule kRules[] = {
     {"sub(sub(x, c1), c2) -> sub(x, add(c1, c2))", kIntegers},
 
     // Cheaper, or what one op does.
-    {"div(x, c) -> mul(x, reciprocal(c))", kFloats, Accuracy::kExact, true},
-    {"div(x, c) -> mul(x, reciprocal(c))", kFloats, Accuracy::kFast},
+    {"div(x, c) -> mul(x, reciprocal(c))", kFloats, Accuracy::kExact, Divisor::kPowerOfTwo},
+    {"div(x, c) -> mul(x, reciprocal(c))", kFloats, Accuracy::kFast, Divisor::kNormal},
     {"maximum(x, 0) -> relu(x)", kSignedArithmetic},
     {"log(add(x, 1)) -> log1p(x)", kFloats, Accuracy::kFast},
     {"sub(exp(x), 1) -> expm1(x)", kFloats, Accuracy::kFast},

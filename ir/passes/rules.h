@@ -15,11 +15,18 @@
 
 namespace opwire {
 
+// What c has to be.
+enum class Divisor : uint8_t {
+  kAny,
+  kPowerOfTwo,  // one whose reciprocal its type has
+  kNormal,      // a normal number, as its reciprocal is, in its type
+};
+
 struct Rule {
   std::string_view text;
   DTypeSet types;       // of the first operand
   Accuracy accuracy = Accuracy::kExact;  // holds where so much, or more, is allowed
-  bool power_of_two = false;             // only where c is one, and its type has its reciprocal
+  Divisor divisor = Divisor::kAny;
 };
 
 std::span<const Rule> Rules();

@@ -1,4 +1,5 @@
 // Ops that compute become cheaper ones or none, by the table of rules.h.
+#include <algorithm>
 #include <cmath>
 #include <unordered_map>
 
@@ -27,14 +28,25 @@ const std::unordered_map<std::string_view, std::vector<Row>>& RuleTable() {
   return *table;
 }
 
-// Whether c is a power of two whose reciprocal its type has.
-bool HasExactReciprocal(const Rewriter& r, const NamedValues& bindings) {
+// The smallest normal number of a float type.
+double SmallestNormal(DType type) {
+  switch (type) {
+    case DType::kF64: return 0x1p-1022;
+    case DType::kF16: return 0x1p-14;
+    default: return 0x1p-126;  // f32, and bf16
+  }
+}
+
+bool Fits(Divisor asked, const Rewriter& r, const NamedValues& bindings) {
+  if (asked == Divisor::kAny) return true;
   const auto c = ConstantOf(r, std::ranges::find(bindings, "c", &Bound::name)->value);
   const double value = ElementValue(c->dtype, c->bytes.data());
+  if (!std::isfinite(value) || !std::isfinite(1 / value)) return false;
+  const uint64_t bits = ElementBits(c->dtype, 1 / value);
+  const double reciprocal = ElementValue(c->dtype, &bits);
+  if (asked == Divisor::kNormal) return std::isfinite(reciprocal) && std::min(std::abs(value), std::abs(reciprocal)) >= SmallestNormal(c->dtype);
   int exponent;
-  if (!std::isfinite(value) || std::abs(std::frexp(value, &exponent)) != 0.5) return false;
-  const uint64_t reciprocal = ElementBits(c->dtype, 1 / value);
-  return std::isfinite(1 / value) && ElementValue(c->dtype, &reciprocal) == 1 / value;
+  return std::abs(std::frexp(value, &exponent)) == 0.5 && reciprocal == 1 / value;
 }
 
 // Constants that folding could not join would change places without end.
@@ -47,7 +59,7 @@ bool Apply(Rewriter& r, const Row& row, const Node& node, Accuracy allowed) {
   NamedValues bindings;
   if (!Matches(r, row.pattern.from, node, bindings)) return false;
   if (OnlyConstants(r, bindings)) return false;
-  if (row.rule->power_of_two && !HasExactReciprocal(r, bindings)) return false;
+  if (!Fits(row.rule->divisor, r, bindings)) return false;
   const ValueId v = Build(r, row.pattern.to, bindings, node.results[0]);
   if (v != kAbsent && r.Replace(v)) return true;
   r.TakeBack();

@@ -21,6 +21,16 @@ int RowProgram::AddInput(DType type, Place place) {
   return scalar_.AddInput(type);
 }
 
+StatusOr<int> RowProgram::Append(const OpRow& row, std::span<const int> operands, std::span<const int> attrs, DType result, bool saturate) {
+  std::vector<int> own(operands.begin(), operands.end());
+  // What a fold gave is f32 still.
+  for (int& value : own) {
+    const bool folded = std::ranges::find(folds_, value, &Folded::result) != folds_.end();
+    if (folded && ScalarProgram::LooksAt(row, result)) value = scalar_.Append({.prim = Prim::kCast, .type = scalar_.instructions()[static_cast<size_t>(value)].type, .operands = {value, -1, -1}});
+  }
+  return scalar_.Append(row, own, attrs, result, saturate);
+}
+
 int RowProgram::Fold(FoldKind kind, int value) {
   const int result = scalar_.AddInput(scalar_.instructions()[static_cast<size_t>(value)].type);
   folds_.push_back({kind, value, result});

@@ -85,6 +85,15 @@ int ScalarProgram::Coerced(int value, DType type) {
   return Append({.prim = Prim::kCast, .type = type, .operands = {value, -1, -1}});
 }
 
+bool ScalarProgram::LooksAt(const OpRow& row, DType result) { return result == DType::kBool || (!row.body.Empty() && row.body.nodes().back().prim == Prim::kCast); }
+
+int ScalarProgram::Rounded(int value) {
+  const Instruction& made = instructions_[value];
+  const bool narrow = made.type == DType::kF16 || made.type == DType::kBF16 || kFloat8s.Has(made.type);
+  if (!narrow || made.prim == Prim::kIn || made.prim == Prim::kCast) return value;
+  return Append({.prim = Prim::kCast, .type = made.type, .operands = {value, -1, -1}});
+}
+
 StatusOr<int> ScalarProgram::Append(const OpRow& row, std::span<const int> operands, std::span<const int> attrs, DType result,
                                     bool saturate) {
   if (row.body.Empty()) return InvalidArgument("{} has no scalar body", row.name);
@@ -102,10 +111,11 @@ StatusOr<int> ScalarProgram::Append(const OpRow& row, std::span<const int> opera
       return InvalidArgument("{}: operand {} is {} beside {}", row.name, row.operands[i].name, DTypeName(got), DTypeName(type));
     }
   }
+  const bool looks = LooksAt(row, result);
   std::vector<int> stack;
   for (const ExprNode& node : row.body.nodes()) {
     if (node.prim == Prim::kIn) {
-      stack.push_back(operands[node.index]);
+      stack.push_back(looks ? Rounded(operands[node.index]) : operands[node.index]);
       continue;
     }
     if (node.prim == Prim::kAttr) {

@@ -7,8 +7,8 @@
 //   OPWIRE_ASSIGN_OR_RETURN(const int z, p.Append(*Catalogue().Find("relu"), {{sum}}, {}, DType::kF16));
 //   p.AddOutput(z);
 //
-// Values follow ir/ops/expr.h. f16, bf16 and the 8-bit floats compute in f32: they are rounded where they are cast to and where
-// they are stored, not between ops. Inputs, selections between them and casts keep a NaN's bits; where arithmetic made a NaN, what
+// Values follow ir/ops/expr.h. f16, bf16 and the 8-bit floats compute in f32: they are rounded where they are cast to, where they are
+// stored, and where tests and casts look at them, not between ops. Inputs, selections between them and casts keep a NaN's bits; where arithmetic made a NaN, what
 // is stored or cast is the one quiet NaN with no sign and no payload, so that bits are equal whatever made the code.
 #ifndef OPWIRE_KERNELS_FUSED_SCALAR_PROGRAM_H_
 #define OPWIRE_KERNELS_FUSED_SCALAR_PROGRAM_H_
@@ -47,6 +47,8 @@ class ScalarProgram {
   // be -1. INVALID_ARGUMENT where the row has no body, or the operands are not what it takes.
   StatusOr<int> Append(const OpRow& row, std::span<const int> operands, std::span<const int> attrs, DType result,
                        bool saturate = false);
+  // Whether a row is a test or a cast, which sees values as they are alone: rounded to their type.
+  static bool LooksAt(const OpRow& row, DType result);
   // One instruction as it is; Check() judges it.
   int Append(const Instruction& instruction);
   void AddOutput(int value) { outputs_.push_back(value); }
@@ -66,6 +68,7 @@ class ScalarProgram {
 
  private:
   int Coerced(int value, DType type);
+  int Rounded(int value);  // to its type
   Status CheckOne(int at) const;
 
   std::vector<DType> inputs_;

@@ -12,6 +12,7 @@
 #include "ir/base/element.h"
 #include "ir/text/text.h"
 #include "kernels/fused/fuser.h"
+#include "tests/assert_ok.h"
 #include "tests/executor/fused_runs.h"
 
 namespace opwire {
@@ -317,6 +318,23 @@ class RandomRows {
 
 TEST_F(RowFusionTest, RandomGraphsAreOneKernelThatMovesLittle) {
   ExpectOneKernelEach([](std::mt19937_64& random) { return RandomRows(random).text(); }, FillSmall);
+}
+
+// A sum of two numbers that is compared with the largest of such sums, in one kernel or with what was stored; infinities of the type; casts on the way.
+TEST_F(RowFusionTest, TestsAndCastsSeeRoundedValues) {
+  for (const char* const type : {"f16", "bf16"}) {
+    const std::string head = fmt::format("program @f(%x: {0}[6, 40], %y: {0}[6, 40]) -> ", type);
+    const std::string programs[] = {
+        head + "(is: bool[6, 40]) { %0 = mul(%x, %y) %1 = amax(%0) {dims = [1], keepdim = true} %2 = eq(%0, %1) return %2 }",
+        head + fmt::format("(m: {0}[6, 1], is: bool[6, 40]) {{ %0 = mul(%x, %y) %1 = amin(%0) {{dims = [1], keepdim = true}} %2 = mul(%x, %y) %3 = ne(%2, %1) return %1, %3 }}", type),
+        head + fmt::format("(is: bool[6, 40]) {{ %c = full() {{value = 40000.0, dtype = {0}}} %0 = mul(%x, %c) %1 = isinf(%0) return %1 }}", type),
+        head + fmt::format("(z: f32[6, 40], is: bool[6, 40]) {{ %c = full() {{value = 0.3, dtype = {0}}} %0 = mul(%x, %y) %1 = cast(%0) {{dtype = f32}} %2 = lt(%0, %c) return %1, %2 }}", type)};
+    for (const std::string& text : programs) {
+      SCOPED_TRACE(text);
+      ASSERT_OK_AND(const Module m, Parse(text, "t"));
+      EXPECT_EQ(Run(m, 7, true, FillSmall), Run(m, 7, false, FillSmall));
+    }
+  }
 }
 
 }  // namespace

@@ -52,6 +52,16 @@ TEST(Placement, FiltersByDeviceLabelAndMemory) {
   EXPECT_EQ(Best({}, {}), "");
 }
 
+TEST(Placement, DevicesForChecksComeLast) {
+  std::vector<ExecutorFacts> all = {Executor("emulated", "emu:0"), Executor("cpu")};
+  EXPECT_EQ(Best(all), "cpu");
+  all[1].busy_ms = 5;
+  EXPECT_EQ(Best(all), "cpu");
+  SessionOptions o;
+  o.device = "emu";
+  EXPECT_EQ(Best(all, o), "emulated");
+}
+
 TEST(Placement, PrefersIdleThenAcceleratorsThenTheShortestQueue) {
   std::vector<ExecutorFacts> all = {Executor("cpu"), Executor("gpu", "cuda:0")};
   EXPECT_EQ(Best(all), "gpu");

@@ -50,7 +50,7 @@ std::vector<GradientCase> RowCases() {
   of("%x: f64[5, 2]", "3, 2", "%s = full() {value = -3.0, dtype = i32} %y = slice(%x, %s) {length = 3}");
   of("%a: f64[2, 3], %b: f64[2, 1], %d: f64[2, 2]", "2, 6", "%y = cat([%a, %b, %d]) {dim = -1}");
   of("%a: f64[?n, 2], %b: f64[?k, 2]", "?n+?k, 2", "%y = cat([%a, %b])");
-  of("%a: f64[2], %b: f64[2], %d: f64[2]", "2", "%i = values() {value = [2, 0], dtype = i64} %y = choose(%i, [%a, %b, %d])");
+  of("%a: f64[2], %b: f64[2], %d: f64[2]", "2", "%i = values() {value = [-1, 0], dtype = i64} %y = choose(%i, [%a, %b, %d])");
   // Places: 0, 2, 1, 0, 2, 2.
   const std::string six = "%i6 = values() {value = [0, 2, 1, 0, 2, -1], dtype = i64}";
   of("%x: f64[3, 3]", "2, 3", six + "%i = reshape(%i6) {shape = [2, 3]} %y = gather(%x, %i)");

@@ -44,7 +44,7 @@ Values GradientTest::Run(const Module& m, Values& inputs, double low, double hig
   opwire::Client c = Hello();
   const auto fill = [&](const Param& p, std::string& bytes, std::mt19937_64&) {
     const DType dtype = p.type.dtype;
-    if (dtype != DType::kF64 && dtype != DType::kF32 && dtype != DType::kI64) return;
+    if (!kFloats.Has(dtype) && dtype != DType::kI64) return;
     const auto width = static_cast<size_t>(DTypeBytes(dtype));
     const size_t drawn = inputs.size();
     std::vector<double>& values = inputs[p.name];

@@ -1,6 +1,8 @@
 // Gradients against central differences in f64, by the reference kernels, for every row that has one; loops: gradient_loops_test.cc, branches: gradient_branches_test.cc.
 #include "ir/passes/gradient.h"
 
+#include <fmt/format.h>
+
 #include <set>
 #include <string>
 #include <vector>
@@ -35,6 +37,16 @@ TEST_F(GradientTest, TheAngleOfTheOriginIsFlat) {
   const Values results = Run(with, inputs, -2, 2);
   EXPECT_EQ(results.at("grad.y"), (std::vector<double>{0, 0.5}));
   EXPECT_EQ(results.at("grad.x"), (std::vector<double>{0, 0}));
+}
+
+TEST_F(GradientTest, GeluIsFlatWhereSquaresAreBeyondTheType) {
+  for (const char* const type : {"f16", "f64"}) {
+    ASSERT_OK_AND(const Module m, Parse(fmt::format("program @f(%x: {0}[4]) -> (loss: {0}[]) {{ %0 = gelu_tanh(%x) %loss = sum(%0) return %loss }}", type), "test.opw"));
+    ASSERT_OK_AND(const Module with, Gradient(m, std::vector<std::string>{"x"}));
+    const double large = type == std::string("f16") ? 300 : 1e200;
+    Values inputs = {{"x", {large, -large, 11, -11}}};
+    EXPECT_EQ(Run(with, inputs, -2, 2).at("grad.x"), (std::vector<double>{1, 0, 1, 0})) << type;
+  }
 }
 
 TEST_F(GradientTest, SumsOfWhatIsSmallStaySo) {
@@ -110,6 +122,8 @@ TEST(Gradient, Errors) {
   EXPECT_EQ(error("program @f(%x: f32[2]) -> (y: f32[2]) { return %x }", {"x"}), "INVALID_ARGUMENT: gradient: expected a result that is a float of rank 0, to be the loss");
   EXPECT_EQ(error(R"(program @f(%x: f32[2]) -> (y: f32[]) { %0 = prod(%x) loc("model.py:3") return %0 })", {"x"}),
             "UNIMPLEMENTED: gradient: there is none of prod (node %0 of \"f\", model.py:3)");
+  EXPECT_EQ(error("program @f(%q: f32[1, 2, 4, 8]) -> (y: f32[]) { %o, %l = scaled_dot_product_attention(%q, %q, %q) %0 = sum(%l) return %0 }", {"q"}),
+            "UNIMPLEMENTED: gradient: there is none of scaled_dot_product_attention (node %0 of \"f\") by its logsumexp");
 }
 
 }  // namespace

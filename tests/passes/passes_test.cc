@@ -166,6 +166,21 @@ TEST(Passes, AccuracyDecides) {
   Becomes(square, "program @f(%x: f32[3]) -> (y: f32[3]) { %0 = mul(%x, %x) return %0 }");
 }
 
+TEST(Passes, DivisorsBecomeFactorsWhereTheReciprocalIsNormal) {
+  const auto becomes = [](const std::string& type, const std::string& c, const std::string& factor) {
+    const std::string head = "program @f(%x: " + type + "[3]) -> (y: " + type + "[3]) { ";
+    const auto text = [&](const std::string& op, const std::string& value) { return head + "%0 = full() {value = " + value + (type == "f32" ? "" : ", dtype = " + type) + "} %1 = " + op + "(%x, %0) return %1 }"; };
+    Becomes(text("div", c), factor.empty() ? text("div", c) : text("mul", factor), "", Accuracy::kFast);
+  };
+  becomes("f64", "8.0", "0.125");
+  becomes("f16", "1024.0", "0.0009765625");
+  becomes("f16", "1e-05", "");     // 1 / c is infinite
+  becomes("f16", "60000.0", "");   // subnormal
+  becomes("f32", "1e-39", "");     // c is
+  becomes("f64", "1e-310", "");
+  becomes("bf16", "3e+38", "");
+}
+
 TEST(Passes, ShapesChangeHands) {
   Becomes(R"(program @f(%x: f32[2, 3, 4], %w: f32[3, 5]) -> (y: f32[24], t: f32[4, 2, 3], p: f32[2, 4, 5], c: f32[2, 3, 4]) {
                %0 = reshape(%x) {shape = [6, 4]}
