@@ -361,6 +361,32 @@ TEST_F(Commands, CtrlCGivesTheSessionBack) {
   EXPECT_TRUE(House::Eventually([&] { return Has(house_.Run("opwire sessions").output, "no sessions"); }));
 }
 
+// Values come faster than whoever reads the output takes them.
+TEST_F(Commands, CtrlCEndsARunThatEmitsWithoutEnd) {
+  StartBoth();
+  house_.Write("endless.opw", R"(program @endless(%x: f32[4]) -> (y: f32[4]) {
+  %y = while([%x], []) calls(@goes, @on) {max_trips = 1000000000}
+  return %y
+}
+function @goes(%x: f32[4]) -> (again: bool[]) {
+  %0 = full() {value = 1.0, dtype = bool}
+  return %0
+}
+function @on(inout %x: f32[4]) -> (x: f32[4]) {
+  %0 = sum(%x)
+  emit(%0) {name = "s"}
+  %1 = neg(%x)
+  return %1
+}
+)");
+  const pid_t run = house_.Start("mkfifo out; (read line && touch begun; while read line; do sleep 0.002; done) < out & exec opwire run endless.opw --in x=random:1 > out");
+  EXPECT_TRUE(House::Eventually([&] { return Has(house_.Run("ls").output, "begun"); }));
+  EXPECT_EQ(house_.Run("sleep 1").code, 0);  // until much waits
+  house_.Signal(run, SIGINT);
+  EXPECT_EQ(house_.Wait(run).code, 128 + SIGINT);
+  EXPECT_TRUE(House::Eventually([&] { return Has(house_.Run("opwire sessions").output, "no sessions"); }));
+}
+
 // Whatever of it is killed, there is one registry, and no client starts another beside it.
 TEST_F(Commands, UpStartsAgainWhatWasKilled) {
   house_.Write("next.opw", "program @next(inout %n: f32[], %by: f32[]) -> (n: f32[]) {\n  %1 = add(%n, %by)\n  return %1\n}\n");
