@@ -360,6 +360,7 @@ void Run::Await(const RunEnvironment& env) {
     NoteDone();
     if (failure_.ok()) Abort(std::move(status));
   }
+  if (const uint32_t reason = env.device->stop().load(std::memory_order_relaxed); reason != 0 && failure_.ok()) Abort(WhyStopped(reason));
   ReadFlags(env);
   ran_ += env.clock() - begun;
 }

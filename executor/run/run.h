@@ -65,7 +65,7 @@ class Run {
   // Runs steps for about `slice`; kDone when the last has ended or the run failed. `alone`: nobody waits for the device, so where there is more to do, a little may
   // still be under way there, for it to go on with meanwhile.
   Outcome Continue(const RunEnvironment& env, Nanos slice, bool alone);
-  // Whether the device may still be at it. Who wants to do anything else with the device or the run than go on calls Await first.
+  // Whether the device may still be at it. Who wants to do anything else with the device or the run than go on calls Await first, which heeds a stop as Continue does.
   bool under_way() const { return unfinished_ > 0; }
   void Await(const RunEnvironment& env);
   // It emits a value for which there was no room: there is nothing to do until there is.

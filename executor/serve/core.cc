@@ -251,7 +251,12 @@ void Core::Work(Nanos now) {
 }
 
 void Core::Calm() {
-  if (Session* const s = std::exchange(under_way_, nullptr)) s->run.Await(environment_);
+  Session* const s = std::exchange(under_way_, nullptr);
+  if (s == nullptr) return;
+  const QueuedRequest& q = *s->queue.front();
+  gate_.Enter({s->id, q.attachment, q.request->seq()}, options_.clock(), kNever);
+  s->run.Await(environment_);
+  gate_.Leave();
 }
 
 void Core::Process(Nanos now, Session& s) {
