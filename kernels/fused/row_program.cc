@@ -23,10 +23,11 @@ int RowProgram::AddInput(DType type, Place place) {
 
 StatusOr<int> RowProgram::Append(const OpRow& row, std::span<const int> operands, std::span<const int> attrs, DType result, bool saturate) {
   std::vector<int> own(operands.begin(), operands.end());
-  // What a fold gave is f32 still.
   for (int& value : own) {
+    const DType type = scalar_.instructions()[static_cast<size_t>(value)].type;
     const bool folded = std::ranges::find(folds_, value, &Folded::result) != folds_.end();
-    if (folded && ScalarProgram::LooksAt(row, result)) value = scalar_.Append({.prim = Prim::kCast, .type = scalar_.instructions()[static_cast<size_t>(value)].type, .operands = {value, -1, -1}});
+    // What a fold of narrow floats gave is f32 still.
+    if (folded && ComputeType(type) != type && ScalarProgram::LooksAt(row, result)) value = scalar_.Append({.prim = Prim::kCast, .type = type, .operands = {value, -1, -1}});
   }
   return scalar_.Append(row, own, attrs, result, saturate);
 }

@@ -89,8 +89,7 @@ bool ScalarProgram::LooksAt(const OpRow& row, DType result) { return result == D
 
 int ScalarProgram::Rounded(int value) {
   const Instruction& made = instructions_[value];
-  const bool narrow = made.type == DType::kF16 || made.type == DType::kBF16 || kFloat8s.Has(made.type);
-  if (!narrow || made.prim == Prim::kIn || made.prim == Prim::kCast) return value;
+  if (ComputeType(made.type) == made.type || made.prim == Prim::kIn || made.prim == Prim::kCast) return value;
   return Append({.prim = Prim::kCast, .type = made.type, .operands = {value, -1, -1}});
 }
 
