@@ -49,7 +49,7 @@ const DeviceInfo& MachineOf(const Device* device) {
 }
 
 uint32_t EstimateNanos(const OpCost& cost, DType dtype, const DeviceInfo& device) {
-  const bool narrow = dtype == DType::kF16 || dtype == DType::kBF16 || kFloat8s.Has(dtype);
+  const bool narrow = fused::ComputeType(dtype) != dtype;
   const double ns = device.call_ns + std::max(cost.bytes / device.bytes_per_ns, cost.flops / (narrow ? device.narrow_flops_per_ns : device.flops_per_ns));
   return ns < 4e9 ? static_cast<uint32_t>(ns) : UINT32_MAX;
 }

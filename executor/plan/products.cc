@@ -323,18 +323,9 @@ class ProductJoiner {
         group.inputs.push_back(v);
         section.by_row.push_back(true);
       }
-      std::vector<int> arguments, made;
+      const std::vector<int> made = program.Append(*then->program, inputs);
       for (const fused::Instruction& one : then->program->instructions()) {
-        if (one.prim == Prim::kIn) {
-          made.push_back(inputs[static_cast<size_t>(one.index)]);
-        } else if (one.prim == Prim::kAttr) {
-          made.push_back(program.AddArgument(one.type));
-          group.arguments.push_back(then->arguments[static_cast<size_t>(one.index)]);
-        } else {
-          fused::Instruction copy = one;
-          for (int32_t& o : copy.operands) o = o < 0 ? o : made[static_cast<size_t>(o)];
-          made.push_back(program.Append(copy));
-        }
+        if (one.prim == Prim::kAttr) group.arguments.push_back(then->arguments[static_cast<size_t>(one.index)]);
       }
       for (size_t o = 0; o < then->outputs.size(); ++o) {
         program.AddOutput(made[static_cast<size_t>(then->program->outputs()[o])]);

@@ -26,10 +26,11 @@ constexpr std::string_view kFunctions[] = {"Add", "Sub", "Mul", "Div",  "Rem",  
 static_assert(std::size(kFunctions) == static_cast<size_t>(Prim::kIsInf) - static_cast<size_t>(Prim::kAdd) + 1);
 
 std::string Name(int value) { return fmt::format("v{}", value); }
-bool HasSixteenBits(DType type) { return type == DType::kF16 || type == DType::kBF16; }
 bool Divides(const Instruction& i) { return (i.prim == Prim::kDiv || i.prim == Prim::kRem) && !kFloats.Has(ComputeType(i.type)); }
 
 }  // namespace
+
+bool HasSixteenBits(DType type) { return type == DType::kF16 || type == DType::kBF16; }
 
 bool HasNear(Prim prim, DType type) {
   constexpr Prim kThese[] = {Prim::kExp, Prim::kDiv, Prim::kRecip, Prim::kErf, Prim::kTanh};

@@ -52,6 +52,8 @@ class GpuBody {
 
 // Whether there is a cheaper body for values of a type.
 bool HasNear(Prim prim, DType type);
+// f16 or bf16.
+bool HasSixteenBits(DType type);
 // Of the program's inputs, then its outputs.
 DType TypeOfTensor(const ScalarProgram& program, size_t tensor);
 // Whether it may raise flags.

@@ -14,8 +14,6 @@ namespace {
 
 constexpr int64_t kWide = 8;  // elements of 16 bytes
 
-bool IsNarrow(DType type) { return type == DType::kF16 || type == DType::kBF16; }
-
 }  // namespace
 
 StatusOr<GpuEpilogue> GpuEpilogue::Make(const ProductProgram& program) {
@@ -24,10 +22,13 @@ StatusOr<GpuEpilogue> GpuEpilogue::Make(const ProductProgram& program) {
   }
   const ScalarProgram& finish = program.sections[0].finish;
   OPWIRE_RETURN_IF_ERROR(finish.Check());
-  if (!IsNarrow(program.type)) return Unimplemented("rows of {}", DTypeName(program.type));
+  if (!HasSixteenBits(program.type)) return Unimplemented("rows of {}", DTypeName(program.type));
   if (program.terms % kWide != 0 || program.sections[0].columns % kWide != 0) return Unimplemented("rows do not begin at 16 bytes");
+  for (size_t i = 1; i < finish.inputs().size(); ++i) {
+    if (finish.inputs()[i] != program.type) return Unimplemented("{} beside {}", DTypeName(finish.inputs()[i]), DTypeName(program.type));
+  }
   for (size_t o = 0; o < finish.outputs().size(); ++o) {
-    if (!IsNarrow(finish.OutputType(static_cast<int>(o)))) return Unimplemented("results of {}", DTypeName(finish.OutputType(static_cast<int>(o))));
+    if (!HasSixteenBits(finish.OutputType(static_cast<int>(o)))) return Unimplemented("results of {}", DTypeName(finish.OutputType(static_cast<int>(o))));
   }
   return GpuEpilogue(program);
 }
@@ -113,19 +114,9 @@ ScalarProgram GpuEpilogue::Apart() const {
   const ScalarProgram& finish = section().finish;
   ScalarProgram out;
   const int sum = out.Append({.prim = Prim::kCast, .type = DType::kF32, .operands = {out.AddInput(program_.type), -1, -1}});
-  std::vector<int> inputs = {sum}, made;
-  for (size_t i = 1; i < finish.inputs().size(); ++i) inputs.push_back(out.AddInput(TypeOfTensor(finish, i)));
-  for (const Instruction& one : finish.instructions()) {
-    if (one.prim == Prim::kIn) {
-      made.push_back(inputs[static_cast<size_t>(one.index)]);
-    } else if (one.prim == Prim::kAttr) {
-      made.push_back(out.AddArgument(one.type));
-    } else {
-      Instruction copy = one;
-      for (int32_t& o : copy.operands) o = o < 0 ? o : made[static_cast<size_t>(o)];
-      made.push_back(out.Append(copy));
-    }
-  }
+  std::vector<int> inputs = {sum};
+  for (size_t i = 1; i < finish.inputs().size(); ++i) inputs.push_back(out.AddInput(finish.inputs()[i]));
+  const std::vector<int> made = out.Append(finish, inputs);
   for (const int o : finish.outputs()) out.AddOutput(made[static_cast<size_t>(o)]);
   return out;
 }

@@ -73,6 +73,22 @@ int ScalarProgram::Append(const Instruction& instruction) {
   return static_cast<int>(instructions_.size()) - 1;
 }
 
+std::vector<int> ScalarProgram::Append(const ScalarProgram& other, std::span<const int> inputs) {
+  std::vector<int> made;
+  for (const Instruction& one : other.instructions()) {
+    if (one.prim == Prim::kIn) {
+      made.push_back(inputs[static_cast<size_t>(one.index)]);
+    } else if (one.prim == Prim::kAttr) {
+      made.push_back(AddArgument(one.type));
+    } else {
+      Instruction copy = one;
+      for (int32_t& o : copy.operands) o = o < 0 ? o : made[static_cast<size_t>(o)];
+      made.push_back(Append(copy));
+    }
+  }
+  return made;
+}
+
 int ScalarProgram::AddInput(DType type) {
   inputs_.push_back(type);
   return Append({.prim = Prim::kIn, .type = type, .index = static_cast<int32_t>(inputs_.size()) - 1});

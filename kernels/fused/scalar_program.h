@@ -51,6 +51,8 @@ class ScalarProgram {
   static bool LooksAt(const OpRow& row, DType result);
   // One instruction as it is; Check() judges it.
   int Append(const Instruction& instruction);
+  // Another program's instructions, with these values for its inputs and arguments of this program's own for its arguments; by instruction, its value here.
+  std::vector<int> Append(const ScalarProgram& other, std::span<const int> inputs);
   void AddOutput(int value) { outputs_.push_back(value); }
 
   // INVALID_ARGUMENT or RESOURCE_EXHAUSTED unless it is well formed: operands before their use, of types that the primitive takes,

@@ -196,9 +196,9 @@ std::string KeyOf(const CudnnConvolution& c, std::string_view what) {
 using Build = std::function<StatusOr<std::unique_ptr<Built>>(Handles*)>;
 
 // Makes plans for the user's cache: they are objects there as what compilers make is.
-class Planner final : public jit::Toolchain {
+class PlanMaker final : public jit::Toolchain {
  public:
-  Planner(const GpuDevice& device, Handles* handles, const Build& build) : handles_(handles), build_(build) {
+  PlanMaker(const GpuDevice& device, Handles* handles, const Build& build) : handles_(handles), build_(build) {
     facts_.version = fmt::format("cuDNN {}, frontend {}", fe::detail::get_backend_version(), CUDNN_FRONTEND_VERSION);
     facts_.identity = jit::Sha256(fmt::format("{} {} {}", facts_.version, device.info().name, device.info().compute_units));
   }
@@ -231,10 +231,10 @@ StatusOr<std::unique_ptr<CudnnGraph>> Kept(Code& code, const std::string& key, s
   OPWIRE_RETURN_IF_ERROR(code.device().Bind());
   OPWIRE_ASSIGN_OR_RETURN(Handles* const handles, HandlesOf(code.device()));
   if (!code.records()) {
-    Planner planner(code.device(), handles, build);
+    PlanMaker maker(code.device(), handles, build);
     const StatusOr<jit::BuildCache*> cache = code.Cache();
-    const auto entry = cache.ok() ? (*cache)->Get(planner, {.name = "cudnn " + key.substr(0, key.find(':')), .text = key, .arch = code.device().info().arch}) : StatusOr<jit::CacheEntry>(cache.status());
-    if (planner.built) return std::move(planner.built);
+    const auto entry = cache.ok() ? (*cache)->Get(maker, {.name = "cudnn " + key.substr(0, key.find(':')), .text = key, .arch = code.device().info().arch}) : StatusOr<jit::CacheEntry>(cache.status());
+    if (maker.built) return std::move(maker.built);
     if (absl::IsUnimplemented(entry.status())) return entry.status();
     if (entry.ok()) {
       if (auto read = Guarded(what, [&] { return Built::Read(handles, entry->object); }); read.ok()) return *std::move(read);

@@ -346,6 +346,8 @@ class EpilogueGroup final : public Planner {
   // Measured once, by calls of memory that is taken for it.
   int Fastest(const opw_call* c, const Product& product) const {
     if (code_->choices() == nullptr || fused::Raises(apart_)) return kOne;
+    const std::string key = fmt::format("epilogue {} {}", jit::Sha256(epilogue_.program().Identity()).substr(0, 32), product.shapes.m);
+    if (const std::optional<int> known = KnownWay(*code_, key, kWays)) return *known;  // the other way's kernels are not compiled then
     std::vector<std::unique_ptr<Plan>> plans;
     std::vector<Scratch> scratch;
     int64_t workspace = 1;
@@ -356,7 +358,6 @@ class EpilogueGroup final : public Planner {
       workspace = std::max(workspace, plan.workspace_bytes());
     }
     scratch.push_back({DType::kU8, workspace});
-    const std::string key = fmt::format("epilogue {} {}", jit::Sha256(epilogue_.program().Identity()).substr(0, 32), product.shapes.m);
     return FastestOf(*code_, key, kWays, scratch, [&](int way, std::span<char* const> memory) {
       std::vector<opw_tensor> operands(c->operands, c->operands + made_.operands.size()), results(c->results, c->results + made_.results.size());
       size_t next = 0;

@@ -43,17 +43,23 @@ StatusOr<double> Time(GpuDevice& device, const std::function<Status()>& launch, 
   return (Now() - begun) / launches;
 }
 
+int WayOf(const Choice& c, int ways) {
+  int way = 0;
+  const std::string& name = c.order.front().first;
+  std::from_chars(name.data(), name.data() + name.size(), way);
+  return way >= 0 && way < ways ? way : 0;
+}
+
 }  // namespace
+
+std::optional<int> KnownWay(const Code& code, const std::string& key, int ways) {
+  const Choice* const known = code.choices() == nullptr ? nullptr : code.choices()->Find(key);
+  return known == nullptr ? std::nullopt : std::optional(WayOf(*known, ways));
+}
 
 int FastestOf(Code& code, const std::string& key, int ways, const std::vector<Scratch>& scratch, const std::function<Status(int, std::span<char* const>)>& launch) {
   if (code.choices() == nullptr || ways < 2) return 0;
-  const auto chosen = [ways](const Choice& c) {
-    int way = 0;
-    const std::string& name = c.order.front().first;
-    std::from_chars(name.data(), name.data() + name.size(), way);
-    return way >= 0 && way < ways ? way : 0;
-  };
-  if (const Choice* const known = code.choices()->Find(key)) return chosen(*known);
+  if (const std::optional<int> known = KnownWay(code, key, ways)) return *known;
   GpuDevice& device = code.device();
   std::vector<std::unique_ptr<char, std::function<void(char*)>>> owners;
   std::vector<char*> memory;
@@ -81,7 +87,7 @@ int FastestOf(Code& code, const std::string& key, int ways, const std::vector<Sc
   if (best[fastest] > kNotably * best[0]) fastest = 0;
   Choice choice{{{std::to_string(fastest), best[fastest]}}};
   if (fastest != 0) choice.order.emplace_back("0", best[0]);
-  return chosen(*code.choices()->Keep(key, std::move(choice)));
+  return WayOf(*code.choices()->Keep(key, std::move(choice)), ways);
 }
 
 }  // namespace opwire::gpu

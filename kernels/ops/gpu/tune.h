@@ -5,6 +5,7 @@
 #define OPWIRE_KERNELS_OPS_GPU_TUNE_H_
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@ struct Scratch {
   DType dtype;    // of random numbers in [-1, 1) that it holds
   int64_t bytes;
 };
+
+// What FastestOf gave for this key before, and gives again; nothing: it would measure, or take the first. Any thread.
+std::optional<int> KnownWay(const Code& code, const std::string& key, int ways);
 
 // From 0 to `ways` - 1; 0 where the device's executor keeps no choices (Code::choices), or there is no memory to measure in. `launch` puts a way's work on stream 0,
 // with memory of the sizes asked for; ways that it fails for are passed over. Way 0 stays unless another is notably faster. Blocks for as long as a few of each take.
