@@ -272,7 +272,7 @@ StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, con
     for (size_t i = 0; i < f.nodes[n].results.size(); ++i) {
       results.push_back(r.Renamed(static_cast<ValueId>(values.first_result[n] + i)));
       const std::vector<ResultSpec>& specs = r.RowOf(n).results;
-      if (b.GradientOf(results.back()) != kAbsent) reached.push_back(i < specs.size() ? specs[i].name : "");
+      if (b.GradientOf(results.back()) != kAbsent) reached.push_back(i < specs.size() ? std::string_view(specs[i].name) : "");
     }
     if (reached.empty()) continue;
     const Node& node = r.Begin(n);  // for the place in the source
