@@ -68,6 +68,8 @@ OPW_WIDE_ORDER(pd, __m512d, __mmask8)
 #define _CMP_UNORD_Q 3
 #define _mm512_range_ps(A, B, MODE) ((__m512)__builtin_ia32_rangeps512_mask(A, B, MODE, __m512{}, (__mmask16)-1, _MM_FROUND_CUR_DIRECTION))
 #define _mm512_range_pd(A, B, MODE) ((__m512d)__builtin_ia32_rangepd512_mask(A, B, MODE, __m512d{}, (__mmask8)-1, _MM_FROUND_CUR_DIRECTION))
+#define _mm512_fixupimm_ps(A, B, TABLE, IMM) ((__m512)__builtin_ia32_fixupimmps512_mask(A, B, (opw_v16si)(TABLE), IMM, (__mmask16)-1, _MM_FROUND_CUR_DIRECTION))
+#define _mm512_fixupimm_pd(A, B, TABLE, IMM) ((__m512d)__builtin_ia32_fixupimmpd512_mask(A, B, (__m512i)(TABLE), IMM, (__mmask8)-1, _MM_FROUND_CUR_DIRECTION))
 #define _mm512_cmp_ps_mask(A, B, HOW) ((__mmask16)__builtin_ia32_cmpps512_mask(A, B, HOW, (__mmask16)-1, _MM_FROUND_CUR_DIRECTION))
 #define _mm512_cmp_pd_mask(A, B, HOW) ((__mmask8)__builtin_ia32_cmppd512_mask(A, B, HOW, (__mmask8)-1, _MM_FROUND_CUR_DIRECTION))
 OPW_WIDE(ps, __m512, __mmask16)

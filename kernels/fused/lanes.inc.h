@@ -90,6 +90,16 @@ inline auto Whole(V v, Vs... vs) {
     return Resize<With<V, LaneOf<decltype(y)>>>(y);
   }
 }
+// MinOp or MaxOp of v and a number that all lanes share, of which kOrdered says whether IsBound held.
+template <typename Op, bool kOrdered, typename V>
+inline V Bounded(V v, V bound) {
+  if constexpr (kOrdered) return Op::Bound(v, bound);
+  else return Op::Apply(v, bound);
+}
+template <typename V>
+inline bool IsBound(V v) {
+  return v[0] == v[0] && v[0] != 0;
+}
 // One of signed integers that wraps.
 template <typename Op, typename V, typename... Vs>
 inline V Wrapping(V v, Vs... vs) {
@@ -108,7 +118,11 @@ inline V Each(V a, V b, uint32_t* flags) {
 template <typename V>
 inline V Canonical(V v) {
   constexpr bool kDouble = sizeof(LaneOf<V>) == 8;
-  return v == v ? v : LaneOf<V>(kDouble ? __builtin_nan("") : __builtin_nanf("")) - V{};
+  const V nan = LaneOf<V>(kDouble ? __builtin_nan("") : __builtin_nanf("")) - V{};
+#ifdef __AVX512F__
+  if constexpr (kWholeFloats<V>) return ByClass<0x11111100>(nan, v);
+#endif
+  return v == v ? v : nan;
 }
 template <typename M, typename V>
 inline V Choose(M condition, V a, V b) {

@@ -2,6 +2,8 @@
 #include "kernels/fused/source.h"
 
 #include <algorithm>
+#include <bit>
+#include <map>
 #include <vector>
 
 #include "kernels/embedded.h"
@@ -88,6 +90,8 @@ bool Wraps(Prim prim) {
   return prim == Prim::kAdd || prim == Prim::kSub || prim == Prim::kMul || prim == Prim::kShl || prim == Prim::kNeg;
 }
 
+// Writes a program's loop. An extreme of values and of what all elements share, a constant, an argument or an input that is found to be repeated, takes one instruction where that
+// is neither NaN nor zero: then there are two loops, of which the one is for calls in which all of these are such.
 class Writer {
  public:
   Writer(const ScalarProgram& program, int index) : program_(program), index_(index), held_(HowHeld(program)) {}
@@ -97,24 +101,34 @@ class Writer {
     int64_t widest = 1;
     for (const DType type : program_.inputs()) widest = std::max(widest, DTypeBytes(type));  // also of those that nothing uses
     for (size_t i = 0; i < all.size(); ++i) {
+      if (held_[i].used) NoteBound(all[i]);
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
       if (!held_[i].used) continue;
       Emit(static_cast<int>(i));
       widest = std::max(widest, DTypeBytes(held_[i].as));
     }
     for (size_t i = program_.outputs().size(); i-- > 0;) Output(static_cast<int>(i));
     if (widened_) widest = std::max<int64_t>(widest, 4);
+    std::string bounds;
+    for (const auto& [value, test] : bounds_) bounds += (bounds.empty() ? "" : " && ") + test;
     return fmt::format(
         "struct P{0} {{\n"
         "  static constexpr int kInputs = {1}, kOutputs = {2}, kLanes = kVectorBytes / {3};\n"
         "  static constexpr uint8_t kTypes[] = {{{4}}};\n"
-        "  static uint32_t Loop(const fused::Rows& rows, const int64_t* step, int64_t vectors) {{\n"
+        "  template <bool kOrdered>\n"
+        "  static uint32_t LoopOf(const fused::Rows& rows, const int64_t* step, int64_t vectors) {{\n"
         "    uint32_t flags = 0;\n"
         "    const bool stream = rows.stream;\n{5}"
         "    for (int64_t i = 0; i < vectors; ++i) {{\n{6}    }}\n"
         "    return flags;\n"
         "  }}\n"
+        "  static uint32_t Loop(const fused::Rows& rows, const int64_t* step, int64_t vectors) {{\n"
+        "{7}    return LoopOf<false>(rows, step, vectors);\n"
+        "  }}\n"
         "}};\n",
-        index_, program_.inputs().size(), program_.outputs().size(), widest, TypeList(), before_, body_);
+        index_, program_.inputs().size(), program_.outputs().size(), widest, TypeList(), before_, body_,
+        bounds.empty() ? "" : fmt::format("    if ({}) return LoopOf<true>(rows, step, vectors);\n", bounds));
   }
 
  private:
@@ -137,9 +151,11 @@ class Writer {
     switch (one.prim) {
       case Prim::kIn: {
         before_ += fmt::format("    const char* p{0} = rows.in[{1}];\n    const int64_t s{0} = step[{1}];\n", at, one.index);
-        Line(at, mask ? fmt::format("GetMask<kLanes>(p{0} + i * s{0})", at)
-                      : fmt::format("Get<{0}, kLanes>(p{1} + i * s{1})", ElementName(one.type), at));
-        return;
+        if (mask) return Line(at, fmt::format("GetMask<kLanes>(p{0} + i * s{0})", at));
+        const std::string_view held = ElementName(one.type);
+        if (!bounds_.contains(at)) return Line(at, fmt::format("Get<{0}, kLanes>(p{1} + i * s{1})", held, at));
+        before_ += fmt::format("    const auto u{0} = Get<{1}, kLanes>(p{0});\n", at, held);
+        return Line(at, fmt::format("kOrdered ? u{1} : Get<{0}, kLanes>(p{1} + i * s{1})", held, at));
       }
       case Prim::kConst:
         return LineBefore(at, mask ? fmt::format("Constant<int8_t, kLanes>(0x{:x}u)", one.bits != 0 ? 0xff : 0)
@@ -170,8 +186,17 @@ class Writer {
     return held_[value].exact ? Name(value) : fmt::format("Canonical({})", Name(value));
   }
 
+  // Whether it is what relu's row spells out: 0 where x <= 0, else x.
+  bool IsRelu(const Instruction& one) const {
+    const Instruction &test = At(one.operands[0]), &zero = At(one.operands[1]);
+    const int x = one.operands[2];
+    return kFloats.Has(one.type) && one.type == ComputeType(one.type) && zero.prim == Prim::kConst && zero.bits == 0 && test.prim == Prim::kLe && test.operands[0] == x &&
+           At(test.operands[1]).prim == Prim::kConst && At(test.operands[1]).bits == 0;
+  }
+
   std::string Select(int at) {
     const Instruction& one = At(at);
+    if (IsRelu(one)) return fmt::format("ReluOp::Apply({})", Name(one.operands[2]));
     const bool moves = held_[at].as == one.type;
     const auto arm = [&](int i) { return moves ? Name(one.operands[i]) : Computed(one.operands[i]); };
     return fmt::format("{}({}, {}, {})", one.type == DType::kBool ? "ChooseMask" : "Choose", Name(one.operands[0]), arm(1), arm(2));
@@ -194,6 +219,38 @@ class Writer {
     return fmt::format("NarrowEighth<{}, {}>({})", type == DType::kF8E4M3 ? "3, 7, 0x7f" : "2, 15, 0x7c", saturate, value);
   }
 
+  // An operand of an extreme that all elements share, or may.
+  struct Bound {
+    int operand = -1;  // none
+    bool known = false;  // without a look at the call
+  };
+  Bound BoundOf(const Instruction& one) const {
+    if ((one.prim != Prim::kMin && one.prim != Prim::kMax) || !kFloats.Has(ComputeType(one.type))) return {};
+    for (const Prim prim : {Prim::kConst, Prim::kAttr, Prim::kIn}) {
+      for (const int operand : {1, 0}) {
+        const Instruction& of = At(one.operands[operand]);
+        if (of.prim != prim) continue;
+        if (prim != Prim::kConst) return {operand};
+        const double number = of.type == DType::kF64 ? std::bit_cast<double>(of.bits) : std::bit_cast<float>(static_cast<uint32_t>(of.bits));
+        if (number == number && number != 0) return {operand, true};
+      }
+    }
+    return {};
+  }
+  // How the call tells whether it is one.
+  void NoteBound(const Instruction& one) {
+    const Bound bound = BoundOf(one);
+    if (bound.operand < 0 || bound.known) return;
+    const int value = one.operands[bound.operand];
+    const Instruction& of = At(value);
+    if (of.prim == Prim::kIn) {
+      const std::string first = fmt::format("Get<{}, kLanes>(rows.in[{}])", ElementName(of.type), of.index);
+      bounds_[value] = fmt::format("step[{}] == 0 && IsBound({})", of.index, of.type == ComputeType(of.type) ? first : fmt::format("Widen<{}>({})", Tag(of.type), first));
+    } else {
+      bounds_[value] = fmt::format("IsBound(Argument<{}, kLanes>(rows.arguments[{}]))", ElementName(ComputeType(of.type)), of.index);
+    }
+  }
+
   // A bool of bools.
   std::string OfMasks(const Instruction& one) const {
     const std::string a = Name(one.operands[0]), b = Name(one.operands[1]);
@@ -213,6 +270,9 @@ class Writer {
                                                                        : fmt::format("{}::Apply", f.name);
     if (InfoOf(one.prim).arity == 1) return fmt::format("{}({})", call, a);
     std::string b = Computed(one.operands[1]);
+    if (const Bound bound = BoundOf(one); bound.operand >= 0) {
+      return fmt::format("Bounded<{}, {}>({}, {})", f.name, bound.known ? "true" : "kOrdered", bound.operand == 0 ? b : a, bound.operand == 0 ? a : b);
+    }
     if (!floats && one.prim == Prim::kDiv) return fmt::format("Each<DivideOp<false>>({}, {}, &flags)", a, b);
     if (!floats && one.prim == Prim::kRem) return fmt::format("Each<DivideOp<true>>({}, {}, &flags)", a, b);
     if (!floats && one.prim == Prim::kPow) return fmt::format("Each<IntegerPowOp>({}, {}, &flags)", a, b);
@@ -235,7 +295,8 @@ class Writer {
   const ScalarProgram& program_;
   const int index_;
   const std::vector<Held> held_;
-  std::string before_, body_;  // the loop
+  std::map<int, std::string> bounds_;  // by value: whether it is one in a call
+  std::string before_, body_;          // the loop
   bool widened_ = false;       // f32 is computed beside what values are held as
 };
 

@@ -2,6 +2,7 @@
 // gives.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -164,6 +165,63 @@ TEST(Fused, CastsHaveEqualBits) {
   std::vector<Case> cases;
   for (const DType type : TypesIn(kAll)) cases.push_back(CastsOf(type));
   ExpectAllEqualBits(cases);
+}
+
+// The extremes of values and of what all elements share, in both orders: an input, an argument, a constant.
+TEST(Fused, ExtremesOfWhatAllElementsShareHaveEqualBits) {
+  if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
+  const std::vector<double> shared = {NAN, 0.0, -0.0, INFINITY, -INFINITY, 1.0, -2.5, 0x1p-149, -0x1p-149, 0.1};
+  std::vector<Case> cases;
+  std::vector<ScalarProgram> programs;
+  const std::vector<DType> types = TypesIn(kFloats);
+  for (const DType type : types) {
+    for (const Prim from : {Prim::kIn, Prim::kAttr, Prim::kConst}) {
+      Case c;
+      ScalarProgram& p = c.program;
+      const int x = p.AddInput(type);
+      const double constant = -1.5;
+      const uint64_t bits = type == DType::kF64 ? std::bit_cast<uint64_t>(constant) : std::bit_cast<uint32_t>(static_cast<float>(constant));
+      const int s = from == Prim::kIn ? p.AddInput(type) : from == Prim::kAttr ? p.AddArgument(type) : p.Append({.prim = Prim::kConst, .type = type, .bits = bits});
+      for (const char* row : {"minimum", "maximum"}) {
+        for (const std::vector<int>& operands : {std::vector{x, s}, std::vector{s, x}}) {
+          p.AddOutput(*p.Append(*Catalogue().Find(row), operands, {}, type));
+          c.outputs.push_back(row);
+        }
+      }
+      p.AddOutput(*p.Append(*Catalogue().Find("relu"), std::vector{x}, {}, type));
+      c.outputs.push_back("relu");
+      ASSERT_TRUE(p.Check().ok()) << p.Check();
+      programs.push_back(p);
+      cases.push_back(std::move(c));
+    }
+  }
+  std::mt19937_64 random(Seed());
+  std::vector<Isa> sets = {Isa::Detect()};
+  if (sets[0].avx512) sets.push_back({.avx2 = true});
+  for (const Isa& isa : sets) {
+    const CompiledPrograms compiled(programs, isa.avx512 ? "x86-64-v4" : "x86-64-v3");
+    ASSERT_TRUE(compiled.ok());
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const ScalarProgram& p = cases[i].program;
+      for (const double number : shared) {
+        std::vector<TestTensor> inputs = Inputs(p, {kElements}, random);
+        if (p.inputs().size() == 2) {
+          inputs[1] = TestTensor(p.inputs()[1], {1});
+          ops::VisitType(inputs[1].type, [&](auto tag) {
+            const auto v = ops::Convert<typename decltype(tag)::Type>(number);
+            std::memcpy(inputs[1].bytes.data(), &v, sizeof v);
+          });
+        }
+        const std::vector<TestTensor> outputs = Outputs(p, {kElements});
+        ExpectEqualBits(cases[i], isa, compiled.kernel(static_cast<int>(i)), inputs, outputs, {FloatArgument(number)});
+        // And they are those of code that knows no vectors.
+        std::vector<TestTensor> portable = outputs, fast = outputs;
+        Call(Interpreter(p, Isa{}).kernel(), inputs, portable, {FloatArgument(number)});
+        Call(compiled.kernel(static_cast<int>(i)), inputs, fast, {FloatArgument(number)});
+        for (size_t o = 0; o < fast.size(); ++o) EXPECT_EQ(FirstDifference(portable[o], fast[o]), "") << cases[i].outputs[o] << " with " << number << ", seed " << Seed();
+      }
+    }
+  }
 }
 
 TEST(Fused, RandomProgramsHaveEqualBitsOnAnyShapes) {

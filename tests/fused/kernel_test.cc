@@ -108,15 +108,16 @@ bool MayStand(const std::string& token) {
       "struct",       "static",       "constexpr", "const",        "auto",      "bool",     "char",     "int",      "for",
       "return",       "true",         "false",     "fused",        "Rows",      "rows",     "stream",   "in",       "out",
       "step",         "vectors",      "i",         "flags",        "arguments", "Loop",     "kInputs",  "kOutputs", "kLanes",
+      "template",     "if",           "LoopOf",    "kOrdered",     "Bounded",   "IsBound",
       "kTypes",       "kVectorBytes", "uint8_t",   "uint16_t",     "uint32_t",  "uint64_t", "int8_t",   "int16_t",  "int32_t",
       "int64_t",      "float",        "double",    "Half",         "Brain",     "E4M3",     "E5M2",     "Get",      "GetMask",
       "Put",          "Constant",     "Argument",  "MaskArgument", "Apply",     "Whole",    "Wrapping", "Each",     "DivideOp",
       "IntegerPowOp", "Canonical",    "Choose",    "ChooseMask",   "OfMasks",   "Ones",     "CastTo",   "ToNarrow", "Widen",
       "Narrow",       "NarrowEighth"};
   const auto made_of = [&](std::string_view characters, size_t from = 0) { return token.find_first_not_of(characters, from) == token.npos; };
-  if (!IsWord(token[0])) return made_of(" \n{}()[]<>=!*/+,.;:&~");
+  if (!IsWord(token[0])) return made_of(" \n{}()[]<>=!*/+,.;:&~?");
   if (token[0] >= '0' && token[0] <= '9') return made_of("0123456789abcdefxu");
-  if (std::string_view("vpsqP").find(token[0]) != std::string_view::npos && token.size() > 1 && made_of("0123456789", 1)) return true;
+  if (std::string_view("vpsquP").find(token[0]) != std::string_view::npos && token.size() > 1 && made_of("0123456789", 1)) return true;
   return words.contains(token) || (token[0] >= 'A' && token[0] <= 'Z' && token.ends_with("Op") && token.find('_') == token.npos);
 }
 

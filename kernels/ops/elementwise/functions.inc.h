@@ -51,6 +51,8 @@ OPWIRE_BINARY(LtOp, Test, a < b)
 OPWIRE_BINARY(LeOp, Test, a <= b)
 
 #ifdef __AVX512F__
+template <typename V>
+inline constexpr bool kWholeFloats = kFloatLanes<V> && sizeof(V) == kVectorBytes;
 // The smaller (4) or the larger (5) of each pair, by one instruction that orders zeros by their signs, and the pair's sum where either is NaN.
 template <int kMode, typename V>
 inline V Extreme(V a, V b) {
@@ -62,14 +64,23 @@ inline V Extreme(V a, V b) {
     return BitCast<V>(_mm512_mask_add_pd(_mm512_range_pd(x, y, kMode), _mm512_cmp_pd_mask(x, y, _CMP_UNORD_Q), x, y));
   }
 }
+// What a digit of the table says for v's class, by one instruction: 0 what `rest` has, 1 what v has, 8 zero. The digits, from the last on, are of quiet NaNs, signalling ones,
+// zeros, 1, -infinity, infinity, other negative numbers, other positive ones.
+template <uint32_t kTable, typename V>
+inline V ByClass(V rest, V v) {
+  const Vec<int32_t> table = static_cast<int>(kTable) - Vec<int32_t>{};  // doubles look at every other element
+  if constexpr (sizeof(LaneOf<V>) == 4) return BitCast<V>(_mm512_fixupimm_ps(BitCast<__m512>(rest), BitCast<__m512>(v), BitCast<__m512i>(table), 0));
+  else return BitCast<V>(_mm512_fixupimm_pd(BitCast<__m512d>(rest), BitCast<__m512d>(v), BitCast<__m512i>(table), 0));
+}
 #endif
 
-// NaN if either is NaN; of equal zeros the smaller has a sign if either has.
+// NaN if either is NaN; of equal zeros the smaller has a sign if either has. With a bound that is neither NaN nor zero it is what one instruction gives, which takes its second
+// operand where none is the smaller.
 struct MinOp : Value {
   template <typename V>
   static V Apply(V a, V b) {
 #ifdef __AVX512F__
-    if constexpr (kFloatLanes<V> && sizeof(V) == kVectorBytes) return Extreme<4>(a, b);
+    if constexpr (kWholeFloats<V>) return Extreme<4>(a, b);
 #endif
     V m = a < b ? a : b;
     if constexpr (kFloatLanes<V>) {
@@ -79,12 +90,16 @@ struct MinOp : Value {
     }
     return m;
   }
+  template <typename V>
+  static V Bound(V x, V bound) {
+    return bound < x ? bound : x;
+  }
 };
 struct MaxOp : Value {
   template <typename V>
   static V Apply(V a, V b) {
 #ifdef __AVX512F__
-    if constexpr (kFloatLanes<V> && sizeof(V) == kVectorBytes) return Extreme<5>(a, b);
+    if constexpr (kWholeFloats<V>) return Extreme<5>(a, b);
 #endif
     V m = a > b ? a : b;
     if constexpr (kFloatLanes<V>) {
@@ -93,6 +108,10 @@ struct MaxOp : Value {
       m = a == a ? m : a;
     }
     return m;
+  }
+  template <typename V>
+  static V Bound(V x, V bound) {
+    return bound > x ? bound : x;
   }
 };
 struct ClampOp : Value {
@@ -106,7 +125,6 @@ OPWIRE_UNARY(CopyOp, Value, a)
 OPWIRE_UNARY(NegOp, Value, -a)
 OPWIRE_UNARY(NotOp, Value, ~a)
 OPWIRE_UNARY(LogicalNotOp, Value, a ^ 1)
-OPWIRE_UNARY(ReluOp, Value, a <= 0 ? V{} : a)
 OPWIRE_UNARY(IsNanOp, Test, a != a)
 OPWIRE_UNARY(IsInfOp, Test, Abs(a) == static_cast<LaneOf<V>>(__builtin_inf()))
 OPWIRE_UNARY(SqrtOp, Value, Sqrt(a))
@@ -136,6 +154,15 @@ OPWIRE_BINARY(Atan2Op, Value, Atan2(a, b))
 #undef OPWIRE_UNARY
 #undef OPWIRE_BINARY
 
+struct ReluOp : Value {
+  template <typename V>
+  static V Apply(V a) {
+#ifdef __AVX512F__
+    if constexpr (kWholeFloats<V>) return ByClass<0x08080800>(a, a);
+#endif
+    return a <= 0 ? V{} : a;
+  }
+};
 struct AbsOp : Value {
   template <typename V>
   static V Apply(V a) {
