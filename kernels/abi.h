@@ -53,6 +53,7 @@ typedef struct opw_tensor {
   uint8_t encoding;       /* 0: dense */
   uint8_t rank;
   uint8_t contiguous;     /* 1: dense row-major */
+  uint8_t packed;         /* 1: its bytes are in an order of the kernel's own; never, where a kernel has none */
 } opw_tensor;
 
 /* Attributes in the order of the op's row, defaults filled in, dimensions evaluated. */

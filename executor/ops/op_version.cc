@@ -56,7 +56,7 @@ void OpVersion::AddTo(KernelSet& set) const {
     }
     set.variants.Add(std::move(variant));
   }
-  set.variants.Add({op.name(), "reference", Tier::kReference, 0, dtypes, "", op.folder, reference->kernel(), Origin::kPrebuilt, reference});
+  set.variants.Add({op.name(), "reference", Tier::kReference, 0, dtypes, "", op.folder, reference->kernel(), nullptr, Origin::kPrebuilt, reference});
 }
 
 OpSource::OpSource(OpSourceOptions options, std::unique_ptr<jit::BuildCache> cache, std::shared_ptr<const KernelSet> builtin)

@@ -475,7 +475,7 @@ class Instance::Builder {
   }
   // Prepares the kernel and adds the step. `done_with(i, r)`: the kernel is done with operand i of an element once it writes result r's.
   template <typename DoneWith>
-  Status AddCall(Frame& frame, Step step, const opw_kernel& kernel, const Values& values, const std::string& who, const DoneWith& done_with) {
+  Status AddCall(Frame& frame, Step step, const opw_kernel& kernel, const Packing* packing, const Values& values, const std::string& who, const DoneWith& done_with) {
     opw_call& call = step.call;
     step.run = kernel.run;
     step.captures = (kernel.flags & OPW_NO_GRAPH) == 0;
@@ -503,7 +503,14 @@ class Instance::Builder {
       Patch(&results[r], frame.place[root], frame.layout[v].offset);
     }
     for (size_t i = 0; i < values.operands.size(); ++i) {
-      if (const ValueId v = values.operands[i]; v != kAbsent) Patch(&operands[i], PlaceOf(frame, v), frame.layout[v].offset);
+      const ValueId v = values.operands[i];
+      if (v == kAbsent) continue;
+      const Place& place = PlaceOf(frame, v);
+      if (packing && i == call.starts[packing->operand] && IsParam(place, operands[i]) && packing->size(operands[i]).pieces > 0) {
+        out_->packables_.push_back({static_cast<int>(place.at), Here(), loops_around_ > 0, &operands[i], packing});
+      } else {
+        Patch(&operands[i], place, frame.layout[v].offset);
+      }
     }
     if (workspace > 0) {
       OPWIRE_ASSIGN_OR_RETURN(const int64_t at, TakeScratch(workspace));
@@ -514,6 +521,14 @@ class Instance::Builder {
     ReleaseAround(frame, values.operands, values.results);
     out_->steps_.push_back(step);
     return absl::OkStatus();
+  }
+
+  // Whether a tensor is a parameter that stays as it is, and no view of it.
+  bool IsParam(const Place& place, const opw_tensor& t) const {
+    if (options_.device || place.kind != Place::kParam) return false;
+    const Slot& slot = out_->params_[static_cast<size_t>(place.at)];
+    return p_.module.functions[out_->function_].params[static_cast<size_t>(place.at)].mode == ParamMode::kIn && static_cast<DType>(t.dtype) == slot.dtype &&
+           static_cast<Encoding>(t.encoding) == slot.encoding && std::ranges::equal(std::span(t.shape, t.rank), slot.shape);
   }
 
   Status PlaceNode(Frame& frame, uint32_t n) {
@@ -531,7 +546,7 @@ class Instance::Builder {
     for (const OperandSpec& o : row.operands) step.checks_values |= o.domain != Domain::kAny;
     if (step.checks_values) step.number = checking_++;
     const bool in_place = (variant->kernel.flags & OPW_INPLACE) && row.aliasing == Aliasing::kElementwise;
-    return AddCall(frame, step, variant->kernel, values, fmt::format("{}@{}", node.op, variant->name),
+    return AddCall(frame, step, variant->kernel, variant->packing, values, fmt::format("{}@{}", node.op, variant->name),
                    [&](size_t i, uint32_t r) { return in_place && DoneWith(frame, n, i, r); });
   }
 
@@ -554,7 +569,7 @@ class Instance::Builder {
     step.call.context = group.kernel->context;
     if (const char* const why = group.kernel->supports ? group.kernel->supports(&step.call) : nullptr) return Unimplemented("a fused group cannot run: {}", why);
     const size_t inputs = group.inputs.size() / group.members, outputs = group.outputs.size() / group.members;  // of a member
-    return AddCall(frame, step, *group.kernel, values, "a fused group", [&](size_t i, uint32_t r) {
+    return AddCall(frame, step, *group.kernel, /*packing=*/nullptr, values, "a fused group", [&](size_t i, uint32_t r) {
       if (!group.takes_place_of.empty()) return group.takes_place_of[r] == static_cast<int32_t>(i);
       if (group.members > 1) return i / inputs == r / outputs;
       if (!group.input_orders.empty()) return group.input_orders[i] == group.output_orders[r];
@@ -786,7 +801,9 @@ class Instance::Builder {
     ControlStep& trip = AddControl(frame, n, StepKind::kTrip, nullptr, counts ? AddTensor(DType::kI64, aside) : nullptr);
     if (repeat) leave = &trip;
     if (repeat) params.insert(params.begin(), aside);
+    ++loops_around_;
     OPWIRE_RETURN_IF_ERROR(PlaceCall(body, params, carried, repeat ? Program::Call::kFromSecond : Program::Call::kFromFirst));
+    --loops_around_;
     ControlStep& next = AddControl(frame, n, StepKind::kNext);
     next.target = head;
     leave->target = Here();
@@ -863,6 +880,7 @@ class Instance::Builder {
   ScratchPlanner scratch_;
   int64_t owned_bytes_ = 0;     // no_arena
   uint16_t checking_ = 0;       // steps that check values, so far
+  int loops_around_ = 0;        // what is being placed
   const CrashRecord::Running* running_ = nullptr;  // Build's
 };
 
@@ -890,6 +908,11 @@ void Instance::BindScratch(uint8_t* base) {
   scratch_ = base;
   ++bindings_;
   for (const ScratchPatch& p : scratch_patches_) *p.slot = base + p.offset;
+}
+
+void Instance::BindPackable(size_t i, void* data, bool packed) {
+  packables_[i].tensor->data = data;
+  packables_[i].tensor->packed = packed ? 1 : 0;
 }
 
 void Instance::BindParam(int param, void* data) { bindings_ += param_patches_[param].Set(data); }

@@ -54,6 +54,15 @@ struct Step {
 // "matmul@onednn"; "fused", "copy@result" and "control" for what has no variant.
 const std::string& LabelOf(const Step& step, const VariantTable& variants);
 
+// An operand of a step that is a parameter as it is, and that the step's kernel also takes packed.
+struct Packable {
+  int param = 0;
+  uint32_t step = 0;
+  bool often = false;             // in a loop
+  opw_tensor* tensor = nullptr;   // of the step's call
+  const Packing* packing = nullptr;
+};
+
 struct InstanceOptions {
   opw_runtime* runtime = nullptr;
   Device* device = nullptr;  // whose the memory is, where it is not the host's
@@ -92,6 +101,9 @@ class Instance {
   int64_t scratch_bound() const { return scratch_bound_; }
   void BindScratch(uint8_t* base);
   void BindParam(int param, void* data);
+  // Packables are bound one by one, whatever their parameters are bound to.
+  std::span<const Packable> packables() const { return packables_; }
+  void BindPackable(size_t i, void* data, bool packed);
   // REQUIRES: InoutOf(result) < 0. Null: the result lies in scratch memory (not wanted, or sent inline).
   void BindResult(int result, void* data);
   const void* ResultData(int result) const { return result_data_[result]; }
@@ -162,6 +174,7 @@ class Instance {
   std::deque<std::vector<int64_t>> extents_;  // shapes and strides; addresses stay
   std::deque<std::vector<opw_attr>> attrs_;
   std::deque<std::vector<int64_t>> attr_ints_;
+  std::vector<Packable> packables_;
   std::vector<Prepared> prepared_;
   std::vector<Owned> owned_;                       // no_arena
   std::vector<Patches> param_patches_, result_patches_;

@@ -63,7 +63,7 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment, 
     OPWIRE_RETURN_IF_ERROR(TakeResults(store));
     OPWIRE_RETURN_IF_ERROR(TakeInouts(store, f));
     if (on_device) OPWIRE_RETURN_IF_ERROR(Upload(env));
-    Bind(f);
+    Bind(env, f);
     cursor_.Reset(*instance_);
     return absl::OkStatus();
   };
@@ -275,6 +275,7 @@ Status Run::TakeInouts(Store& store, const Function& f) {
       t.buffer = std::move(own);
       inputs_[i].data = t.buffer->data();
     }
+    t.buffer->Written();
     mutated_.push_back({static_cast<int>(i), key});
   }
   for (const Mutated& m : mutated_) store.FindAny(m.key)->pinned_by_run = true;
@@ -412,7 +413,7 @@ void Run::ReadFlags(const RunEnvironment& env) {
                       SiteOf(*step));
 }
 
-void Run::Bind(const Function& f) {
+void Run::Bind(const RunEnvironment& env, const Function& f) {
   instance_->BindScratch(lane_->base);
   for (size_t i = 0; i < f.params.size(); ++i) instance_->BindParam(static_cast<int>(i), inputs_[i].data);
   size_t kept = 0;
@@ -421,6 +422,11 @@ void Run::Bind(const Function& f) {
     const bool keep = kept < kept_.size() && kept_[kept].result == r;
     instance_->BindResult(r, keep ? kept_[kept++].buffer->data() : nullptr);
   }
+  const auto block_of = [&](int param) {
+    const Tensor* const t = inputs_[static_cast<size_t>(param)].tensor;
+    return t && env.packed ? &t->buffer : nullptr;
+  };
+  packed_.Bind(*instance_, [&](int param) { return inputs_[static_cast<size_t>(param)].data; }, block_of);
 }
 
 ErrorSite Run::SiteOf(const Step& step) const {
@@ -469,6 +475,18 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
     Lost(env, running, why);
     failure_ = WithSite(std::move(why), SiteOf(at));
   };
+  while (packed_.HasWork() && !aborted_ && !ended_) {
+    const Step& s = steps[packed_.step(*instance_)];
+    running.Step(s.mark);
+    packed_.Work(*instance_, *env.packed, *env.device);
+    if (const uint32_t reason = stop.load(std::memory_order_relaxed)) {
+      failure_ = WithSite(WhyStopped(reason), SiteOf(s));
+      ended_ = true;
+    } else if (env.clock() - begun >= slice && packed_.HasWork()) {
+      ran_ += env.clock() - begun;
+      return Outcome::kMore;
+    }
+  }
   while (cursor_.at() < steps.size() && !aborted_ && !ended_) {
     const uint32_t at = cursor_.at();
     const Step& s = steps[at];
@@ -677,6 +695,7 @@ void Run::End(const RunEnvironment& env) {
   }
   if (lane_) env.lanes->Release(lane_);
   program_.reset();
+  packed_.End();
   held_.clear();
   kept_.clear();
   mutated_.clear();

@@ -13,6 +13,7 @@
 #include "executor/plan/instance.h"
 #include "executor/run/crash_record.h"
 #include "executor/run/lane.h"
+#include "executor/run/packed_operands.h"
 #include "executor/store/store.h"
 #include "ir/wire/clock.h"
 #include "ir/wire/message.h"
@@ -46,6 +47,7 @@ struct RunEnvironment {
   std::function<bool(const Emission&)> emit;
   // Is told that the device does nothing more; need not return. May be empty.
   std::function<void(const Status&)> on_fault;
+  PackedCopies* packed = nullptr;  // null: kernels read all tensors as they lie
 
   InstanceOptions instance_options() const {
     return {.runtime = device->runtime(), .device = device->info().host_memory ? nullptr : device, .no_arena = no_arena, .most = lanes->capacity(), .crash = crash};
@@ -122,7 +124,7 @@ class Run {
   void Lost(const RunEnvironment& env, const CrashRecord::Running& running, const Status& why) const;
   void ReadFlags(const RunEnvironment& env);
   const void* ResultData(size_t result) const;
-  void Bind(const Function& f);
+  void Bind(const RunEnvironment& env, const Function& f);
   ErrorSite SiteOf(const Step& step) const;
   Status WhyStopped(uint32_t reason) const;
 
@@ -133,6 +135,7 @@ class Run {
   Lane* lane_ = nullptr;
   uint8_t* inline_results_ = nullptr;  // null: results are read where they are
   Cursor cursor_;
+  PackedOperands packed_;
   Nanos ran_ = 0;
   uint32_t flags_ = 0;
   Status failure_;

@@ -38,7 +38,9 @@ Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet>
   environment_.on_fault = options_.on_device_fault;
   environment_.emit = [this](const Emission& e) { return Emit(e); };
   load_.free_memory = budget_.limit;
-  if (!device.info().host_memory) {
+  if (device.info().host_memory) {
+    environment_.packed = &packed_.emplace(device_, &budget_, budget_.limit / 100 * options_.limits[LimitId::kPackedMemoryPercent]);
+  } else {
     // Where there is so little left, the first run says so.
     if (auto memory = device.Allocate(static_cast<int64_t>(kMaxFrameBytes), MemoryKind::kPinnedHost); memory.ok()) environment_.inline_results = static_cast<uint8_t*>(*memory);
   }
@@ -221,7 +223,7 @@ void Core::OnTick(Nanos now) {
   for (Session* s : ended) EndSession(*s);
   absl::erase_if(ended_, [](const auto& s) { return !s.second->waiting; });
   if (quiet) lanes_.Trim(), landing_.Trim();
-  load_.free_memory.store(budget_.limit - budget_.in_use, std::memory_order_relaxed);
+  load_.free_memory.store(budget_.limit - budget_.in_use + (packed_ ? packed_->bytes() : 0), std::memory_order_relaxed);
 }
 
 // ---- Scheduling ------------------------------------------------------------------------------------------------------------

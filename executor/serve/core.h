@@ -10,6 +10,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -220,6 +221,7 @@ class Core {
   MemoryBudget budget_;               // of the device
   MemoryBudget host_memory_;          // of the host, where that is another
   MemoryBudget& host_budget_;         // what messages, programs and transfers count in
+  std::optional<PackedCopies> packed_;  // where the device's memory is the host's
   Lanes lanes_;
   Landing landing_;  // of loads, where the device's memory is not the host's
   RunEnvironment environment_;

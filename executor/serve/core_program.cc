@@ -17,13 +17,13 @@ void AnswerProgram(fb::ReplyT& reply, const Program& program, bool cached) {
 
 // Every slot counts against its session's quota, whoever else holds the program.
 Status CheckQuota(Session& s, size_t bytes, int64_t takes) {
-  const MemoryBudget& quota = s.store->quota_budget();
+  MemoryBudget& quota = s.store->quota_budget();
   if (quota.Fits(takes)) return absl::OkStatus();
   return ResourceExhausted("over quota: a program of {} bytes takes {}, the session holds {} of {}; drop programs, free tensors or ask for a larger quota",
                            bytes, takes, quota.in_use, quota.limit);
 }
 
-Status CheckBudget(const MemoryBudget& budget, size_t bytes, int64_t takes) {
+Status CheckBudget(MemoryBudget& budget, size_t bytes, int64_t takes) {
   if (budget.Fits(takes)) return absl::OkStatus();
   return ResourceExhausted("out of memory: a program of {} bytes takes {}, the executor holds {} of {}", bytes, takes, budget.in_use, budget.limit);
 }

@@ -142,7 +142,7 @@ std::string InfoWriter::Report() const {
                  {"arch", d.arch},   {"memory_bytes", d.memory_bytes}, {"compute_units", d.compute_units},
                  {"uuid", d.uuid},   {"dtypes", d.dtypes.ToString()}, {"collective_backend", d.collective_backend},
                  {"facts", d.facts}};
-  j["memory"] = {{"limit", core_.budget_.limit}, {"in_use", core_.budget_.in_use}, {"peak", core_.budget_.peak}};
+  j["memory"] = {{"limit", core_.budget_.limit}, {"in_use", core_.budget_.in_use}, {"peak", core_.budget_.peak}, {"packed", core_.packed_ ? core_.packed_->bytes() : 0}};
   j["host_memory"] = {{"limit", core_.host_budget_.limit}, {"in_use", core_.host_budget_.in_use}, {"peak", core_.host_budget_.peak}};
   json limits = json::object();
   for (const ExecutorLimit& row : kExecutorLimits) limits[std::string(row.name)] = core_.options_.limits[row.id];
@@ -279,6 +279,7 @@ std::string InfoWriter::Stats() const {
                {"memory_in_use", core_.budget_.in_use},
                {"memory_peak", core_.budget_.peak},
                {"memory_limit", core_.budget_.limit},
+               {"memory_packed", core_.packed_ ? core_.packed_->bytes() : 0},
                {"host_memory_in_use", core_.host_budget_.in_use}});
 }
 

@@ -58,7 +58,7 @@ StatusOr<int64_t> Store::TakeOnDevice(int64_t bytes) {
   return backed;
 }
 
-Status Store::CheckQuota(int64_t bytes) const {
+Status Store::CheckQuota(int64_t bytes) {
   if (quota_.Fits(Blocks::Rounded(bytes))) return absl::OkStatus();
   return ResourceExhausted("over quota: asked for {} bytes, the session holds {} of {}; free tensors or ask for a larger quota", bytes, quota_.in_use,
                            quota_.limit);
@@ -165,6 +165,7 @@ void Store::End() {
 
 void Store::Release(Buffer* b) {
   const int64_t rounded = Blocks::Rounded(b->bytes_);
+  b->Written();
   if (b->granted()) {
     quota_.in_use -= rounded;
     // The block goes before its store, which may have been waiting for nothing else.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -43,8 +44,13 @@ struct MemoryBudget {
   int64_t limit = 0;
   int64_t in_use = 0;
   int64_t peak = 0;
+  // Is asked for so many bytes where they do not fit, and gives back of them what can be made anew. May be empty.
+  std::function<void(int64_t)> reclaim;
 
-  bool Fits(int64_t bytes) const { return bytes <= limit - in_use; }
+  bool Fits(int64_t bytes) {
+    if (const int64_t missing = bytes - (limit - in_use); missing > 0 && reclaim) reclaim(missing);
+    return bytes <= limit - in_use;
+  }
   void Take(int64_t bytes) {
     in_use += bytes;
     peak = std::max(peak, in_use);
@@ -102,9 +108,14 @@ class Buffer {
   int64_t bytes() const { return bytes_; }
   // Whether it is another session's.
   bool granted() const { return static_cast<bool>(of_); }
+  // The block whose bytes these are: this one, or the other session's.
+  Buffer& origin() { return of_ ? of_->origin() : *this; }
+  // A run is about to write it: what was made of its bytes is theirs no more.
+  void Written() { packed_.reset(), met_packing_ = false; }
 
  private:
   friend class BufferRef;
+  friend class PackedCopies;
   friend class Store;
   class Store* store_ = nullptr;
   uint8_t* data_ = nullptr;
@@ -114,6 +125,8 @@ class Buffer {
   bool in_segment_ = true;
   std::shared_ptr<class Store> owner_;  // of `of_`
   BufferRef of_;                        // the other session's block
+  std::shared_ptr<class PackedCopy> packed_;  // its bytes in a kernel's own order (packed.h)
+  bool met_packing_ = false;                  // a kernel that has one has read it
 };
 
 inline BufferRef::BufferRef(Buffer* b) : b_(b) { ++b_->references_; }
@@ -223,7 +236,7 @@ class Store : public std::enable_shared_from_this<Store> {
   };
 
   explicit Store(Device& device) : device_(device) {}
-  Status CheckQuota(int64_t bytes) const;
+  Status CheckQuota(int64_t bytes);
   StatusOr<int64_t> TakeOnDevice(int64_t bytes);
   Buffer* NewBuffer(int64_t bytes);
   BufferRef NewBlock(int64_t at, int64_t bytes, bool in_segment);

@@ -20,9 +20,10 @@ void AddReference(VariantTable& table, std::string_view op, const opw_kernel& ke
 }
 
 void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std::string_view name, std::string_view set,
-                   int priority, DTypeSet dtypes, const opw_kernel& kernel, std::string_view restriction) {
+                   int priority, DTypeSet dtypes, const opw_kernel& kernel, std::string_view restriction, const Packing* packing) {
   Variant v{std::string(op), std::string(name), Tier::kProduction, priority, dtypes, isa.Missing(std::string(set)), "builtin", kernel};
   v.restriction = restriction;
+  v.packing = packing;
   if (set == "avx2") v.wider = "avx512";
   if (set == "avx512") v.wider = "avx512vnni";
   table.Add(std::move(v));

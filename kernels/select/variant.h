@@ -49,6 +49,19 @@ std::string_view TierName(Tier tier);
 enum class Origin : uint8_t { kPrebuilt = 0, kCached = 1, kBuilt = 2 };
 std::string_view OriginName(Origin origin);
 
+// An order of an operand's bytes of the kernel's own, which it reads faster than the tensor's: pieces of equal size, made once of a tensor that stays and kept beside it. In a call
+// whose operand is such, opw_tensor::packed is 1 and its data the first piece. Results have the same bits.
+struct Packing {
+  struct Size {
+    int64_t pieces = 0;  // none: the tensor is taken as it lies
+    int64_t bytes = 0;   // of a piece
+  };
+  int operand;  // of the row
+  Size (*size)(const opw_tensor& of);
+  // Pieces [begin, end) of all, to where the first of all goes. On any thread.
+  void (*pack)(const opw_tensor& from, int64_t begin, int64_t end, void* to);
+};
+
 struct Variant {
   std::string op;          // a row of the catalogue
   std::string name;        // unique within the op: "reference", "avx512", "onednn"
@@ -58,6 +71,7 @@ struct Variant {
   std::string unavailable; // why this machine cannot run it ("needs avx512bf16"); empty: it can
   std::string source;      // "builtin", or the folder of a user's op
   opw_kernel kernel{};
+  const Packing* packing = nullptr;    // that it also takes; null: none
   Origin origin = Origin::kPrebuilt;
   std::shared_ptr<const void> holds;  // what the kernel's code or context lies in; null: this program
   uint32_t label = 0;      // its number among the table's labels

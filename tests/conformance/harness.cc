@@ -353,7 +353,6 @@ Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_pla
   for (const Placed* p : result_places) moved.Update(p->memory->ToHost());
   moved.Update(workspace.ToHost());
   moved.Update(device.Synchronize());
-  if (v.kernel.release != nullptr) v.kernel.release(call.state);
   if (!moved.ok()) out.failure = MessageOf(moved);
   out.flags = device.TakeFlags();
   if (!workspace.MarksIntact()) out.failure = "wrote outside its workspace";
@@ -365,6 +364,26 @@ Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_pla
       out.bytes.append(element, DTypeBytes(result.dtype));
     });
   }
+  if (v.packing != nullptr && out.failure.empty()) {
+    // Of an operand in the kernel's own order it gives the same bits.
+    opw_tensor& t = operands[b.starts[static_cast<size_t>(v.packing->operand)]];
+    const Packing::Size size = v.packing->size(t);
+    Memory packed(device, size.pieces * size.bytes);
+    if (size.pieces > 0) {
+      const int64_t half = size.pieces / 2;
+      v.packing->pack(t, half, size.pieces, packed.data());
+      v.packing->pack(t, 0, half, packed.data());
+      t.data = packed.data();
+      t.packed = 1;
+      if (v.kernel.run(&call) != OPW_OK) fail("run with a packed operand failed");
+      std::string bytes;
+      for (size_t r = 0; r < b.results.size(); ++r) result_places[r]->ForEach([&](int64_t, const char* element) { bytes.append(element, DTypeBytes(b.results[r].dtype)); });
+      if (bytes != out.bytes) out.failure = "gives other bits with a packed operand";
+      if (!packed.MarksIntact() || !workspace.MarksIntact()) out.failure = "wrote outside its workspace, or what it packs";
+      device.TakeFlags();
+    }
+  }
+  if (v.kernel.release != nullptr) v.kernel.release(call.state);
   return out;
 }
 

@@ -3,6 +3,8 @@
 #include <functional>
 #include <map>
 
+#include <nlohmann/json.hpp>
+
 #include "ir/program/serialise.h"
 #include "tests/executor/fixture.h"
 
@@ -318,6 +320,28 @@ class LimitsTest : public CoreTest {
          revoke.capability = again.reply.body.AsGrantReply()->capability;
          EXPECT_TRUE(Ask(c, std::move(revoke)).ok());
          EXPECT_TRUE(grant("v").ok());
+       }},
+      {LimitId::kPackedMemoryPercent,
+       [this] {
+         // A hundredth of the four fifths that it may hold of so much is room for one of two weights.
+         constexpr int64_t kWeight = 512 * 256 / 32 * 20;
+         UseHost(kWeight * 100 * 5 / 4 + 1000);
+         Start(LimitId::kPackedMemoryPercent, 1);
+         Client c = Hello();
+         EXPECT_TRUE(Load(c, 1, "program @f(%x: f32[1, 256], %w: i8:q4_1[512, 256]) -> (y: f32[1, 512]) { %0 = quantized_linear(%x, %w) return %0 }").ok());
+         const auto packed = [&] { return nlohmann::json::parse(Info("stats"))["memory_packed"].get<int64_t>(); };
+         for (uint64_t i : {1, 2}) {
+           fb::PutT put;
+           put.id = IdPtr(c, i);
+           put.type = std::make_unique<fb::TensorTypeT>();
+           put.type->dtype = static_cast<uint8_t>(DType::kI8);
+           put.type->encoding = static_cast<uint8_t>(Encoding::kQ4_1);
+           put.type->shape = {512, 256};
+           put.bytes_follow = true;
+           EXPECT_TRUE(Ask(c, std::move(put), std::string(kWeight, 1)).ok());
+           for (int run = 0; run < 2; ++run) EXPECT_TRUE(Ask(c, RunOf(1).Array(std::vector<float>(256, 1), {1, 256}).Tensor(c, i).Inline()).ok());
+           EXPECT_EQ(packed(), kWeight) << "the first alone";
+         }
        }},
   };
 };

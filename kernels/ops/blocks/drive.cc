@@ -10,16 +10,14 @@ namespace {
 static_assert(kQ4_0 == static_cast<int>(Encoding::kQ4_0) && kQ4_1 == static_cast<int>(Encoding::kQ4_1) && kQ8_0 == static_cast<int>(Encoding::kQ8_0) &&
               kQ6_K == static_cast<int>(Encoding::kQ6_K));
 
-constexpr int64_t kFewest = 12;             // rows of x from which unpacking weights first pays
+constexpr int64_t kFewest = 12;             // rows of x that are few no more: a range of weights is as large as its bytes say, or as the work
 constexpr int64_t kRangeBytes = 16 * 1024;  // weights of a range that few rows meet: about a microsecond
-constexpr int64_t kRangesPerThread = 2;     // of larger weights: where a range begins, nothing has asked for its weights
 constexpr int64_t kRangeWork = 1 << 19;     // multiplications of a range that many rows meet
 constexpr DTypeSet kTypes = {DType::kF32, DType::kF16, DType::kBF16};
 
 struct Sizes {
   EncodedRows w;
   int64_t m, n, k;
-  bool few;
   RoundedRows x;
 
   explicit Sizes(const opw_call* c)
@@ -27,7 +25,6 @@ struct Sizes {
         m(w.k == 0 ? 0 : Operand(c, 0).elements / w.k),
         n(Operand(c, 1).shape[0]),
         k(w.k),
-        few(m < kFewest),
         x{static_cast<char*>(c->workspace), (k + kPadding - 1) / kPadding * kPadding} {}
   int64_t WorkspaceBytes() const { return (m + kTileRows - 1) / kTileRows * kTileRows * RoundedRows::BytesOf(x.padded); }
 };
@@ -49,23 +46,22 @@ int Linear(const opw_call* c) {
   const BlocksLoops& loops = kLoops();
   const RoundLoop round = loops.round[weight.encoding][x.dtype];
   ParallelFor(c, s.m, RowsPerRange(s.k), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) round(s.x, r, At(x, r * s.k), s.k, s.few);
+    for (int64_t r = begin; r < end; ++r) round(s.x, r, At(x, r * s.k), s.k);
   });
   const SumsLoop store = loops.sums[x.dtype];
-  const int64_t panels = (s.n + kPanel - 1) / kPanel;
-  // What loop `by` gives for `rows` rows of x from `first` on and the panel.
-  const auto multiply = [&](FewLoop by, int64_t panel, int64_t first, int64_t rows, float* sums) {
+  const int64_t panels = (s.n + kPanel - 1) / kPanel, panel_bytes = PackedFormatOf(weight.encoding).PanelBytes(s.k);
+  const auto multiply = [&](int64_t panel, int64_t first, int64_t rows, float* sums) {
     const int64_t j = panel * kPanel, n = std::min(kPanel, s.n - j);
-    by({s.w.Row(j), s.w.bytes, s.k}, n, s.x, first, rows, sums);
+    const uint8_t* const from = weight.packed != 0 ? static_cast<const uint8_t*>(weight.data) + panel * panel_bytes : s.w.Row(j);
+    loops.multiply[weight.encoding]({from, s.w.bytes, s.k, weight.packed != 0}, n, s.x, first, rows, sums);
     for (int64_t r = 0; r < rows; ++r) store(At(y, (first + r) * s.n + j), sums + r * kPanel, Absent(bias) ? nullptr : At(bias, j), n);
   };
-  if (s.few) {
-    const int64_t ranges = kRangesPerThread * c->runtime->threads;
-    ParallelFor(c, panels, std::max({int64_t{1}, kRangeBytes / (kPanel * s.w.bytes), (panels + ranges - 1) / ranges}), [&](int64_t begin, int64_t end) {
-      alignas(64) float sums[kFewRows * kPanel];
-      for (int64_t panel = begin; panel < end; ++panel) {
-        for (int64_t r = 0; r < s.m; r += kFewRows) multiply(loops.few[weight.encoding], panel, r, std::min(kFewRows, s.m - r), sums);
-      }
+  if (s.m < kFewest) {
+    // One range a thread: where one begins, nothing has asked for its weights.
+    const int64_t threads = c->runtime->threads;
+    ParallelFor(c, panels, std::max({int64_t{1}, kRangeBytes / (kPanel * s.w.bytes), (panels + threads - 1) / threads}), [&](int64_t begin, int64_t end) {
+      alignas(64) float sums[(kFewest + kTileRows) * kPanel];
+      for (int64_t panel = begin; panel < end; ++panel) multiply(panel, 0, s.m, sums);
     });
     return OPW_OK;
   }
@@ -74,7 +70,7 @@ int Linear(const opw_call* c) {
     alignas(64) float sums[kPanelRows * kPanel];
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i % parts * kPanelRows;
-      multiply(loops.many[weight.encoding], i / parts, first, std::min(kPanelRows, s.m - first), sums);
+      multiply(i / parts, first, std::min(kPanelRows, s.m - first), sums);
     }
   });
   return OPW_OK;
@@ -111,10 +107,26 @@ int Dequantize(const opw_call* c) {
   return OPW_OK;
 }
 
+Packing::Size PackedSize(const opw_tensor& t) {
+  if (t.elements == 0) return {};
+  return {(t.shape[0] + kPanel - 1) / kPanel, PackedFormatOf(t.encoding).PanelBytes(t.shape[1])};
+}
+template <const BlocksLoops& (*kLoops)()>
+void PackPanels(const opw_tensor& from, int64_t begin, int64_t end, void* to) {
+  const EncodedRows w(from);
+  const int64_t panel_bytes = PackedSize(from).bytes;
+  for (int64_t panel = begin; panel < end; ++panel) {
+    const int64_t j = panel * kPanel;
+    kLoops().pack[from.encoding]({w.Row(j), w.bytes, w.k, false}, std::min(kPanel, from.shape[0] - j), 0, w.k / w.layout.elements, static_cast<uint8_t*>(to) + panel * panel_bytes);
+  }
+}
+template <const BlocksLoops& (*kLoops)()>
+constexpr Packing kPanels = {1, PackedSize, PackPanels<kLoops>};
+
 template <const BlocksLoops& (*kLoops)()>
 void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
   constexpr uint32_t kFlags = OPW_DETERMINISTIC | OPW_CONTIGUOUS;
-  AddProduction(table, isa, "quantized_linear", set, set, priority, kTypes, {OPW_ABI_VERSION, kFlags, SupportsLinear, PrepareLinear, nullptr, Linear<kLoops>});
+  AddProduction(table, isa, "quantized_linear", set, set, priority, kTypes, {OPW_ABI_VERSION, kFlags, SupportsLinear, PrepareLinear, nullptr, Linear<kLoops>}, "", &kPanels<kLoops>);
   AddProduction(table, isa, "quantized_embedding", set, set, priority, kIndex, {OPW_ABI_VERSION, kFlags, nullptr, nullptr, nullptr, Embedding<kLoops>});
   AddProduction(table, isa, "dequantize_blocks", set, set, priority, kFloats, {OPW_ABI_VERSION, kFlags, nullptr, nullptr, nullptr, Dequantize<kLoops>});
 }

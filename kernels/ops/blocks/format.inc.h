@@ -41,16 +41,6 @@ struct Format<kQ6_K> {
   static constexpr bool kOffset = false, kSigned = false;
 };
 
-// Whether loops for few rows of x look for four blocks' first halves of 16 values one after the other, and then for their second halves: as they get them out of
-// bytes that hold one of each.
-#ifdef __AVX512F__
-template <int kEncoding>
-constexpr bool kHalves = kEncoding == kQ4_0 || kEncoding == kQ4_1;
-#else
-template <int kEncoding>
-constexpr bool kHalves = false;
-#endif
-
 inline float HalfAt(const uint8_t* p) {
   uint16_t bits;
   __builtin_memcpy(&bits, p, 2);
@@ -131,6 +121,9 @@ inline void Prefetch(const uint8_t* weights) {
   constexpr int kAhead = 10240;
   for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(weights + kAhead + i, 0, 2);
 }
+
+constexpr int kLanes = Mem<float>::kLanes;
+constexpr int64_t kDepth = 512;  // elements along K of a panel that the first cache holds, packed and unpacked
 
 inline Vec<float> Floats(Bytes v) { return __builtin_convertvector(v, Vec<float>); }
 

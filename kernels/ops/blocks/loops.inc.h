@@ -1,30 +1,55 @@
 // The loops of one instruction set, by type and encoding. The includer defines OPWIRE_ISA.
 #include "kernels/ops/blocks/many.inc.h"
+#include "kernels/ops/blocks/pack.inc.h"
 #include "kernels/ops/blocks/round.inc.h"
-#ifdef __AVX512F__
-#include "kernels/ops/blocks/few_wide.inc.h"
-#else
-#include "kernels/ops/blocks/few_narrow.inc.h"
-#endif
 
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
+// Rows of x that meet packed weights as they are: as many as registers hold sums of, and more than unpacking pays for.
 template <int kEncoding>
-void Few(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first, int64_t rows, float* out) {
-  switch (rows) {
-    case 1: return FewOfPanel<kEncoding, 1>(w, n, x, first, out);
-    case 2: return FewOfPanel<kEncoding, 2>(w, n, x, first, out);
-    case 3: return FewOfPanel<kEncoding, 3>(w, n, x, first, out);
-    default: return FewOfPanel<kEncoding, 4>(w, n, x, first, out);
+constexpr int64_t kFewRows = kEncoding != kQ6_K && kLanes == 16 ? 8 : 4;
+
+template <int kEncoding>
+void Multiply(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first, int64_t rows, float* out) {
+  constexpr PackedFormat kPacked = PackedFormatOf(kEncoding);
+  static_assert(kDepth % kPacked.UnitElements() == 0);
+  alignas(64) uint8_t packed[kDepth / kPacked.UnitElements() * kPacked.UnitBytes()];
+  __builtin_memset(out, 0, static_cast<size_t>((rows + kTileRows - 1) / kTileRows * kTileRows * kPanel) * sizeof(float));
+  const int64_t all = w.k / kPacked.elements;
+  // Where nothing is unpacked, and so kept in the first cache, a row is one piece.
+  const int64_t at_once = w.packed && rows <= kFewRows<kEncoding> ? all : kDepth / kPacked.elements;
+  for (int64_t block = 0; block < all; block += at_once) {
+    const int64_t blocks = at_once < all - block ? at_once : all - block, begin = block * kPacked.elements;
+    const uint8_t* unit = w.blocks + block / kPacked.blocks * kPacked.UnitBytes();
+    if (!w.packed) {
+      Pack<kEncoding>(w, n, block, block + blocks, packed);
+      unit = packed;
+    }
+    switch (rows) {
+      case 1: FewOf<kEncoding, 1>(unit, blocks, x, first, begin, out); break;
+      case 2: FewOf<kEncoding, 2>(unit, blocks, x, first, begin, out); break;
+      case 3: FewOf<kEncoding, 3>(unit, blocks, x, first, begin, out); break;
+      case 4: FewOf<kEncoding, 4>(unit, blocks, x, first, begin, out); break;
+      case 5:
+      case 6:
+      case 7:
+      case 8:
+        // Sums of rows that are not there go unread.
+        if constexpr (kFewRows<kEncoding> == 8) {
+          FewOf<kEncoding, 8>(unit, blocks, x, first, begin, out);
+          break;
+        }
+        [[fallthrough]];
+      default: ManyOf<kEncoding>(unit, blocks, x, first, rows, begin, out);
+    }
   }
 }
-static_assert(kFewRows == 4);
 
 template <int kEncoding>
 constexpr void AddEncoding(BlocksLoops& loops) {
-  loops.few[kEncoding] = Few<kEncoding>;
-  loops.many[kEncoding] = Many<kEncoding>;
+  loops.multiply[kEncoding] = Multiply<kEncoding>;
+  loops.pack[kEncoding] = Pack<kEncoding>;
   loops.round[kEncoding][OPW_F32] = Round<float, kEncoding>;
   loops.round[kEncoding][OPW_F16] = Round<Half, kEncoding>;
   loops.round[kEncoding][OPW_BF16] = Round<Brain, kEncoding>;

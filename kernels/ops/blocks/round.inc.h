@@ -5,15 +5,15 @@ namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
 template <typename S, int kEncoding>
-void Round(const RoundedRows& to, int64_t row, const void* x, int64_t k, bool few) {
+void Round(const RoundedRows& to, int64_t row, const void* x, int64_t k) {
   using F = Format<kEncoding>;
   constexpr int kLanes = Mem<S>::kLanes;
   const S* const from = static_cast<const S*>(x);
   int8_t* const values = to.Values(row);
   float *const scales = to.Scales(row), *const sums = to.Sums(row);
-  int32_t *const groups = to.Groups(row), *const of_quads = to.Quads(row);
+  int32_t* const groups = to.Groups(row);
   const auto clear = [](auto* all, int64_t begin, int64_t end) { __builtin_memset(all + begin, 0, static_cast<size_t>(end - begin) * sizeof(*all)); };
-  clear(values, k / (4 * kBlock) * (4 * kBlock), to.padded);
+  clear(values, k, to.padded);
   for (int64_t b = 0; b < k / kBlock; ++b) {
     alignas(64) float v[kBlock];
     for (int64_t i = 0; i < kBlock; i += kLanes) StoreBytes(v + i, Mem<S>::Load(from + b * kBlock + i));
@@ -26,31 +26,23 @@ void Round(const RoundedRows& to, int64_t row, const void* x, int64_t k, bool fe
     const float inverse = 127 / largest, factor = inverse - inverse == 0 ? inverse : 0;  // what is too small to divide by becomes 0
     int32_t q[kBlock], sum = 0;
     for (int64_t i = 0; i < kBlock; ++i) q[i] = BitCast<int32_t>(v[i] * factor + 12582912.0f) - 0x4b400000;  // half to even
-    int8_t bytes[kBlock];
+    int8_t* const bytes = values + b * kBlock;
     for (int64_t i = 0; i < kBlock; ++i) {
       bytes[i] = static_cast<int8_t>(q[i]);
       sum += bytes[i];
     }
-    const bool halves = kHalves<kEncoding> && few;
-    int8_t* const to_values = values + (halves ? b / 4 * 4 * kBlock + b % 4 * (kBlock / 2) : b * kBlock);
-    __builtin_memcpy(to_values, bytes, kBlock / 2);
-    __builtin_memcpy(to_values + (halves ? 2 * kBlock : kBlock / 2), bytes + kBlock / 2, kBlock / 2);
     scales[b] = scale;
     sums[b] = scale * static_cast<float>(sum);
     if constexpr (F::kBias == 0) continue;
-    int32_t of_group = 0;
-    for (int64_t i = 0; i < kBlock; i += 4) {
-      int32_t of_quad = 0;
-      for (int64_t j = i; j < i + 4; ++j) of_quad += bytes[j];
-      of_group += of_quad;
-      if (halves) of_quads[b * 4 + i / 4 % 4] = (i < kBlock / 2 ? 0 : of_quads[b * 4 + i / 4 % 4]) - F::kBias * of_quad;
-      else if (few) of_quads[(b * kBlock + i) / 4] = -F::kBias * of_quad;
-      if ((i + 4) % F::kGroup == 0) groups[(b * kBlock + i) / F::kGroup] = -F::kBias * of_group, of_group = 0;
+    for (int64_t g = 0; g < kBlock; g += F::kGroup) {
+      int32_t of_group = 0;
+      for (int64_t i = g; i < g + F::kGroup; ++i) of_group += bytes[i];
+      groups[(b * kBlock + g) / F::kGroup] = -F::kBias * of_group;
     }
   }
   clear(scales, k / kBlock, to.padded / kBlock);
   clear(sums, k / kBlock, to.padded / kBlock);
-  if (F::kBias != 0 && few) clear(of_quads, k / (kHalves<kEncoding> ? 8 : 4), to.padded / 4);
+  if (F::kBias != 0) clear(groups, k / F::kGroup, to.padded / F::kGroup);
 }
 
 template <typename S>

@@ -1,0 +1,196 @@
+// Weights in the order of a kernel's own, beside the tensors that they are of: when they are made, what they hold, and when they go.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/executor/fixture.h"
+
+namespace opwire {
+namespace {
+
+constexpr int64_t kRows = 48, kColumns = 256, kBytes = kRows * kColumns / 32 * 20;  // of q4_1, and packed as many
+
+constexpr const char* kProduct = R"(program @f(%x: f32[2, 256], %w: i8:q4_1[48, 256]) -> (y: f32[2, 48]) {
+  %0 = quantized_linear(%x, %w)
+  return %0
+})";
+
+class PackingTest : public CoreTest {
+ protected:
+  void SetUp() override { StartWith(int64_t{1} << 30); }
+  void StartWith(int64_t memory) {
+    UseHost(memory);
+    bool packs = false;
+    for (const Variant& v : variants_.Of("quantized_linear")) packs |= v.packing && v.unavailable.empty();
+    if (!packs) GTEST_SKIP() << "no kernel of this processor packs";
+    Restart();
+  }
+  Answer PutWeights(Client& c, uint64_t counter, char seed) {
+    fb::PutT put;
+    put.id = IdPtr(c, counter);
+    put.type = std::make_unique<fb::TensorTypeT>();
+    put.type->dtype = static_cast<uint8_t>(DType::kI8);
+    put.type->encoding = static_cast<uint8_t>(Encoding::kQ4_1);
+    put.type->shape = {kRows, kColumns};
+    put.bytes_follow = true;
+    std::string bytes(kBytes, '\0');
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>((i * 7 + static_cast<size_t>(seed)) % 60);  // moderate as f16
+    return Ask(c, std::move(put), bytes);
+  }
+  int64_t Packed() { return nlohmann::json::parse(Info("stats"))["memory_packed"].get<int64_t>(); }
+  int64_t Held() { return nlohmann::json::parse(Info("stats"))["memory_in_use"].get<int64_t>(); }
+  // x is the same in all runs.
+  std::vector<float> Run(Client& c, uint32_t slot, uint64_t weights) {
+    std::vector<float> x(2 * kColumns);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 17) - 8;
+    const Answer a = Ask(c, RunOf(slot).Array(x, {2, kColumns}).Tensor(c, weights).Inline());
+    EXPECT_TRUE(a.ok()) << a.status;
+    return a.ok() ? a.Floats(0) : std::vector<float>();
+  }
+};
+
+TEST_F(PackingTest, FromTheSecondRunOnUntilTheTensorEnds) {
+  Client c = Hello();
+  ASSERT_TRUE(Load(c, 1, kProduct).ok());
+  ASSERT_TRUE(PutWeights(c, 1, 1).ok());
+  const std::vector<float> y = Run(c, 1, 1);
+  EXPECT_EQ(Packed(), 0);
+  const int64_t held = Held();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Run(c, 1, 1), y);
+    EXPECT_EQ(Packed(), kBytes);
+  }
+  EXPECT_GE(Held(), held + kBytes);
+  EXPECT_TRUE(Free(c, {1}).ok());
+  EXPECT_EQ(Packed(), 0);
+  EXPECT_LT(Held(), held);
+}
+
+TEST_F(PackingTest, AtOnceInALoop) {
+  Client c = Hello();
+  ASSERT_TRUE(Load(c, 1, R"(program @f(%x: f32[2, 256], %w: i8:q4_1[48, 256], %n: i64[]) -> (y: f32[2, 48]) {
+  %s = full() {shape = [2, 48], value = 0.0}
+  %0 = repeat(%n, [%s], [%x, %w]) calls(@step)
+  return %0
+}
+function @step(%i: i64[], %s: f32[2, 48], %x: f32[2, 256], %w: i8:q4_1[48, 256]) -> (s: f32[2, 48]) {
+  %0 = quantized_linear(%x, %w)
+  %1 = add(%s, %0)
+  return %1
+})").ok());
+  ASSERT_TRUE(Load(c, 2, kProduct).ok());
+  ASSERT_TRUE(PutWeights(c, 1, 1).ok());
+  const int64_t three = 3;
+  RunOf run(1);
+  std::vector<float> x(2 * kColumns);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 17) - 8;
+  run.Array(x, {2, kColumns}).Tensor(c, 1).Bind(1, static_cast<uint8_t>(DType::kI64), 0, 0, static_cast<uint64_t>(three), 0).Inline();
+  const Answer a = Ask(c, run);
+  ASSERT_TRUE(a.ok()) << a.status;
+  EXPECT_EQ(Packed(), kBytes);
+  const std::vector<float> y = Run(c, 2, 1), sums = a.Floats(0);
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(sums[i], y[i] + y[i] + y[i]) << i;
+}
+
+TEST_F(PackingTest, NotOfWhatWasWrittenSince) {
+  Client c = Hello();
+  ASSERT_TRUE(Load(c, 1, kProduct).ok());
+  ASSERT_TRUE(Load(c, 2, R"(program @replace(inout %w: i8:q4_1[48, 256], %v: i8:q4_1[48, 256], %which: bool[]) -> (w: i8:q4_1[48, 256]) {
+  %0 = if(%which, [%v]) calls(@itself, @itself) -> (i8:q4_1[48, 256])
+  return %0
+}
+function @itself(%v: i8:q4_1[48, 256]) -> (v: i8:q4_1[48, 256]) { return %v })").ok());
+  ASSERT_TRUE(PutWeights(c, 1, 1).ok());
+  ASSERT_TRUE(PutWeights(c, 2, 5).ok());
+  const std::vector<float> y = Run(c, 1, 1), other = Run(c, 1, 2);
+  EXPECT_NE(y, other);
+  EXPECT_EQ(Run(c, 1, 1), y);
+  EXPECT_EQ(Packed(), kBytes);
+  const Answer replaced = Ask(c, RunOf(2).Tensor(c, 1).Tensor(c, 2).Bind(1, static_cast<uint8_t>(DType::kBool), 0, 0, 1, 0).None());
+  ASSERT_TRUE(replaced.ok()) << replaced.status;
+  EXPECT_EQ(Packed(), 0);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Run(c, 1, 1), other);
+  EXPECT_EQ(Packed(), kBytes);
+}
+
+TEST_F(PackingTest, SharedWithThoseThatItWasGrantedTo) {
+  Client a = Hello("a"), b = Hello("b");
+  for (Client* c : {&a, &b}) ASSERT_TRUE(Load(*c, 1, kProduct).ok());
+  ASSERT_TRUE(PutWeights(a, 1, 1).ok());
+  fb::GrantT grant;
+  grant.id = IdPtr(a, 1);
+  grant.session = "b";
+  const Answer granted = Ask(a, std::move(grant));
+  ASSERT_TRUE(granted.ok()) << granted.status;
+  fb::TakeT take;
+  take.id = IdPtr(b, 1);
+  const std::vector<uint8_t> capability = granted.reply.body.AsGrantReply()->capability;
+  take.capability = capability;
+  ASSERT_TRUE(Ask(b, std::move(take)).ok());
+  const std::vector<float> y = Run(a, 1, 1);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Run(b, 1, 1), y);
+    EXPECT_EQ(Run(a, 1, 1), y);
+  }
+  EXPECT_EQ(Packed(), kBytes);
+  EXPECT_TRUE(Free(a, {1}).ok());
+  EXPECT_EQ(Run(b, 1, 1), y);
+  EXPECT_EQ(Packed(), kBytes) << "the other session's tensor holds the block";
+  EXPECT_TRUE(Free(b, {1}).ok());
+  fb::RevokeT revoke;
+  revoke.capability = capability;
+  EXPECT_TRUE(Ask(a, std::move(revoke)).ok());
+  EXPECT_EQ(Packed(), 0);
+}
+
+// Tensors come first.
+TEST_F(PackingTest, GoesWhereMemoryIsAskedFor) {
+  StartWith(int64_t{8} << 20);
+  Client c = Hello(), other = Hello();
+  ASSERT_TRUE(Load(c, 1, kProduct).ok());
+  ASSERT_TRUE(PutWeights(c, 1, 1).ok());
+  const std::vector<float> y = Run(c, 1, 1);
+  EXPECT_EQ(Run(c, 1, 1), y);
+  EXPECT_EQ(Packed(), kBytes);
+  constexpr uint64_t kLast = 1000;
+  ASSERT_TRUE(Alloc(c, kLast, DType::kU8, {4096}).ok());
+  uint64_t counter = 2;
+  for (int64_t piece = int64_t{4} << 20; piece >= 64; piece /= 2) {
+    for (Client* of : {&c, &other}) {
+      while (Alloc(*of, counter, DType::kU8, {piece}).ok()) ++counter;
+    }
+  }
+  EXPECT_EQ(Packed(), 0);
+  EXPECT_TRUE(Free(c, {kLast}).ok());
+  EXPECT_EQ(Run(c, 1, 1), y) << "as it lies";
+  EXPECT_EQ(Packed(), 0) << "there is no room";
+}
+
+// Slices end between pieces, and a run that is cancelled leaves nothing half done.
+TEST_F(PackingTest, GoesOnInSlicesAndStops) {
+  options_.slice = kMicrosecond;
+  Restart();
+  Client c = Hello();
+  ASSERT_TRUE(Load(c, 1, R"(program @f(%x: f32[2, 256], %v: i8:q4_1[48, 256], %w: i8:q4_1[48, 256]) -> (y: f32[2, 48], z: f32[2, 48]) {
+  %0 = quantized_linear(%x, %v)
+  %1 = quantized_linear(%x, %w)
+  return %0, %1
+})").ok());
+  for (uint64_t i : {1, 2}) ASSERT_TRUE(PutWeights(c, i, static_cast<char>(i)).ok());
+  const auto run = [&] { return RunOf(1).Array(std::vector<float>(2 * kColumns, 1), {2, kColumns}).Tensor(c, 1).Tensor(c, 2).Inline().Inline(); };
+  const Answer first = Ask(c, run());
+  ASSERT_TRUE(first.ok()) << first.status;
+  const uint64_t cancelled = Send(c, run());
+  while (Packed() == 0) ASSERT_TRUE(WorkOnce());
+  EXPECT_EQ(Packed(), kBytes) << "one of two in a slice";
+  Cancel(c, cancelled);
+  WorkAll();
+  EXPECT_EQ(Take(c.peer, cancelled).code(), absl::StatusCode::kCancelled);
+  const Answer again = Ask(c, run());
+  ASSERT_TRUE(again.ok()) << again.status;
+  EXPECT_EQ(Packed(), 2 * kBytes);
+  for (size_t r : {0, 1}) EXPECT_EQ(again.Floats(r), first.Floats(r));
+}
+
+}  // namespace
+}  // namespace opwire
