@@ -309,6 +309,13 @@ Status InferCrossEntropyBackward(InferContext& c) {
   return absl::OkStatus();
 }
 
+Status InferCrossEntropyWithGradient(InferContext& c) {
+  OPWIRE_RETURN_IF_ERROR(InferLoss(c, 1, 2, &c.Result(0).shape));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(c.In(0).shape, c.Result(0).shape, "shapes of grad and the loss"));
+  c.Result(1).shape = c.In(1).shape;
+  return absl::OkStatus();
+}
+
 // input [N, D], weight [C, D] and target [N], which are the operands from `first` on.
 Status CheckLinearLoss(InferContext& c, int first, std::vector<Dim>* loss) {
   OPWIRE_RETURN_IF_ERROR(InferLoss(c, first, first + 2, loss, "input"));
@@ -479,6 +486,17 @@ std::vector<OpRow> NnRows() {
                 },
             .family = "loss",
             .doc = "The gradient of cross_entropy by its logits, times grad, which has the shape of the loss."}),
+      Make({.name = "cross_entropy_with_gradient",
+            .signature = "grad: F, logits: F, target: I -> loss: F, dlogits: F",
+            .attrs = loss,
+            .domains = target,
+            .infer = InferCrossEntropyWithGradient,
+            .cost =
+                [](const CostArgs& a) {
+                  return OpCost{7 * Elements(a.results[1]), TrafficBytes(a)};
+                },
+            .family = "loss",
+            .doc = "What cross_entropy and cross_entropy_backward give of the same logits, which are read once."}),
       Make({.name = "linear_cross_entropy",
             .signature = "input: F, weight: F, target: I -> loss: F, logsumexp: W",
             .attrs = chunked,

@@ -50,6 +50,7 @@ void Simplify(PassContext& context);
 void SimplifyShapes(PassContext& context);
 void FinishProducts(PassContext& context);
 void JoinNorms(PassContext& context);
+void JoinLosses(PassContext& context);
 void ShareEqualNodes(PassContext& context);
 void JoinLists(PassContext& context);
 void RemoveDeadNodes(PassContext& context);

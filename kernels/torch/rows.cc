@@ -142,6 +142,7 @@ constexpr TorchRow kRows[] = {
     {"scaled_dot_product_attention", kFloats},
     {"cross_entropy", kFloats},
     {"cross_entropy_backward", kFloats},
+    {"cross_entropy_with_gradient", kFloats},
     {"linear_cross_entropy", kFloats},
     {"linear_cross_entropy_backward", kFloats},
     // optim

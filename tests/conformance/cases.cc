@@ -552,7 +552,7 @@ void Builder::Nn() {
             for (Real& v : target.values) v = bad == 0 ? std::fabs(v + 0.5L) - 0.5L : v;
             if (rows > 2) target.values[rows / 2] = -100;
             std::vector<Tensor> operands = {Of({rows, classes}), std::move(target)};
-            if (op == "cross_entropy_backward")
+            if (op != "cross_entropy")
               operands.insert(operands.begin(), Of(std::string_view(reduction) == "none" ? Extents{rows} : Extents{}));
             Add(std::move(operands), {{"reduction", std::string(reduction)}});
           }

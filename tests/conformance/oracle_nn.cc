@@ -188,15 +188,16 @@ Row Read(const OracleCall& c, int operand, const Tensor& logits, int64_t row, Ex
   return r;
 }
 
-void CrossEntropy(const OracleCall& c, Expected* e) {
-  const Tensor& logits = c.In(0);
+// The losses of the logits that operand `first` is, as result 0.
+void CrossEntropy(const OracleCall& c, int first, Expected* e) {
+  const Tensor& logits = c.In(first);
   const int64_t rows = logits.shape[0], classes = logits.shape[1];
   const Real eps = Eps(ComputingType(logits.dtype));
   const bool none = c.Text(0) == "none", mean = c.Text(0) == "mean";
   Real total = 0, error = 0, counted = 0;
   e->error().resize(e->result().elements());
   for (int64_t row = 0; row < rows; ++row) {
-    const Row r = Read(c, 1, logits, row, e);
+    const Row r = Read(c, first + 1, logits, row, e);
     counted += r.counts;
     const Real v = r.target < 0 ? 0 : r.log_sum - logits.values[row * classes + r.target];
     const Real bound = (2 * r.most + 12 + static_cast<Real>(classes) / 32) * eps;
@@ -213,21 +214,23 @@ void CrossEntropy(const OracleCall& c, Expected* e) {
       (mean && counted > 0 ? error / counted : error) + eps * std::fabs(total) + Ulp(logits.dtype, e->result().values[0]) / 2;
 }
 
-void CrossEntropyBackward(const OracleCall& c, Expected* e) {
+void CrossEntropyBackward(const OracleCall& c, size_t result, Expected* e) {
   const Tensor &grad = c.In(0), &logits = c.In(1);
   const int64_t rows = logits.shape[0], classes = logits.shape[1];
   const Real eps = Eps(ComputingType(logits.dtype));
+  Tensor& gradient = e->results[result].tensor;
+  std::vector<Real>& error = e->results[result].error;
   Real counted = 0;
   for (int64_t row = 0; row < rows; ++row) counted += static_cast<int64_t>(c.In(2).values[row]) != c.Int(1);
-  e->error().resize(e->result().elements());
+  error.resize(gradient.elements());
   for (int64_t row = 0; row < rows; ++row) {
     const Row r = Read(c, 2, logits, row, e);
     if (r.target < 0) continue;
     const Real scale = grad.values[grad.rank() == 0 ? 0 : row] / (c.Text(0) == "mean" ? counted : 1);
     for (int64_t i = 0; i < classes; ++i) {
       const Real p = std::exp(logits.values[row * classes + i] - r.log_sum), v = (p - (i == r.target)) * scale;
-      e->result().values[row * classes + i] = v;
-      e->error()[row * classes + i] =
+      gradient.values[row * classes + i] = v;
+      error[row * classes + i] =
           (2 * r.most + 14 + static_cast<Real>(classes) / 32) * eps * (p + (i == r.target)) * std::fabs(scale) +
           Ulp(logits.dtype, v) / 2 + std::ldexp(eps, logits.dtype == DType::kF64 ? -970 : -103);
     }
@@ -346,10 +349,13 @@ bool ComputeNn(const OracleCall& c, Expected* e) {
   else if (c.row->family == "norm" && !op.ends_with("_backward"))
     Norm(c, e);
   else if (op == "cross_entropy")
-    CrossEntropy(c, e);
+    CrossEntropy(c, 0, e);
   else if (op == "cross_entropy_backward")
-    CrossEntropyBackward(c, e);
-  else if (op == "linear_cross_entropy")
+    CrossEntropyBackward(c, 0, e);
+  else if (op == "cross_entropy_with_gradient") {
+    CrossEntropy(c, 1, e);
+    CrossEntropyBackward(c, 1, e);
+  } else if (op == "linear_cross_entropy")
     LinearCrossEntropy(c, e);
   else if (op == "linear_cross_entropy_backward")
     LinearCrossEntropyBackward(c, e);

@@ -32,7 +32,7 @@ TEST(Catalogue, RowsAreFoundByName) {
 // What issue 3 asks for, written down a second time on purpose: a row lost from the table fails here.
 TEST(Catalogue, HoldsAllOfItsFamilies) {
   const std::pair<std::string, size_t> families[] = {{"elementwise", 51}, {"shape", 14}, {"create", 8}, {"reduce", 10}, {"sort", 3},
-                                                     {"softmax", 4},      {"norm", 6},   {"matmul", 4}, {"attention", 4}, {"rotary", 1}, {"loss", 4},
+                                                     {"softmax", 4},      {"norm", 6},   {"matmul", 4}, {"attention", 4}, {"rotary", 1}, {"loss", 5},
                                                      {"optim", 8},       {"quant", 2}, {"blocks", 3}, {"sampling", 1}, {"convolution", 2}, {"control", 4}};
   size_t all = 0;
   for (const auto& [family, count] : families) {

@@ -340,7 +340,10 @@ TEST(Infer, NormsOfSums) {
 }
 
 TEST(Infer, LinearLosses) {
-  const Case cases[] = {{"linear_cross_entropy(%a, %x, %i)", "f32[] f32[?a]"},
+  const Case cases[] = {{"cross_entropy_with_gradient(%s, %a, %i)", "f32[] f32[?a, 8]"},
+                        {"cross_entropy_with_gradient(%s, %a, %i) {reduction = \"none\"}",
+                         "cross_entropy_with_gradient: shapes of grad and the loss differ: [] x [?a, 8] x [3] (ranks 0 and 1)"},
+                        {"linear_cross_entropy(%a, %x, %i)", "f32[] f32[?a]"},
                         {"linear_cross_entropy(%h, %h, %i4) {reduction = \"none\", chunk_size = 2}", "f16[4] f32[4]"},
                         {"linear_cross_entropy(%d2, %d2, %i4)", "f64[] f64[4]"},
                         {"linear_cross_entropy(%v, %x, %i)", "linear_cross_entropy: operand input: expected rank 2, got f32[8]"},

@@ -19,10 +19,17 @@ void WriteFloat(DType type, void* base, int64_t i, double v) {
 
 const char* Supports(const opw_call* c) { return AllDense(c, 2) ? nullptr : "needs dense tensors"; }
 const char* SupportsBackward(const opw_call* c) { return AllDense(c, 3) ? nullptr : "needs dense tensors"; }
+const char* SupportsWithGradient(const opw_call* c) { return AllDense(c, 3, 2) ? nullptr : "needs dense tensors"; }
 
+// Memory for each row's loss.
 int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   *state = nullptr;
   *workspace_bytes = Operand(c, 0).shape[0] * static_cast<int64_t>(sizeof(double));
+  return OPW_OK;
+}
+int PrepareWithGradient(const opw_call* c, void** state, int64_t* workspace_bytes) {
+  *state = nullptr;
+  *workspace_bytes = Operand(c, 1).shape[0] * static_cast<int64_t>(sizeof(double));
   return OPW_OK;
 }
 
@@ -62,11 +69,22 @@ int Run(const opw_call* c) {
   return OPW_OK;
 }
 
+// Of gradients: what each row's is divided by.
+double DivisorOf(const opw_call* c, const LogitRows& l) { return ReductionOf(c) == Reduction::kMean ? static_cast<double>(CountTargets(c, l.target, l.rows)) : 1.0; }
+
 template <const SoftmaxRows& (*kRows)()>
 int RunBackward(const opw_call* c) {
   const LogitRows rows = AllRows(kRows(), Operand(c, 1), 2);
-  const double count = ReductionOf(c) == Reduction::kMean ? static_cast<double>(CountTargets(c, 2, rows.rows)) : 1.0;
-  GradientsOf(c, rows, count, nullptr, c->results[0].data);
+  GradientsOf(c, rows, DivisorOf(c, rows), nullptr, c->results[0].data);
+  return OPW_OK;
+}
+
+template <const SoftmaxRows& (*kRows)()>
+int RunWithGradient(const opw_call* c) {
+  double* const losses = static_cast<double*>(c->workspace);
+  const LogitRows rows = AllRows(kRows(), Operand(c, 1), 2);
+  GradientsOf(c, rows, DivisorOf(c, rows), nullptr, c->results[1].data, losses);
+  StoreLosses(c, losses, rows.rows, 2);
   return OPW_OK;
 }
 
@@ -76,6 +94,8 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
                 {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, Prepare, nullptr, Run<kRows>});
   AddProduction(table, isa, "cross_entropy_backward", set, set, priority, kFloats,
                 {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsBackward, nullptr, nullptr, RunBackward<kRows>});
+  AddProduction(table, isa, "cross_entropy_with_gradient", set, set, priority, kFloats,
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsWithGradient, PrepareWithGradient, nullptr, RunWithGradient<kRows>});
 }
 
 }  // namespace
@@ -106,7 +126,7 @@ void StoreLosses(const opw_call* c, const double* losses, int64_t rows, int targ
   WriteFloat(TypeOf(loss), loss.data, 0, reduction == Reduction::kMean ? total / static_cast<double>(CountTargets(c, target, rows)) : total);
 }
 
-void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_tensor* log_sums, void* to) {
+void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_tensor* log_sums, void* to, double* losses) {
   const opw_tensor& grad = Operand(c, 0);
   const ExpRow exp = l.loops.exp[static_cast<int>(l.type)];
   const int64_t row_bytes = l.classes * DTypeBytes(l.type);
@@ -119,7 +139,9 @@ void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_
       const int64_t row = l.first + begin + i;
       scales[i] = ReadFloat(TypeOf(grad), grad.data, grad.rank == 0 ? 0 : row) / count;
       if (log_sums != nullptr) sums[i] = ReadFloat(l.type, log_sums->data, row);
-      if (targets[i] >= 0) at_targets[i] = (std::exp(ReadFloat(l.type, block + i * row_bytes, targets[i]) - sums[i]) - 1) * scales[i];
+      const double loss = targets[i] < 0 ? 0 : sums[i] - ReadFloat(l.type, block + i * row_bytes, targets[i]);
+      if (losses != nullptr) losses[row] = loss;
+      at_targets[i] = (std::exp(-loss) - 1) * scales[i];
     }
     const bool together = l.classes <= kSoftmaxShortRow;
     if (together) l.loops.short_exp[static_cast<int>(l.type)](into, block, rows, l.classes, sums, scales);

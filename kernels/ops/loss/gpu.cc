@@ -34,13 +34,23 @@ Status PlanLoss(const Call& call, Plan& plan) {
   return PlanTotal(call, all.rows, totals, plan);
 }
 
-Status PlanGradient(const Call& call, Plan& plan) {
+// Of the logits; with each row's loss, which then are result 0, the gradient result 1.
+Status PlanGradients(const Call& call, bool with_losses, Plan& plan) {
   const LogitRows all = AllRows(call, 1);
   const std::string_view type = CodeName(all.type), index = CodeName(ops::TypeOf(call.operand(2)));
   const int64_t bytes_each = DTypeBytes(all.type);
   opw::loss::RowsParams p = ParamsOf(call, all);
   p.each_grad = call.operand(0).rank != 0;
-  std::vector<Field> fields = {{&p.grad, Operand(0)}, {&p.logits, Operand(1)}, {&p.target, Operand(2)}, {&p.out, Result(0)}, {&p.reporter, Reports()}};
+  std::vector<Field> fields = {{&p.grad, Operand(0)}, {&p.logits, Operand(1)}, {&p.target, Operand(2)}, {&p.out, Result(with_losses ? 1 : 0)}, {&p.reporter, Reports()}};
+  int64_t totals = 0;
+  if (with_losses && ops::ReductionOf(call.c) == Reduction::kNone) {
+    fields.push_back({&p.losses, Result(0)});
+  } else if (with_losses) {
+    totals = TakeTotals(all.rows, plan);
+    fields.push_back({&p.each_total, Workspace(totals)});
+  }
+  const auto finish = [&] { return with_losses ? PlanTotal(call, p.rows, totals, plan) : absl::OkStatus(); };
+  if (p.rows == 0) return finish();
   if (ops::ReductionOf(call.c) == Reduction::kMean) {
     int64_t at = 0;
     OPWIRE_RETURN_IF_ERROR(PlanCount(call, plan, p.rows, 2, &at));
@@ -50,21 +60,23 @@ Status PlanGradient(const Call& call, Plan& plan) {
     const std::string body = fmt::format("loss::HeldGradients<{}, {}, {}, {}, {}>", type, index, form.lanes, form.vectors, form.vectors > 0 ? form.threads : 0);
     Kernel* const f = call.code.Get({kFile, body, std::string(kParams), form.threads, HeldTarget(form, 40, bytes_each), form.cluster()});
     plan.LaunchBytes(f, {.blocks = BlocksOf(form, p.rows), .threads = form.threads, .shared = form.shared}, &p, sizeof p, fields);
-    return absl::OkStatus();
+    return finish();
   }
   const OnChipForm form = OnChipFormOf(p.classes, bytes_each);
   if (form.vectors > 0) {
     const std::string body = fmt::format("loss::Gradients<{}, {}, {}, {}>", type, index, form.lanes, form.vectors);
     Kernel* const f = call.code.Get({kFile, body, std::string(kParams), ThreadLimit(form), BlockTarget(form, bytes_each)});
     plan.LaunchBytes(f, {.blocks = BlocksOf(form, p.rows), .threads = form.threads}, &p, sizeof p, fields);
-    return absl::OkStatus();
+    return finish();
   }
   const std::string body = fmt::format("loss::StreamedGradients<{}, {}>", type, index);
   Kernel* const f = call.code.Get({kFile, body, std::string(kParams), kStreamedThreads, 1});
   const StreamedForm streamed = StreamedFormOf(p.rows, p.classes, bytes_each, call.multiprocessors());
   plan.LaunchBytes(f, {.blocks = streamed.blocks, .threads = streamed.threads}, &p, sizeof p, fields);
-  return absl::OkStatus();
+  return finish();
 }
+Status PlanGradient(const Call& call, Plan& plan) { return PlanGradients(call, /*with_losses=*/false, plan); }
+Status PlanWithGradient(const Call& call, Plan& plan) { return PlanGradients(call, /*with_losses=*/true, plan); }
 
 }  // namespace
 
@@ -130,6 +142,7 @@ void AddLossGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   const uint32_t flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS;
   AddGpu(table, code, "cross_entropy", {.flags = flags, .plan = PlanLoss});
   AddGpu(table, code, "cross_entropy_backward", {.flags = flags, .plan = PlanGradient});
+  AddGpu(table, code, "cross_entropy_with_gradient", {.flags = flags, .plan = PlanWithGradient});
   AddLinearLossGpu(table, code);
 }
 

@@ -62,14 +62,27 @@ OPW_DEVICE ComputeOf<T> ScaleOf(const RowsParams& p, i64 row) {
   return p.totals == nullptr ? grad : grad / static_cast<C>(p.totals->count);
 }
 
+// The loss of a row whose logits are at x, where it is asked for.
+template <typename T, int kLanes>
+OPW_DEVICE void StoreLoss(const RowsParams& p, i64 row, bool there, const Target& target, const T* x, ComputeOf<T> log_sum) {
+  using C = ComputeOf<T>;
+  if ((p.losses == nullptr && p.each_total == nullptr) || !there || GroupRank<kLanes>() != 0) return;
+  const C loss = target.at < 0 ? C(0) : log_sum - Load(x[target.at]);
+  if (p.each_total != nullptr) p.each_total[row] = {static_cast<double>(loss), target.counts};
+  else static_cast<T*>(p.losses)[row] = Store<T>(loss);
+}
+
 template <typename T, typename I, typename Row, int kLanes>
 OPW_DEVICE void GradientsAs(const RowsParams& p) {
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
     const Target target = TargetOf<I, kLanes>(p, row, there);
+    const T* const from = static_cast<const T*>(p.logits) + row * p.pitch;
     Row x;
-    x.Load(static_cast<const T*>(p.logits) + row * p.pitch, there ? static_cast<int>(p.classes) : 0);
+    x.Load(from, there ? static_cast<int>(p.classes) : 0);
     x.Await();
-    x.Store(static_cast<T*>(p.out) + row * p.pitch, Gradient<T>{LogSumExp(OnlineOf<kLanes>(x)), ScaleOf<T>(p, row), target.at});
+    const ComputeOf<T> log_sum = LogSumExp(OnlineOf<kLanes>(x));
+    StoreLoss<T, kLanes>(p, row, there, target, from, log_sum);
+    x.Store(static_cast<T*>(p.out) + row * p.pitch, Gradient<T>{log_sum, ScaleOf<T>(p, row), target.at});
   });
 }
 template <typename T, typename I, int kLanes, int kVectors>
@@ -81,7 +94,9 @@ OPW_DEVICE void StreamedGradients(const RowsParams& p) {
   ForRows<0>(p.rows, [&](i64 row, bool there) {
     const Target target = TargetOf<I, 0>(p, row, there);
     const T* const x = static_cast<const T*>(p.logits) + row * p.pitch;
-    const Gradient<T> gradient{LogSumExp(OnlineOf<T, 0>(x, target.at < 0 ? 0 : p.classes)), ScaleOf<T>(p, row), target.at};
+    const ComputeOf<T> log_sum = LogSumExp(OnlineOf<T, 0>(x, target.at < 0 ? 0 : p.classes));
+    StoreLoss<T, 0>(p, row, there, target, x, log_sum);
+    const Gradient<T> gradient{log_sum, ScaleOf<T>(p, row), target.at};
     MapSpan<0, true>(x, static_cast<T*>(p.out) + row * p.pitch, p.classes, gradient);
   });
 }

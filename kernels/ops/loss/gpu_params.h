@@ -19,6 +19,8 @@ struct RowsParams {
   void* out;           // losses, or the gradient
   Total* totals;       // of each row where losses are added up; of all rows where a gradient is divided by their number; else null
   void* log_sums;      // of each row: written with the losses where not null, read by RoundedGradients
+  void* losses;        // of each row, where a gradient is to give them, too: elements as `logits` has them,
+  Total* each_total;   // or what is added up; else both null
   long long rows, classes, pitch, ignore;
   long long first;     // the call's row that is the first here, for reports
   int operand;         // of the targets, for reports

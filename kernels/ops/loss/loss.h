@@ -28,8 +28,8 @@ void LossesOf(const opw_call* c, const LogitRows& l, double* losses, const opw_t
 // Result 0, of all losses.
 void StoreLosses(const opw_call* c, const double* losses, int64_t rows, int target);
 // The gradients of the rows' logits, of which `to` has the type and which may take their place. The loss's, operand 0, is divided by `count`; `log_sums`
-// has what LossesOf gave, or is null.
-void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_tensor* log_sums, void* to);
+// has what LossesOf gave, or is null. Where `losses` is not null, these rows' losses go there, too.
+void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_tensor* log_sums, void* to, double* losses = nullptr);
 
 }  // namespace opwire::ops
 

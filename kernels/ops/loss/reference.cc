@@ -21,8 +21,9 @@ double LogSumExp(const opw_call* c, const opw_tensor& logits, int64_t row) {
   return most + std::log(sum);
 }
 
-int CrossEntropy(const opw_call* c) {
-  const opw_tensor& logits = Operand(c, 0);
+// Into result 0, of the logits that operand `first` is and the targets behind it.
+void Losses(const opw_call* c, int first) {
+  const opw_tensor& logits = Operand(c, first);
   const opw_tensor& loss = c->results[0];
   const bool none = ReductionOf(c) == Reduction::kNone;
   VisitType(TypeOf(logits), [&](auto tag) {
@@ -31,7 +32,7 @@ int CrossEntropy(const opw_call* c) {
       double total = 0;
       int64_t counted = 0;
       for (int64_t row = 0; row < logits.shape[0] && !Stopped(c); ++row) {
-        const int64_t target = CheckedTarget(c, 1, row, logits.shape[1], &counted);
+        const int64_t target = CheckedTarget(c, first + 1, row, logits.shape[1], &counted);
         double value = 0;
         if (target >= 0) {
           value = LogSumExp<T>(c, logits, row) -
@@ -43,13 +44,11 @@ int CrossEntropy(const opw_call* c) {
       if (!none) Store<T>(loss.data, 0, ReductionOf(c) == Reduction::kMean ? total / static_cast<double>(counted) : total);
     }
   });
-  return OPW_OK;
 }
 
-int CrossEntropyBackward(const opw_call* c) {
+void Gradients(const opw_call* c, const opw_tensor& result) {
   const opw_tensor& grad = Operand(c, 0);
   const opw_tensor& logits = Operand(c, 1);
-  const opw_tensor& result = c->results[0];
   const int64_t rows = logits.shape[0], classes = logits.shape[1];
   const double count = ReductionOf(c) == Reduction::kMean ? static_cast<double>(CountTargets(c, 2, rows)) : 1.0;
   VisitType(TypeOf(logits), [&](auto tag) {
@@ -68,6 +67,19 @@ int CrossEntropyBackward(const opw_call* c) {
       }
     }
   });
+}
+
+int CrossEntropy(const opw_call* c) {
+  Losses(c, 0);
+  return OPW_OK;
+}
+int CrossEntropyBackward(const opw_call* c) {
+  Gradients(c, c->results[0]);
+  return OPW_OK;
+}
+int CrossEntropyWithGradient(const opw_call* c) {
+  Losses(c, 1);
+  Gradients(c, c->results[1]);
   return OPW_OK;
 }
 
@@ -77,6 +89,8 @@ void AddLossReference(VariantTable& table) {
   AddReference(table, "cross_entropy", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, CrossEntropy});
   AddReference(table, "cross_entropy_backward",
                {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, CrossEntropyBackward});
+  AddReference(table, "cross_entropy_with_gradient",
+               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, CrossEntropyWithGradient});
 }
 
 }  // namespace opwire::ops

@@ -263,6 +263,13 @@ void CrossEntropyBackward(const Call& call) {
   y.copy_(ByLogits(call, loss, loss.logs));
 }
 
+void CrossEntropyWithGradient(const Call& call) {
+  const at::Tensor y = call.Out(0), by_logits = call.Out(1);
+  const Loss loss = LossOf(call, Wide(call.In(1)), 2);
+  y.copy_(Reduced(call, loss));
+  by_logits.copy_(ByLogits(call, loss, loss.logs));
+}
+
 void LinearCrossEntropy(const Call& call) {
   const at::Tensor y = call.Out(0), log_sums = call.Out(1);
   const at::Tensor logits = at::matmul(Wide(call.In(0)), Wide(call.In(1)).t());
@@ -299,6 +306,7 @@ const Row kNnRows[] = {
     {"scaled_dot_product_attention", Attention},
     {"cross_entropy", CrossEntropy},
     {"cross_entropy_backward", CrossEntropyBackward},
+    {"cross_entropy_with_gradient", CrossEntropyWithGradient},
     {"linear_cross_entropy", LinearCrossEntropy},
     {"linear_cross_entropy_backward", LinearCrossEntropyBackward},
     {nullptr, nullptr}};
