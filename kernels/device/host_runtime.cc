@@ -1,5 +1,8 @@
 // parallel_for over OpenMP, and the flags of a run. Without OpenMP, and under ThreadSanitizer, which does not see how its threads meet, the
 // calling thread does all.
+//
+// A team ends a region together. Where another process keeps one of its cores busy, that is when the system gives the thread there its turn, some milliseconds later, though there is nothing left to do:
+// such regions are noticed, and for a while the calling thread does all.
 #include "kernels/device/host_runtime.h"
 
 #if defined(_OPENMP) && !defined(__SANITIZE_THREAD__)
@@ -9,9 +12,21 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace opwire {
+namespace {
+
+// A region's last wait counts as one for a turn where it is so long, and several times what the caller's ranges took.
+constexpr int64_t kTurnNanos = 500'000;
+constexpr int64_t kTimesARange = 4;
+// How long the caller then does all: twice as long each time, and half as long again where so many times that long went by without.
+constexpr int64_t kLeastAloneNanos = 20'000'000, kMostAloneNanos = 640'000'000, kTimesAlone = 4;
+
+int64_t Now() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
 
 HostRuntime::HostRuntime(int threads, std::vector<int> pinned) : pinned_(std::move(pinned)) {
   abi_version = OPW_ABI_VERSION;
@@ -49,15 +64,32 @@ void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body
   const auto run = [&](int64_t i) {
     if (self->stop_.load(std::memory_order_relaxed) == 0) body(context, i * grain, std::min(n, (i + 1) * grain));
   };
-  if (self->threads == 1) {
-    for (int64_t i = 0; i < ranges; ++i) run(i);
+#ifdef OPWIRE_TEAM
+  const int64_t begun = self->threads == 1 ? 0 : Now();
+  if (self->threads > 1 && begun >= self->alone_until_) {
+    self->BindTeam();
+    std::atomic<int64_t> next{0};
+    int64_t own = 0, ended = 0;  // the caller's ranges, and when they were done
+#pragma omp parallel num_threads(self->threads)
+    {
+      int64_t did = 0;
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < ranges; ++did) run(i);
+      if (omp_get_thread_num() == 0) own = did, ended = Now();
+    }
+    self->NoteRegion(ended - begun, own, Now() - ended, ended);
     return;
   }
-  self->BindTeam();
-#ifdef OPWIRE_TEAM
-#pragma omp parallel for schedule(dynamic, 1) num_threads(self->threads)
 #endif
   for (int64_t i = 0; i < ranges; ++i) run(i);
+}
+
+void HostRuntime::NoteRegion(int64_t took, int64_t ranges, int64_t waited, int64_t now) {
+  if (waited < kTurnNanos || ranges == 0 || waited < kTimesARange * (took / ranges)) {
+    if (now - noted_ > kTimesAlone * alone_) alone_ /= 2, noted_ = now;
+    return;
+  }
+  alone_ = std::clamp(2 * alone_, kLeastAloneNanos, kMostAloneNanos);
+  alone_until_ = noted_ = now + waited + alone_;
 }
 
 void HostRuntime::OutOfRange(opw_runtime* r, int operand, int64_t position) {

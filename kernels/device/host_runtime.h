@@ -35,8 +35,12 @@ class HostRuntime : private opw_runtime {
   static void OutOfRange(opw_runtime* r, int operand, int64_t position);
   static void Raise(opw_runtime* r, uint32_t flags);
   void BindTeam();
+  // Of a region: what the caller did and how long it then waited for the others.
+  void NoteRegion(int64_t took_nanos, int64_t ranges, int64_t waited_nanos, int64_t now);
 
   std::vector<int> pinned_;
+  // How long the caller does all, in nanoseconds, until when, and when the first last changed. The calling thread's.
+  int64_t alone_ = 0, alone_until_ = 0, noted_ = 0;
   std::atomic<uint32_t> stop_{0};
   std::atomic<uint32_t> raised_{0};
   std::atomic<uint32_t> step_{0};
