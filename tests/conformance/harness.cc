@@ -275,6 +275,12 @@ StatusOr<BoundCase> Bind(const OpRow& row, const Case& c) {
     Tensor& result = b.results.emplace_back(Tensor{t.dtype, {}, {}});
     for (Dim d : t.shape) result.shape.push_back(c.dims->ConstantValue(d));
   }
+  for (const Tensor& t : c.operands) {
+    std::string& bytes = b.bytes.emplace_back(t.encoded);
+    if (t.dtype == DType::kInvalid || t.encoding != Encoding::kDense) continue;
+    bytes.resize(static_cast<size_t>(t.elements() * DTypeBytes(t.dtype)));
+    for (int64_t i = 0; i < t.elements(); ++i) Encode(t.dtype, t.values[static_cast<size_t>(i)], bytes.data() + i * DTypeBytes(t.dtype));
+  }
   b.starts = {0};
   for (size_t i = 0; i < row.operands.size(); ++i) b.starts.push_back(b.starts.back() + (c.segments.empty() ? 1 : c.segments[i]));
   return b;
@@ -315,8 +321,10 @@ Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_pla
       continue;
     }
     Placed& p = placed.emplace_back(device, t, layout);
-    if (t.encoding == Encoding::kDense) p.ForEach([&](int64_t i, char* element) { Encode(t.dtype, t.values[i], element); });
-    else std::ranges::copy(t.encoded, p.memory->host());
+    const std::string& bytes = b.bytes[operands.size()];
+    const int64_t each = DTypeBytes(t.dtype);
+    if (t.encoding == Encoding::kDense) p.ForEach([&](int64_t i, char* element) { std::memcpy(element, bytes.data() + i * each, static_cast<size_t>(each)); });
+    else std::ranges::copy(bytes, p.memory->host());
     operands.push_back(p.tensor);
     operand_places.push_back(&p);
   }

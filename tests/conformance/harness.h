@@ -47,6 +47,7 @@ struct BoundCase {
   std::vector<AttrValue> attrs;
   std::vector<uint32_t> starts;
   std::vector<Tensor> results;  // without values
+  std::vector<std::string> bytes;  // of the operands, element after element, or as they are encoded
 };
 StatusOr<BoundCase> Bind(const OpRow& row, const Case& c);
 // Of a device, whose kind says which bodies it has.
