@@ -56,6 +56,13 @@ def test_what_is_stored_stays(client):
     with pytest.raises(IndexError):
         lab.store["w"] = failed
     assert lab.store["w"].tolist() == [1, 1, 1]
+    assert lab.store.pop("w").tolist() == [1, 1, 1] and "w" not in lab.store
+    name, popped = lab.store.popitem()
+    assert (name, popped.tolist(), len(lab.store)) == ("v", [1, 1, 1], 0)
+    assert lab.store.pop("w", None) is None
+    for take in (lab.store.popitem, lambda: lab.store.pop("w")):
+        with pytest.raises(KeyError):
+            take()
     lab.close(free=True)
     ow.connect()
 

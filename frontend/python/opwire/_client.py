@@ -150,6 +150,20 @@ class Store(MutableMapping[str, "Array"]):
         session = self._client.device.session
         session.free(self[name])
 
+    def pop(self, name: str, *default: Any) -> Any:
+        """What is stored under the name, which then is no longer; else the default, or KeyError."""
+        if name not in self:
+            return MutableMapping.pop(self, name, *default)
+        array = _copy(self[name])  # the stored tensor goes
+        del self[name]
+        return array
+
+    def popitem(self) -> tuple[str, Array]:
+        """A name, and what pop gives of it. KeyError where there is none."""
+        for name in self:
+            return name, self.pop(name)
+        raise KeyError("the store is empty")
+
     def __iter__(self) -> Iterator[str]:
         return iter([t["name"] for t in self._all()])
 
