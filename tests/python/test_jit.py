@@ -403,3 +403,32 @@ def test_methods():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ow.jit(lambda x: x)(1)
+
+
+@pytest.mark.parametrize(
+    "f, n",
+    [
+        (lambda x, n: x * n, 0.5),
+        (lambda x, n: x * n, 2),
+        (lambda x, n: n - x, 1.0),
+        (lambda x, n: x * -(n * 2 + 1), 0.5),
+        (lambda x, n: x + (n + n) ** 2, 3),
+        (lambda x, n: ow.where(x > n, x, n), 1.0),
+        (lambda x, n: ow.maximum(x, n), 1),
+        (lambda x, n: x * n, True),
+        (lambda x, n: x * ow.sqrt(n), 4.0),
+    ],
+)
+@pytest.mark.parametrize("dtype", [ow.bfloat16, ow.float32, ow.float64, ow.int8, ow.int32])
+def test_numbers_take_the_type_of_what_stands_beside_them(client, dtype, f, n):
+    x = ow.asarray([1, 2, 3], dtype=dtype)
+    outside, inside = f(x, n), ow.jit(f)(x, n)
+    assert inside.dtype == outside.dtype and inside.tolist() == outside.tolist()
+
+
+def test_what_is_cast_or_an_array_is_no_number(client):
+    x = ow.asarray([1, 2], dtype=ow.bfloat16)
+    assert ow.jit(lambda x, n: x * n.astype(ow.float32))(x, 2.0).dtype == ow.float32
+    f = ow.jit(lambda x, n: x * n)
+    assert [f(x, n).dtype for n in (0.5, ow.asarray(0.5), 0.5)] == [ow.bfloat16, ow.float32, ow.bfloat16]
+    assert ow.grad(lambda n: (x * n).sum().astype(ow.float32))(0.5).dtype == ow.float32

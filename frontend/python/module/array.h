@@ -24,6 +24,7 @@ struct Array {
   // Traced:
   std::shared_ptr<Trace> trace;
   Value value;
+  bool weak = false;  // made of numbers that the traced function was given: beside other arrays it takes their type, as a number does
 
   Array() = default;
   Array(std::shared_ptr<PySession> s, Tensor t, DType dt, std::vector<int64_t> extents, Encoding e = Encoding::kDense) : dtype(dt), encoding(e), shape(std::move(extents)), session(std::move(s)), tensor(std::move(t)) {}

@@ -2,11 +2,12 @@
 #include "frontend/python/module/call.h"
 
 #include <fmt/format.h>
-
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <limits>
+#include <unordered_set>
 
 #include "frontend/python/module/dtypes.h"
 #include "frontend/python/module/errors.h"
@@ -27,9 +28,8 @@ bool IsNumber(nb::handle h) { return PyFloat_Check(h.ptr()) || PyLong_Check(h.pt
 // What a Python number is where nothing says otherwise.
 DType TypeOfNumber(nb::handle h) { return PyBool_Check(h.ptr()) ? DType::kBool : PyFloat_Check(h.ptr()) ? DType::kF32 : DType::kI64; }
 
-// Beside an array of type t a number is of the same kind or becomes one: a float beside integers makes them float32.
-DType Beside(DType t, nb::handle number) {
-  const DType own = TypeOfNumber(number);
+// Beside an array of type t a number, whose own type is `own`, is of the same kind or becomes one: a float beside integers makes them float32.
+DType Beside(DType t, DType own) {
   if (own == DType::kBool || t == own) return t;
   if (own == DType::kF32) return IsFloat(t) ? t : DType::kF32;
   return t == DType::kBool ? DType::kI64 : t;
@@ -170,6 +170,10 @@ PyOp::Objects PyOp::Traced(Trace& trace, const Operands& operands, nb::handle at
   }
   trace.UseOps(ops_);
   std::vector<nb::object> made = trace.Ops(row.name, values, row.HasLists(), given);
+  // What Python's operators make of numbers that were given is one, too.
+  const bool of_numbers = std::ranges::all_of(operands, [](const auto& list) { return std::ranges::all_of(list, [](nb::handle h) { return AsArray(h) != nullptr ? AsArray(h)->weak : IsNumber(h); }); });
+  static const std::unordered_set<std::string_view> operators = {"add", "sub", "mul", "div", "fmod", "pow", "neg", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "eq", "ne", "lt", "le", "gt", "ge"};
+  if (of_numbers && operators.contains(row.name)) AsArray(made[0])->weak = true;
   return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
 }
 
@@ -294,13 +298,15 @@ nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
     throw nb::type_error(fmt::format("{}: expected dense elements, got blocks, {}{}: see dequantize_blocks", row_->name, PythonName(operand->dtype, operand->encoding), ShapeToString(operand->shape)).c_str());
   }
   DType t;
-  if (x != nullptr && y != nullptr) {
+  if (x != nullptr && y != nullptr && x->weak != y->weak) {
+    t = x->weak ? Beside(y->dtype, x->dtype) : Beside(x->dtype, y->dtype);
+  } else if (x != nullptr && y != nullptr) {
     t = Promote(x->dtype, y->dtype);
     if (t == DType::kInvalid) {
       throw nb::type_error(fmt::format("{}: {} and {} have no common type: convert one by astype", row_->name, PythonName(x->dtype), PythonName(y->dtype)).c_str());
     }
   } else {
-    t = x != nullptr ? Beside(x->dtype, b) : Beside(y->dtype, a);
+    t = x != nullptr ? Beside(x->dtype, TypeOfNumber(b)) : Beside(y->dtype, TypeOfNumber(a));
   }
   if (x != nullptr && x->dtype != t) held_a = Cast(held_a, t);
   if (y != nullptr && y->dtype != t) held_b = Cast(held_b, t);

@@ -186,6 +186,7 @@ void BindArray(nb::module_& m) {
             return nb::int_(TensorBytes(a.dtype, a.encoding, a.shape).value_or(0));
           }, "Bytes of its elements.")
       .def_prop_ro("traced", [](const Array& a) { return a.trace != nullptr; })
+      .def_prop_ro("weak", [](const Array& a) { return a.weak; })
       .def_prop_ro("valid", [](const Array& a) { return a.trace != nullptr || a.tensor.valid(); })
       .def_prop_ro("session", [](const Array& a) { return a.session; })
       .def_prop_ro("id", [](const Array& a) { return a.tensor.valid() ? a.tensor.id() : std::string(); })
@@ -237,8 +238,8 @@ void BindTrace(nb::module_& m) {
       .def_static("current", &Trace::Current)
       .def("__enter__", [](Trace& t) { t.Enter(); })
       .def("__exit__", [](Trace& t, nb::handle, nb::handle, nb::handle) { t.Leave(); }, nb::arg().none(), nb::arg().none(), nb::arg().none())
-      .def("param", [](Trace& t, const std::string& name, nb::handle dtype, nb::sequence shape, bool inout) { return t.Param(name, StoredTypeOf(dtype), shape, inout); },
-           "name"_a, "dtype"_a, "shape"_a, "inout"_a = false)
+      .def("param", [](Trace& t, const std::string& name, nb::handle dtype, nb::sequence shape, bool inout, bool weak) { return t.Param(name, StoredTypeOf(dtype), shape, inout, weak); },
+           "name"_a, "dtype"_a, "shape"_a, "inout"_a = false, "weak"_a = false)
       .def("declare", &Trace::Declare)
       .def_prop_ro("captured", [](Trace& t) { return t.captured(); })
       .def_prop_ro("complete", &Trace::complete)

@@ -49,7 +49,7 @@ std::vector<Extent> Trace::ExtentsOf(const Array& a) {
   return out;
 }
 
-nb::object Trace::Param(const std::string& name, PyDType type, nb::sequence shape, bool inout) {
+nb::object Trace::Param(const std::string& name, PyDType type, nb::sequence shape, bool inout, bool weak) {
   if (inout && type.encoding != Encoding::kDense) throw nb::type_error(fmt::format("donated argument {}: results are dense, it is of the blocks {}", name, PythonName(type.type, type.encoding)).c_str());
   std::vector<Extent> extents;
   for (const nb::handle n : shape) {
@@ -60,7 +60,9 @@ nb::object Trace::Param(const std::string& name, PyDType type, nb::sequence shap
   const Value v = inout ? f_.Inout(name, type.type, extents) : f_.In(name, type.type, extents, type.encoding);
   ++params_;
   if (inout) inouts_[name] = v;
-  return WrapAll({v}).front();
+  nb::object array = WrapAll({v}).front();
+  AsArray(array)->weak = weak;
+  return array;
 }
 
 void Trace::Declare(nb::object array) {

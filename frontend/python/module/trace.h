@@ -33,8 +33,8 @@ class Trace : public std::enable_shared_from_this<Trace> {
   // A function that nodes of `outer` call, in its module; or, to find out what it captures, in one of its own.
   Trace(const Trace& outer, const std::string& name, bool apart);
 
-  // shape: ints, extents, and names of symbols, which stand for 2 and more: what is of extent 0 or 1 is broadcast otherwise.
-  nanobind::object Param(const std::string& name, PyDType type, nanobind::sequence shape, bool inout);
+  // shape: ints, extents, and names of symbols, which stand for 2 and more: what is of extent 0 or 1 is broadcast otherwise. weak: for a number.
+  nanobind::object Param(const std::string& name, PyDType type, nanobind::sequence shape, bool inout, bool weak);
   // A parameter for an array of outside.
   void Declare(nanobind::object array);
   // Those that were used, the declared ones first.

@@ -218,12 +218,13 @@ class Function:
                 (positional if isinstance(n, int) else named)[n] = v
             return self._function(*positional, **named)
 
+        numbers = {i for i, leaf in enumerate(leaves) if isinstance(leaf, (bool, int, float))}
         if self._differentiate is not None:
-            return self._trace_gradient(tree[0], names, types, run)
+            return self._trace_gradient(tree[0], names, types, numbers, run)
         donated = [self._argument_name(i) in self._donate for i, f in enumerate(form[1][0][1]) for _ in _tree.names(f)]
         donated += [n in self._donate for n, f in zip(form[1][1][1], form[1][1][2]) for _ in _tree.names(f)]
-        inout = [i for i, (leaf, d) in enumerate(zip(leaves, donated)) if d and not isinstance(leaf, (bool, int, float))]
-        return trace(self.__name__, run, names, types, inout, self._check == "nan")
+        inout = [i for i, d in enumerate(donated) if d and i not in numbers]
+        return trace(self.__name__, run, names, types, inout, self._check == "nan", numbers)
 
     def _argument_name(self, i: int) -> str:
         if self._signature is None:
@@ -233,7 +234,7 @@ class Function:
             return parameters[i].name
         return f"arg{i}"
 
-    def _trace_gradient(self, args: tuple[Any, ...], names: list[str], types: list[Any], run: Callable[..., Any]) -> Traced:
+    def _trace_gradient(self, args: tuple[Any, ...], names: list[str], types: list[Any], numbers: set[int], run: Callable[..., Any]) -> Traced:
         assert self._differentiate is not None
         asked, with_value, has_aux = self._differentiate
         argnums = (asked,) if isinstance(asked, int) else asked
@@ -255,7 +256,7 @@ class Function:
                 raise TypeError(f"grad of {self.__name__}: expected a function that gives a 0-d loss, got {got}")
             return loss, aux
 
-        first = trace(self.__name__, both, names, types)
+        first = trace(self.__name__, both, names, types, numbers=numbers)
         unique_names = first.module.params
         module = first.module.gradient([unique_names[i] for i in wrt], "r0")
         forms = [_tree.flatten(args[n % len(args)])[1] for n in argnums]

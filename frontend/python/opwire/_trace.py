@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from . import _core, _tree
@@ -78,16 +78,17 @@ def as_value(leaf: Any, what: str) -> Array:
     raise TypeError(f"{what}: expected arrays and numbers, nested in tuples, lists and dicts; got {type(leaf).__name__}")
 
 
-def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequence[tuple[_core.dtype, tuple[Any, ...]]], inout: Sequence[int] = (), check_nan: bool = False) -> Traced:
+def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequence[tuple[_core.dtype, tuple[Any, ...]]], inout: Sequence[int] = (), check_nan: bool = False, numbers: Container[int] = ()) -> Traced:
     """call(values) traced with values of these types, whose extents are numbers or names of symbols.
 
-    inout: parameters whose memory the first result of their type that is free for it takes. check_nan: a result behind the others counts the NaNs of each floating value.
+    inout: parameters whose memory the first result of their type that is free for it takes. check_nan: a result behind the others counts the NaNs of each floating value. numbers: which
+    of them are Python's numbers, that take the type of arrays beside them.
     """
     captured: list[Array] = []
     names = unique([of_parameter(n) for n in names])
     while True:
         t = _core.Trace(clean(name), check_nan)
-        params = [t.param(n, d, list(s), i in inout) for i, (n, (d, s)) in enumerate(zip(names, types))]
+        params = [t.param(n, d, list(s), i in inout, i in numbers) for i, (n, (d, s)) in enumerate(zip(names, types))]
         for c in captured:
             t.declare(c)
         with t:
