@@ -508,6 +508,7 @@ class Instance::Builder {
       const Place& place = PlaceOf(frame, v);
       if (packing && i == call.starts[packing->operand] && IsParam(place, operands[i]) && packing->size(operands[i]).pieces > 0) {
         out_->packables_.push_back({static_cast<int>(place.at), Here(), loops_around_ > 0, &operands[i], packing});
+        step.packs = true;
       } else {
         Patch(&operands[i], place, frame.layout[v].offset);
       }

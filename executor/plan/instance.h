@@ -46,6 +46,7 @@ struct Step {
   StepKind kind;
   bool checks_values : 1;    // the kernel may meet values outside their domain
   bool captures : 1;         // its work may be part of a graph
+  bool packs : 1;            // an operand is among the instance's packables
   uint32_t node() const { return CrashRecord::NodeOf(mark); }
   // The function that the node is of: its number in the module, or -1 where it is the one that is run.
   int32_t called_function() const { return CrashRecord::CalledOf(mark); }
@@ -102,7 +103,7 @@ class Instance {
   void BindScratch(uint8_t* base);
   void BindParam(int param, void* data);
   // Packables are bound one by one, whatever their parameters are bound to.
-  std::span<const Packable> packables() const { return packables_; }
+  std::span<const Packable> packables() const { return packables_; }  // in the order of their steps
   void BindPackable(size_t i, void* data, bool packed);
   // REQUIRES: InoutOf(result) < 0. Null: the result lies in scratch memory (not wanted, or sent inline).
   void BindResult(int result, void* data);

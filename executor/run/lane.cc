@@ -23,7 +23,10 @@ StatusOr<Lane*> Lanes::Acquire(int64_t bytes) {
   }
   if (bytes > lane->committed) {
     const int64_t more = bytes - lane->committed;
-    if (bytes > capacity_ || !budget_->Fits(more)) {
+    lane->busy = true;  // the budget may have others trimmed
+    const bool fits = bytes <= capacity_ && budget_->Fits(more);
+    lane->busy = false;
+    if (!fits) {
       return ResourceExhausted("out of memory: the run needs {} bytes of scratch memory, the executor holds {} of {}", bytes, budget_->in_use,
                                budget_->limit);
     }

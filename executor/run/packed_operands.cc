@@ -23,34 +23,27 @@ void PackedOperands::Bind(Instance& instance, absl::FunctionRef<void*(int)> data
       wanted_.push_back({i, *block});
     }
   }
-  std::ranges::reverse(wanted_);
 }
 
-void PackedOperands::Work(Instance& instance, PackedCopies& copies, Device& device) {
-  Wanted& w = wanted_.back();
-  const Packable& p = instance.packables()[w.operand];
-  const auto bind = [&](std::shared_ptr<const PackedCopy> copy) {
-    instance.BindPackable(w.operand, copy->data(), /*packed=*/true);
-    held_.push_back(std::move(copy));
-  };
-  // Another step, or another run meanwhile, may have had it packed.
-  if (auto copy = PackedCopies::Of(w.block, *p.packing, *p.tensor)) {
-    bind(std::move(copy));
-    wanted_.pop_back();
+bool PackedOperands::Wanted(const Instance& instance, uint32_t step) const {
+  const auto at = std::ranges::lower_bound(wanted_, step, {}, [&](const Operand& o) { return instance.packables()[o.number].step; });
+  return at != wanted_.end() && instance.packables()[at->number].step == step;
+}
+
+void PackedOperands::Work(Instance& instance, uint32_t step, PackedCopies& copies, Device& device) {
+  const auto at = std::ranges::lower_bound(wanted_, step, {}, [&](const Operand& o) { return instance.packables()[o.number].step; });
+  const Packable& p = instance.packables()[at->number];
+  const std::shared_ptr<PackedCopy> copy = copies.Make(at->block, *p.packing, *p.tensor);
+  if (!copy) {
+    wanted_.erase(at);
     return;
   }
-  if (!w.copy) w.copy = copies.Take(*p.packing, *p.tensor);
-  if (!w.copy) {
-    wanted_.pop_back();
-    return;
-  }
-  const Packing::Size size = p.packing->size(*p.tensor);
   struct Job {
     const Packable& p;
     void* to;
     int64_t first;
-  } job{p, w.copy->data(), w.done};
-  const int64_t n = std::min(size.pieces - w.done, std::max<int64_t>(1, kBytesAtOnce / size.bytes));
+  } job{p, copy->data(), copy->done()};
+  const int64_t n = std::min(copy->pieces() - copy->done(), std::max<int64_t>(1, kBytesAtOnce / p.packing->size(*p.tensor).bytes));
   opw_runtime* const runtime = device.runtime();
   runtime->parallel_for(
       runtime, n, std::max<int64_t>(1, n / (4 * runtime->threads)),
@@ -60,11 +53,11 @@ void PackedOperands::Work(Instance& instance, PackedCopies& copies, Device& devi
       },
       &job);
   if (device.stop().load(std::memory_order_relaxed) != 0) return;  // ranges may have been left out
-  w.done += n;
-  if (w.done < size.pieces) return;
-  PackedCopies::Keep(w.copy, w.block);
-  bind(std::move(w.copy));
-  wanted_.pop_back();
+  copy->Add(n);
+  if (copy->done() < copy->pieces()) return;
+  instance.BindPackable(at->number, copy->data(), /*packed=*/true);
+  held_.push_back(copy);
+  wanted_.erase(at);
 }
 
 void PackedOperands::End() {

@@ -475,23 +475,24 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
     Lost(env, running, why);
     failure_ = WithSite(std::move(why), SiteOf(at));
   };
-  while (packed_.HasWork() && !aborted_ && !ended_) {
-    const Step& s = steps[packed_.step(*instance_)];
-    running.Step(s.mark);
-    packed_.Work(*instance_, *env.packed, *env.device);
-    if (const uint32_t reason = stop.load(std::memory_order_relaxed)) {
-      failure_ = WithSite(WhyStopped(reason), SiteOf(s));
-      ended_ = true;
-    } else if (env.clock() - begun >= slice && packed_.HasWork()) {
-      ran_ += env.clock() - begun;
-      return Outcome::kMore;
-    }
-  }
   while (cursor_.at() < steps.size() && !aborted_ && !ended_) {
     const uint32_t at = cursor_.at();
     const Step& s = steps[at];
     bool waited = false;  // until the device had nothing left to do
     running.Step(s.mark);
+    if (s.packs && packed_.Wanted(*instance_, at)) {
+      packed_.Work(*instance_, at, *env.packed, *env.device);
+      if (const uint32_t reason = stop.load(std::memory_order_relaxed)) {
+        failure_ = WithSite(WhyStopped(reason), SiteOf(s));
+        break;
+      }
+      since_clock = 0;
+      if (env.clock() - begun >= slice) {
+        outcome = Outcome::kMore;
+        break;
+      }
+      continue;
+    }
     if (s.kind == StepKind::kEmit) {
       const auto sent = Emit(env, s, graphs);
       if (!sent.ok()) {

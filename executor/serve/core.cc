@@ -38,6 +38,11 @@ Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet>
   environment_.on_fault = options_.on_device_fault;
   environment_.emit = [this](const Emission& e) { return Emit(e); };
   load_.free_memory = budget_.limit;
+  budget_.reclaim = [this](int64_t missing) {
+    const int64_t before = budget_.in_use;
+    lanes_.Trim();
+    if (packed_) packed_->GiveUp(missing - (before - budget_.in_use));
+  };
   if (device.info().host_memory) {
     environment_.packed = &packed_.emplace(device_, &budget_, budget_.limit / 100 * options_.limits[LimitId::kPackedMemoryPercent]);
   } else {

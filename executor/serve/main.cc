@@ -66,6 +66,7 @@ void RaiseDescriptorLimit() {
 int64_t MostOf(const ExecutorLimit& row) {
   if (row.id == LimitId::kRank) return kMaxRank;
   if (row.name.ends_with("-seconds")) return int64_t{1} << 32;
+  if (row.name.ends_with("-percent")) return 100;
   return int64_t{1} << 40;
 }
 
@@ -95,7 +96,7 @@ void AddFlags(CLI::App& app, Flags& f) {
   app.add_option("--log-level", f.level, "debug, info, warning or error")->check(CLI::IsMember({"debug", "info", "warning", "error"}))->capture_default_str();
   for (const ExecutorLimit& row : kExecutorLimits) {
     app.add_option("--limit-" + std::string(row.name), f.limits[row.id], "Limit: " + std::string(row.doc))
-        ->check(CLI::Range(int64_t{1}, MostOf(row)))
+        ->check(CLI::Range(int64_t{row.id == LimitId::kPackedMemoryPercent ? 0 : 1}, MostOf(row)))
         ->capture_default_str()
         ->group("Limits");
   }

@@ -1,12 +1,23 @@
 // Copies of blocks in kernels' own orders.
 #include "executor/store/packed.h"
 
-namespace opwire {
+#include <sys/mman.h>
 
-PackedCopy::PackedCopy(PackedCopies& all, const Packing& packing, const opw_tensor& of, int64_t at, int64_t bytes)
-    : all_(all), packing_(packing), encoding_(of.encoding), shape_({of.shape, of.rank}), at_(at), held_(all.budget_, bytes) {
+#include <algorithm>
+
+namespace opwire {
+namespace {
+
+constexpr int64_t kPageBytes = 4096;
+constexpr int kMetInALoop = 16;                   // for how many runs one counts that reads a block in a loop
+constexpr int kTimesMore = 16, kMostNeeded = 4096;  // of runs that have to meet a block before a copy that was given up is made again
+
+}  // namespace
+
+PackedCopy::PackedCopy(PackedCopies& all, const Packing& packing, const opw_tensor& of, Packing::Size size, int64_t at)
+    : all_(all), packing_(packing), size_(size), encoding_(of.encoding), shape_({of.shape, of.rank}), at_(at), held_(all.budget_, size.pieces * size.bytes) {
   all_.all_.push_back(this);
-  all_.bytes_ += bytes;
+  all_.bytes_ += held_.bytes();
 }
 
 PackedCopy::~PackedCopy() {
@@ -15,34 +26,38 @@ PackedCopy::~PackedCopy() {
   all_.blocks_.Free(at_, held_.bytes());
   all_.blocks_.Coalesce();
   (void)all_.device_.Resize(all_.base_, all_.blocks_.top());  // what cannot be given back now can be later
+  // Others may lie behind it.
+  const int64_t from = (at_ + kPageBytes - 1) / kPageBytes * kPageBytes, to = std::min(at_ + Blocks::Rounded(held_.bytes()), all_.blocks_.top()) / kPageBytes * kPageBytes;
+  if (from < to) madvise(all_.base_ + from, static_cast<size_t>(to - from), MADV_DONTNEED);
 }
 
 void* PackedCopy::data() const { return all_.base_ + at_; }
 
 bool PackedCopy::Is(const Packing& packing, const opw_tensor& of) const {
-  return &packing == &packing_ && of.encoding == encoding_ && std::ranges::equal(shape_.span(), std::span(of.shape, of.rank));
+  return packing.name == packing_.name && of.encoding == encoding_ && std::ranges::equal(shape_.span(), std::span(of.shape, of.rank));
 }
 
-PackedCopies::PackedCopies(Device& device, MemoryBudget* budget, int64_t limit) : device_(device), budget_(budget), limit_(limit), blocks_(limit) {
-  budget_->reclaim = [this](int64_t bytes) { GiveUp(bytes); };
-}
+PackedCopies::PackedCopies(Device& device, MemoryBudget* budget, int64_t limit) : device_(device), budget_(budget), limit_(limit), blocks_(limit) {}
 
 PackedCopies::~PackedCopies() {
-  budget_->reclaim = nullptr;
   if (base_) device_.Unreserve(base_);
 }
 
-std::shared_ptr<const PackedCopy> PackedCopies::Of(const BufferRef& block, const Packing& packing, const opw_tensor& of) {
+std::shared_ptr<PackedCopy> PackedCopies::Of(const BufferRef& block, const Packing& packing, const opw_tensor& of) {
   const std::shared_ptr<PackedCopy>& copy = block->origin().packed_;
-  return copy && copy->Is(packing, of) ? copy : nullptr;
+  return copy && copy->done() == copy->pieces() && copy->Is(packing, of) ? copy : nullptr;
 }
 
 bool PackedCopies::Pays(const BufferRef& block, bool often) {
-  bool& met = block->origin().met_packing_;
-  return std::exchange(met, true) || often;
+  Buffer& of = block->origin();
+  const bool pays = of.packing_met_ >= of.packing_needs_ || (often && of.packing_needs_ == 1);
+  of.packing_met_ = std::min(of.packing_met_ + (often ? kMetInALoop : 1), kMostNeeded);
+  return pays;
 }
 
-std::shared_ptr<PackedCopy> PackedCopies::Take(const Packing& packing, const opw_tensor& of) {
+std::shared_ptr<PackedCopy> PackedCopies::Make(const BufferRef& block, const Packing& packing, const opw_tensor& of) {
+  Buffer& owner = block->origin();
+  if (owner.packed_ && owner.packed_->Is(packing, of)) return owner.packed_;
   const Packing::Size size = packing.size(of);
   const int64_t bytes = size.pieces * size.bytes;
   // Others are given up for tensors and programs, not for each other: those would be made in turns.
@@ -58,24 +73,23 @@ std::shared_ptr<PackedCopy> PackedCopies::Take(const Packing& packing, const opw
     blocks_.Free(*at, bytes);
     return nullptr;
   }
-  return std::shared_ptr<PackedCopy>(new PackedCopy(*this, packing, of, *at, bytes));
-}
-
-void PackedCopies::Keep(std::shared_ptr<PackedCopy> copy, const BufferRef& block) {
-  Buffer& of = block->origin();
-  copy->of_ = &of;
-  of.packed_ = std::move(copy);
+  owner.packed_.reset(new PackedCopy(*this, packing, of, size, *at));
+  owner.packed_->of_ = &owner;
+  return owner.packed_;
 }
 
 void PackedCopies::GiveUp(int64_t bytes) {
   for (size_t i = 0; i < all_.size() && bytes > 0;) {
     PackedCopy& copy = *all_[i];
-    if (!copy.of_ || copy.of_->packed_.use_count() > 1) {
+    Buffer& of = *copy.of_;
+    if (of.packed_.get() != &copy || of.packed_.use_count() > 1) {
       ++i;
       continue;
     }
     bytes -= copy.held_.bytes();
-    copy.of_->packed_.reset();
+    of.packing_met_ = 0;
+    of.packing_needs_ = std::min(of.packing_needs_ * kTimesMore, kMostNeeded);
+    of.packed_.reset();
   }
 }
 

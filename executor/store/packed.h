@@ -14,7 +14,7 @@ namespace opwire {
 
 class PackedCopies;
 
-// One of them. The block that it is of holds it, and runs that read it do.
+// One of them, from its first piece to its last. The block that it is of holds it, and runs that make it or read it do.
 class PackedCopy {
  public:
   ~PackedCopy();
@@ -22,27 +22,32 @@ class PackedCopy {
   PackedCopy& operator=(const PackedCopy&) = delete;
 
   void* data() const;
-  // Whether it is what the packing makes of a tensor of this encoding and shape.
-  bool Is(const Packing& packing, const opw_tensor& of) const;
+  int64_t pieces() const { return size_.pieces; }
+  // How many are there; all, for kernels to read it. Who writes further ones says so.
+  int64_t done() const { return done_; }
+  void Add(int64_t pieces) { done_ += pieces; }
 
  private:
   friend class PackedCopies;
-  PackedCopy(PackedCopies& all, const Packing& packing, const opw_tensor& of, int64_t at, int64_t bytes);
+  PackedCopy(PackedCopies& all, const Packing& packing, const opw_tensor& of, Packing::Size size, int64_t at);
+  // Whether it is what the packing makes of a tensor of this encoding and shape.
+  bool Is(const Packing& packing, const opw_tensor& of) const;
 
   PackedCopies& all_;
   const Packing& packing_;
+  const Packing::Size size_;
   const uint8_t encoding_;
   const Extents shape_;
   const int64_t at_;  // in their memory
   const Reservation held_;
-  Buffer* of_ = nullptr;  // the block that holds it; null: none does yet
+  int64_t done_ = 0;
+  Buffer* of_ = nullptr;
 };
 
 // All of an executor whose device's memory is the host's, one behind the other in memory of their own, so that they lie on huge pages. The device thread's.
 class PackedCopies {
  public:
-  // They hold `limit` bytes at the most, which count in the budget and go, the oldest first, when others ask it for more than it has. Device and budget outlive this, and this
-  // outlives all blocks.
+  // They hold `limit` bytes at the most, which count in the budget. Device and budget outlive this, and this outlives all blocks.
   PackedCopies(Device& device, MemoryBudget* budget, int64_t limit);
   ~PackedCopies();
   PackedCopies(const PackedCopies&) = delete;
@@ -50,18 +55,17 @@ class PackedCopies {
 
   int64_t bytes() const { return bytes_; }
 
-  // The block's copy of this kind; null: it has none.
-  static std::shared_ptr<const PackedCopy> Of(const BufferRef& block, const Packing& packing, const opw_tensor& of);
-  // Notes that a run reads the block with such a kernel, `often` where it does so many times; whether a copy pays: it was read so before, or will be.
+  // The block's whole copy of this kind; null: it has none.
+  static std::shared_ptr<PackedCopy> Of(const BufferRef& block, const Packing& packing, const opw_tensor& of);
+  // Notes that a run may read the block with such a kernel, `often` where it is in a loop; whether a copy pays: it was met before, or will be. After one was given up it has to be met many more times.
   static bool Pays(const BufferRef& block, bool often);
-  // Memory for a copy, which `of` says the sizes of; null: there is none, or not beside the others.
-  std::shared_ptr<PackedCopy> Take(const Packing& packing, const opw_tensor& of);
-  // All of it is written: the block has it until it is written itself or ends. REQUIRES: its bytes are as they were when Take was called.
-  static void Keep(std::shared_ptr<PackedCopy> copy, const BufferRef& block);
+  // The block's copy of this kind, as far as it is made, or a new one in place of another kind's; null: there is no room beside the others.
+  std::shared_ptr<PackedCopy> Make(const BufferRef& block, const Packing& packing, const opw_tensor& of);
+  // Gives up such copies as no run holds, the oldest first, until so many bytes are free or none is left.
+  void GiveUp(int64_t bytes);
 
  private:
   friend class PackedCopy;
-  void GiveUp(int64_t bytes);
 
   Device& device_;
   MemoryBudget* const budget_;

@@ -166,6 +166,7 @@ void Store::End() {
 void Store::Release(Buffer* b) {
   const int64_t rounded = Blocks::Rounded(b->bytes_);
   b->Written();
+  b->packing_needs_ = 1;
   if (b->granted()) {
     quota_.in_use -= rounded;
     // The block goes before its store, which may have been waiting for nothing else.

@@ -111,7 +111,7 @@ class Buffer {
   // The block whose bytes these are: this one, or the other session's.
   Buffer& origin() { return of_ ? of_->origin() : *this; }
   // A run is about to write it: what was made of its bytes is theirs no more.
-  void Written() { packed_.reset(), met_packing_ = false; }
+  void Written() { packed_.reset(), packing_met_ = 0; }
 
  private:
   friend class BufferRef;
@@ -126,7 +126,7 @@ class Buffer {
   std::shared_ptr<class Store> owner_;  // of `of_`
   BufferRef of_;                        // the other session's block
   std::shared_ptr<class PackedCopy> packed_;  // its bytes in a kernel's own order (packed.h)
-  bool met_packing_ = false;                  // a kernel that has one has read it
+  int packing_met_ = 0, packing_needs_ = 1;   // by how many runs that have one it was met, and has to be for one to be made
 };
 
 inline BufferRef::BufferRef(Buffer* b) : b_(b) { ++b_->references_; }

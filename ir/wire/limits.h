@@ -65,7 +65,7 @@ inline constexpr std::array<ExecutorLimit, kLimitCount> kExecutorLimits = {{
     {LimitId::kBatchRuns, "batch-runs", 256, "runs of one batch"},
     {LimitId::kTransfers, "transfers", 1024, "bulk transfers and views open at once in one session"},
     {LimitId::kGrants, "grants", 1024, "tensors that one session grants to others at once"},
-    {LimitId::kPackedMemoryPercent, "packed-memory-percent", 25, "of what the executor may hold, for copies of weights in the order that CPU kernels read fastest; they make room for tensors"},
+    {LimitId::kPackedMemoryPercent, "packed-memory-percent", 25, "of what the executor may hold, for copies of weights in the order that CPU kernels read fastest; they make room for tensors; 0: none"},
 }};
 
 class ExecutorLimits {

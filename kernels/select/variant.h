@@ -50,13 +50,14 @@ enum class Origin : uint8_t { kPrebuilt = 0, kCached = 1, kBuilt = 2 };
 std::string_view OriginName(Origin origin);
 
 // An order of an operand's bytes of the kernel's own, which it reads faster than the tensor's: pieces of equal size, made once of a tensor that stays and kept beside it. In a call
-// whose operand is such, opw_tensor::packed is 1 and its data the first piece. Results have the same bits.
+// whose operand is such, opw_tensor::packed is 1 and its data the first piece. Results have the same bits, but for those of NaNs.
 struct Packing {
   struct Size {
     int64_t pieces = 0;  // none: the tensor is taken as it lies
     int64_t bytes = 0;   // of a piece
   };
-  int operand;  // of the row
+  std::string_view name;  // packings of one name make the same bytes
+  int operand;            // of the row
   Size (*size)(const opw_tensor& of);
   // Pieces [begin, end) of all, to where the first of all goes. On any thread.
   void (*pack)(const opw_tensor& from, int64_t begin, int64_t end, void* to);

@@ -1,6 +1,7 @@
 // Weights in the order of a kernel's own, beside the tensors that they are of: when they are made, what they hold, and when they go.
 #include <fmt/format.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/executor/fixture.h"
@@ -25,13 +26,19 @@ class PackingTest : public CoreTest {
     if (!packs) GTEST_SKIP() << "no kernel of this processor packs";
     Restart();
   }
-  Answer PutWeights(Client& c, uint64_t counter, char seed) {
+  Answer PutWeights(Client& c, uint64_t counter, char seed, int64_t rows = kRows) {
     fb::PutT put;
     put.id = IdPtr(c, counter);
     put.type = std::make_unique<fb::TensorTypeT>();
     put.type->dtype = static_cast<uint8_t>(DType::kI8);
     put.type->encoding = static_cast<uint8_t>(Encoding::kQ4_1);
-    put.type->shape = {kRows, kColumns};
+    put.type->shape = {rows, kColumns};
+    if (rows > kRows) {  // more than a message carries: of zeros
+      EXPECT_TRUE(Ask(c, std::move(put)).ok());
+      fb::SealT seal;
+      seal.id = IdPtr(c, counter);
+      return Ask(c, std::move(seal));
+    }
     put.bytes_follow = true;
     std::string bytes(kBytes, '\0');
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>((i * 7 + static_cast<size_t>(seed)) % 60);  // moderate as f16
@@ -153,7 +160,7 @@ TEST_F(PackingTest, GoesWhereMemoryIsAskedFor) {
   EXPECT_EQ(Run(c, 1, 1), y);
   EXPECT_EQ(Packed(), kBytes);
   constexpr uint64_t kLast = 1000;
-  ASSERT_TRUE(Alloc(c, kLast, DType::kU8, {4096}).ok());
+  ASSERT_TRUE(Alloc(c, kLast, DType::kU8, {10'000}).ok());
   uint64_t counter = 2;
   for (int64_t piece = int64_t{4} << 20; piece >= 64; piece /= 2) {
     for (Client* of : {&c, &other}) {
@@ -166,30 +173,146 @@ TEST_F(PackingTest, GoesWhereMemoryIsAskedFor) {
   EXPECT_EQ(Packed(), 0) << "there is no room";
 }
 
-// Slices end between pieces, and a run that is cancelled leaves nothing half done.
-TEST_F(PackingTest, GoesOnInSlicesAndStops) {
+// What runs do not reach is not packed.
+TEST_F(PackingTest, NotForABranchThatIsNotTaken) {
+  Client c = Hello();
+  ASSERT_TRUE(Load(c, 1, R"(program @f(%x: f32[2, 256], %v: i8:q4_1[48, 256], %w: i8:q4_1[48, 256], %which: bool[]) -> (y: f32[2, 48]) {
+  %0 = if(%which, [%x, %v, %w]) calls(@first, @second) -> (f32[2, 48])
+  return %0
+}
+function @first(%x: f32[2, 256], %v: i8:q4_1[48, 256], %w: i8:q4_1[48, 256]) -> (y: f32[2, 48]) {
+  %0 = quantized_linear(%x, %v)
+  return %0
+}
+function @second(%x: f32[2, 256], %v: i8:q4_1[48, 256], %w: i8:q4_1[48, 256]) -> (y: f32[2, 48]) {
+  %0 = quantized_linear(%x, %w)
+  return %0
+})").ok());
+  for (uint64_t i : {1, 2}) ASSERT_TRUE(PutWeights(c, i, static_cast<char>(i)).ok());
+  const auto run = [&](uint64_t which) {
+    const Answer a = Ask(c, RunOf(1).Array(std::vector<float>(2 * kColumns, 1), {2, kColumns}).Tensor(c, 1).Tensor(c, 2).Bind(1, static_cast<uint8_t>(DType::kBool), 0, 0, which, 0).Inline());
+    EXPECT_TRUE(a.ok()) << a.status;
+  };
+  for (int i = 0; i < 3; ++i) run(1);
+  EXPECT_EQ(Packed(), kBytes);
+  run(0);
+  EXPECT_EQ(Packed(), 2 * kBytes);
+}
+
+TEST_F(PackingTest, NothingIsDoneOfXWithoutRows) {
+  Client c = Hello();
+  ASSERT_TRUE(Load(c, 1, "program @f(%x: f32[?m, 4096], %w: i8:q8_0[16, 4096]) -> (y: f32[?m, 16]) { %0 = quantized_linear(%x, %w) return %0 }").ok());
+  fb::PutT put;
+  put.id = IdPtr(c, 1);
+  put.type = std::make_unique<fb::TensorTypeT>();
+  put.type->dtype = static_cast<uint8_t>(DType::kI8);
+  put.type->encoding = static_cast<uint8_t>(Encoding::kQ8_0);
+  put.type->shape = {16, 4096};
+  put.bytes_follow = true;
+  ASSERT_TRUE(Ask(c, std::move(put), std::string(16 * 4096 / 32 * 34, 'a')).ok());
+  for (int i = 0; i < 3; ++i) {
+    const Answer a = Ask(c, RunOf(1).Array({}, {0, 4096}).Tensor(c, 1).Inline());
+    ASSERT_TRUE(a.ok()) << a.status;
+    EXPECT_TRUE(a.Floats(0).empty());
+  }
+}
+
+// After it went it is not made again by the next run, and given up again by the one behind it.
+TEST_F(PackingTest, ComesBackOnlyAfterManyRuns) {
+  StartWith(int64_t{8} << 20);
+  Client c = Hello();
+  ASSERT_TRUE(Load(c, 1, kProduct).ok());
+  ASSERT_TRUE(PutWeights(c, 1, 1).ok());
+  const std::vector<float> y = Run(c, 1, 1);
+  EXPECT_EQ(Run(c, 1, 1), y);
+  EXPECT_EQ(Packed(), kBytes);
+  std::vector<uint64_t> taken;
+  Client other = Hello();
+  for (Client* of : {&c, &other}) {
+    for (uint64_t i = 10; Packed() > 0 && Alloc(*of, i, DType::kU8, {1 << 18}).ok(); ++i) taken.push_back(i);
+    for (uint64_t i = 100; Packed() > 0 && Alloc(*of, i, DType::kU8, {1 << 10}).ok(); ++i) taken.push_back(i);
+  }
+  ASSERT_EQ(Packed(), 0);
+  for (Client* of : {&c, &other}) Free(*of, taken);
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(Run(c, 1, 1), y);
+  EXPECT_EQ(Packed(), 0);
+  EXPECT_EQ(Run(c, 1, 1), y);
+  EXPECT_EQ(Packed(), kBytes);
+}
+
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * 4096;
+}
+
+// Also where others lie behind it.
+TEST_F(PackingTest, GivesItsPagesBack) {
+  Client c = Hello();
+  constexpr int64_t kLarge = 400'000, kLargeBytes = kLarge * kColumns / 32 * 20;  // 64 MB
+  ASSERT_TRUE(Load(c, 1, kProduct).ok());
+  ASSERT_TRUE(Load(c, 2, fmt::format("program @f(%x: f32[2, 256], %w: i8:q4_1[{0}, 256]) -> (y: f32[]) {{ %0 = quantized_linear(%x, %w) %1 = sum(%0) return %1 }}", kLarge)).ok());
+  ASSERT_TRUE(PutWeights(c, 1, 1, kLarge).ok());
+  ASSERT_TRUE(PutWeights(c, 2, 2).ok());
+  const auto large = [&] { return Ask(c, RunOf(2).Array(std::vector<float>(2 * kColumns, 1), {2, kColumns}).Tensor(c, 1).Inline()); };
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(large().ok());
+  for (int i = 0; i < 2; ++i) Run(c, 1, 2);
+  ASSERT_EQ(Packed(), kLargeBytes + kBytes);
+  const int64_t before = ResidentBytes();
+  ASSERT_TRUE(Free(c, {1}).ok());
+  EXPECT_EQ(Packed(), kBytes);
+  EXPECT_LT(ResidentBytes(), before - kLargeBytes * 3 / 4);
+}
+
+// Slices end between pieces, and what is done of a copy stays, however the run ends: else one with a deadline would begin anew each time.
+TEST_F(PackingTest, GoesOnInSlicesAndWhereOthersStopped) {
   options_.slice = kMicrosecond;
   Restart();
   Client c = Hello();
-  ASSERT_TRUE(Load(c, 1, R"(program @f(%x: f32[2, 256], %v: i8:q4_1[48, 256], %w: i8:q4_1[48, 256]) -> (y: f32[2, 48], z: f32[2, 48]) {
-  %0 = quantized_linear(%x, %v)
-  %1 = quantized_linear(%x, %w)
-  return %0, %1
-})").ok());
-  for (uint64_t i : {1, 2}) ASSERT_TRUE(PutWeights(c, i, static_cast<char>(i)).ok());
-  const auto run = [&] { return RunOf(1).Array(std::vector<float>(2 * kColumns, 1), {2, kColumns}).Tensor(c, 1).Tensor(c, 2).Inline().Inline(); };
-  const Answer first = Ask(c, run());
-  ASSERT_TRUE(first.ok()) << first.status;
-  const uint64_t cancelled = Send(c, run());
-  while (Packed() == 0) ASSERT_TRUE(WorkOnce());
-  EXPECT_EQ(Packed(), kBytes) << "one of two in a slice";
+  constexpr int64_t kLarge = 80'000;  // 12.8 MB: some pieces at a time
+  ASSERT_TRUE(Load(c, 1, fmt::format("program @f(%x: f32[2, 256], %w: i8:q4_1[{0}, 256]) -> (y: f32[]) {{ %0 = quantized_linear(%x, %w) %1 = sum(%0) return %1 }}", kLarge)).ok());
+  for (uint64_t i : {1, 2}) ASSERT_TRUE(PutWeights(c, i, 1, kLarge).ok());
+  const auto run = [&](uint64_t weights) { return RunOf(1).Array(std::vector<float>(2 * kColumns, 1), {2, kColumns}).Tensor(c, weights).Inline(); };
+  const auto slices = [&](uint64_t weights) {
+    const uint64_t sent = Send(c, run(weights));
+    int n = 0;
+    while (WorkOnce()) ++n;
+    const Answer a = Take(c.peer, sent);
+    EXPECT_TRUE(a.ok()) << a.status;
+    return std::pair(n, a.Floats(0));
+  };
+  const auto [unpacked, y] = slices(1);
+  EXPECT_EQ(slices(2).second, y);
+  const auto [whole, packed_y] = slices(1);
+  EXPECT_GE(whole, unpacked + 3);
+  EXPECT_EQ(packed_y, y);
+  const uint64_t cancelled = Send(c, run(2));
+  for (const int64_t before = Packed(); Packed() == before;) ASSERT_TRUE(WorkOnce());
+  ASSERT_TRUE(WorkOnce());
   Cancel(c, cancelled);
   WorkAll();
   EXPECT_EQ(Take(c.peer, cancelled).code(), absl::StatusCode::kCancelled);
-  const Answer again = Ask(c, run());
-  ASSERT_TRUE(again.ok()) << again.status;
-  EXPECT_EQ(Packed(), 2 * kBytes);
-  for (size_t r : {0, 1}) EXPECT_EQ(again.Floats(r), first.Floats(r));
+  const auto [rest, rest_y] = slices(2);
+  EXPECT_EQ(rest, whole - 2);
+  EXPECT_EQ(rest_y, y);
+}
+
+// Scratch memory that no run holds goes, too, where memory is asked for.
+TEST_F(PackingTest, IdleScratchMemoryGoesWhereMemoryIsAskedFor) {
+  StartWith(int64_t{64} << 20);
+  Client c = Hello(), other = Hello();
+  ASSERT_TRUE(Load(c, 1, "program @f(%x: f32[]) -> (y: f32[]) { %0 = expand(%x) {shape = [4194304]} %1 = cumsum(%0) {dim = 0} %2 = sum(%1) return %2 }").ok());
+  ASSERT_TRUE(Ask(c, RunOf(1).Scalar(1).Inline()).ok());
+  const int64_t held = Held();
+  ASSERT_GE(held, int64_t{16} << 20);
+  uint64_t counter = 1;
+  int64_t taken = 0;
+  for (Client* of : {&c, &other}) {
+    while (Alloc(*of, counter, DType::kU8, {int64_t{1} << 20}).ok()) ++counter, taken += int64_t{1} << 20;
+  }
+  EXPECT_GE(taken, int64_t{48} << 20) << "of 51 MB that the executor may hold";
+  EXPECT_TRUE(Free(c, {1, 2, 3, 4}).ok());
 }
 
 }  // namespace

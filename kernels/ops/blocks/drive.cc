@@ -43,6 +43,7 @@ template <const BlocksLoops& (*kLoops)()>
 int Linear(const opw_call* c) {
   const opw_tensor &x = Operand(c, 0), &weight = Operand(c, 1), &bias = Operand(c, 2), &y = c->results[0];
   const Sizes s(c);
+  if (s.m == 0 || s.n == 0) return OPW_OK;
   const BlocksLoops& loops = kLoops();
   const RoundLoop round = loops.round[weight.encoding][x.dtype];
   ParallelFor(c, s.m, RowsPerRange(s.k), [&](int64_t begin, int64_t end) {
@@ -121,7 +122,7 @@ void PackPanels(const opw_tensor& from, int64_t begin, int64_t end, void* to) {
   }
 }
 template <const BlocksLoops& (*kLoops)()>
-constexpr Packing kPanels = {1, PackedSize, PackPanels<kLoops>};
+constexpr Packing kPanels = {"panels of 16 rows", 1, PackedSize, PackPanels<kLoops>};
 
 template <const BlocksLoops& (*kLoops)()>
 void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {

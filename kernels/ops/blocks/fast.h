@@ -1,5 +1,5 @@
 // Loops over weights in GGUF's blocks, for the files built for an instruction set, and how they see rows of x that are rounded to 8 bits. The products of a row of x with one of weights have the same
-// bits whatever the instruction set, the number of rows and the order of the weights' bytes.
+// bits, but for those of NaNs, whatever the instruction set, the number of rows and the order of the weights' bytes.
 #ifndef OPWIRE_KERNELS_OPS_BLOCKS_FAST_H_
 #define OPWIRE_KERNELS_OPS_BLOCKS_FAST_H_
 
@@ -38,7 +38,7 @@ struct BlockRows {
 
 // k elements of x's row to values, scales, sums and corrections. Of a block that holds what is not finite the scale is NaN.
 using RoundLoop = void (*)(const RoundedRows& to, int64_t row, const void* x, int64_t k);
-// out[r * kPanel + j] = the product of row `first` + r of x with weight row j: n rows of weights, `rows` of x, up to kPanelRows.
+// out[r * kPanel + j] = the product of row `first` + r of x with weight row j: n rows of weights, `rows` of x, from 1 to kPanelRows.
 using MultiplyLoop = void (*)(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first, int64_t rows, float* out);
 // Blocks [begin, end) of n rows, in the order of packed.h. REQUIRES: a unit begins with `begin`; they are not packed.
 using PackLoop = void (*)(const BlockRows& w, int64_t n, int64_t begin, int64_t end, uint8_t* to);
