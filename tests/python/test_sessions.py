@@ -67,6 +67,29 @@ def test_what_is_stored_stays(client):
     ow.connect()
 
 
+def test_what_is_stored_and_arrays_are_values_apart(client):
+    lab = ow.connect(session="apart")
+    with lab.device:
+        w = ow.ones(3)
+        captures = ow.jit(lambda x: x + w)
+        assert captures(ow.ones(3)).tolist() == [2, 2, 2]
+        lab.store["w"] = w
+        queued, shaped = w + 1, w.reshape((3, 1))
+        lab.store["w"] = ow.zeros(3)
+        read = lab.store["w"]
+        del lab.store["w"]
+        assert [a.tolist() for a in (w, queued, read)] == [[1, 1, 1], [2, 2, 2], [0, 0, 0]] and shaped.shape == (3, 1)
+        assert captures(ow.ones(3)).tolist() == [2, 2, 2]
+        lab.store["w"] = w
+        w[0] = 9
+        doubled = ow.jit(lambda x: x * 2, donate_argnames="x")(w)
+        assert (doubled.tolist(), lab.store["w"].tolist()) == ([18, 2, 2], [1, 1, 1])
+        with pytest.raises(KeyError):
+            del lab.store["v"]
+    lab.close(free=True)
+    ow.connect()
+
+
 def test_a_closed_client(client):
     closed = ow.connect()
     x, f = ow.ones(3), ow.jit(lambda by: ow.ones(2) * by)

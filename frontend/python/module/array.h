@@ -21,6 +21,7 @@ struct Array {
   // On a device:
   std::shared_ptr<PySession> session;
   Tensor tensor;
+  std::string stored;  // the name in the store that it has, or was read by
   // Traced:
   std::shared_ptr<Trace> trace;
   Value value;

@@ -144,6 +144,11 @@ void BindClient(nb::module_& m) {
         use.Check(header.status());
         return nb::object(ParseHeader(path, header->bytes, header->file_bytes));
       })
+      .def("copy", [](PySession& s, nb::handle array) {
+        const Array& a = EagerArray(array);
+        const Use use(s);
+        return Held(s, use.Unwrap(Waiting([&] { return use->Copy(a.tensor); })));
+      })
       .def("rename", [](PySession& s, nb::handle array, const std::string& name) {
         Array& a = EagerArray(array);
         const Use use(s);
@@ -187,6 +192,7 @@ void BindArray(nb::module_& m) {
           }, "Bytes of its elements.")
       .def_prop_ro("traced", [](const Array& a) { return a.trace != nullptr; })
       .def_prop_ro("weak", [](const Array& a) { return a.weak; })
+      .def_rw("stored", &Array::stored)
       .def_prop_ro("valid", [](const Array& a) { return a.trace != nullptr || a.tensor.valid(); })
       .def_prop_ro("session", [](const Array& a) { return a.session; })
       .def_prop_ro("id", [](const Array& a) { return a.tensor.valid() ? a.tensor.id() : std::string(); })

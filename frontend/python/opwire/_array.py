@@ -171,7 +171,7 @@ class Array(_core.Array):
 
         What it held stays, whatever becomes of this array, as long as anybody has it. PermissionError for an array that was itself taken: only its owner grants it.
         """
-        return self.session.grant(self, session, principal, name)
+        return self.session.grant(self, session, principal, name or self.stored)
 
     # ---- Operators that are not the module's own
 

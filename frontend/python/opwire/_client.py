@@ -16,7 +16,6 @@ from . import _core, _tables
 if TYPE_CHECKING:
     from ._array import Array
 
-_copy = _core.Op("copy")
 _current: Client | None = None
 _chosen: contextvars.ContextVar[tuple[Device, ...]] = contextvars.ContextVar("opwire_device", default=())  # the innermost last
 _devices: dict[_core.Session, Device] = {}
@@ -118,7 +117,8 @@ class Device:
 class Store(MutableMapping[str, "Array"]):
     """The named tensors of a client's session: what another client that attaches to the session finds.
 
-    Storing an array names its tensor, which then stays when the array, or this process, is gone.
+    What is stored stays when the array, or this process, is gone. It and what is read from the store are arrays of their own, which share their memory on the device as long as neither is
+    changed in place.
     """
 
     def __init__(self, client: Client):
@@ -130,39 +130,26 @@ class Store(MutableMapping[str, "Array"]):
     def __getitem__(self, name: str) -> Array:
         if name not in self:
             raise KeyError(name)
-        found: Array = self._client.device.session.find(name)
+        session = self._client.device.session
+        found: Array = session.copy(session.find(name))
+        found.stored = name
         return found
 
     def __setitem__(self, name: str, array: Array) -> None:
         session = self._client.device.session
         if array.session is not session:
             raise ValueError(f"the store is on {self._client.device} of this client, the array is not: move it by to_device")
-        by_name = {t["name"]: t["id"] for t in self._all()}
-        if by_name.get(name) == array.id:
-            return
-        stored = _copy(array) if array.id in by_name.values() else array  # a tensor has one name
-        if name in by_name:
-            session.rename(stored, "")  # what cannot be stored is told before the old one is gone
+        stored = session.copy(array)  # what cannot be stored is told before the old one is gone
+        if name in self:
             del self[name]
         session.rename(stored, name)
+        array.stored = name
 
     def __delitem__(self, name: str) -> None:
-        session = self._client.device.session
-        session.free(self[name])
-
-    def pop(self, name: str, *default: Any) -> Any:
-        """What is stored under the name, which then is no longer; else the default, or KeyError."""
         if name not in self:
-            return MutableMapping.pop(self, name, *default)
-        array = _copy(self[name])  # the stored tensor goes
-        del self[name]
-        return array
-
-    def popitem(self) -> tuple[str, Array]:
-        """A name, and what pop gives of it. KeyError where there is none."""
-        for name in self:
-            return name, self.pop(name)
-        raise KeyError("the store is empty")
+            raise KeyError(name)
+        session = self._client.device.session
+        session.free(session.find(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter([t["name"] for t in self._all()])
