@@ -1,6 +1,7 @@
 """Processes: named sessions that outlive one, executors that die, forks, signals, threads."""
 
 import concurrent.futures
+import json
 import os
 import signal
 import subprocess
@@ -88,6 +89,22 @@ def test_what_is_stored_and_arrays_are_values_apart(client):
             del lab.store["v"]
     lab.close(free=True)
     ow.connect()
+
+
+def test_clients_that_nobody_has_end(client):
+    kept = ow.connect()
+    x = ow.ones(3, device=kept.device)
+    held = ow.connect()
+    assert ow.ones(2).tolist() == [1, 1]
+    for _ in range(40):  # more sessions than one user may have
+        assert ow.ones(2, device=ow.connect().device).tolist() == [1, 1]
+    assert len(json.loads(ow.connect().device.session.info("sessions"))) < 8
+    device = x.device
+    del kept
+    ow.connect()
+    assert (x + 1).tolist() == [2, 2, 2] and x.device is device
+    with held.device:
+        assert ow.ones(2).tolist() == [1, 1] and ow.ones(2).device is held.device
 
 
 def test_a_closed_client(client):

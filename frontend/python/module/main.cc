@@ -101,6 +101,8 @@ void BindClient(nb::module_& m) {
   nb::class_<PySession>(m, "Session")
       .def_prop_ro("executor", [](PySession& s) { return s.session.executor(); })
       .def_prop_ro("place", [](PySession& s) { return s.place; })
+      // Arrays, compiled functions and ops of the session, which hold it as its own object does.
+      .def_prop_ro("users", [](PySession& s) { return s.weak_from_this().use_count() - 1; })
       .def("__enter__", [](PySession& s) { s.held.push_back(std::make_unique<Use>(s)); })
       .def("__exit__", [](PySession& s, nb::handle, nb::handle, nb::handle) {
         const std::unique_ptr<Use> use = std::move(s.held.back());

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import json
 import os
 import sys
@@ -66,7 +67,7 @@ class Device:
             if self._session is None:
                 c = self._client
                 self._session = c._core.open(self.executor, c.session_name, c.memory_bytes, c.ttl_s, str(self))
-                _devices[self._session] = self
+            _devices.setdefault(self._session, self)
             return self._session
 
     def op(self, name: str) -> Callable[..., Any]:
@@ -267,7 +268,18 @@ def connect(registry: str | list[str] | None = None, *, session: str = "", memor
         if value < 0:
             raise ValueError(f"connect: {name}: expected 0 or more, got {value}")
     _current = Client(registries, session, memory_bytes, ttl_s, embedded)
+    _forget_unused()
     return _current
+
+
+def _forget_unused() -> None:
+    """Ends the sessions of clients that nobody has any more, such as a cell of a notebook that is run again leaves; those whose arrays are there stay."""
+    unused = [s for s, d in _devices.items() if d.client is not _current and s.users == 0]
+    for session in unused:
+        del _devices[session]
+    if unused:
+        del session, unused
+        gc.collect()  # clients and devices hold each other
 
 
 def current_client() -> Client:
