@@ -122,5 +122,5 @@ def of_plan(plan: dict[str, Any]) -> Table:
 def of_profile(name: str, steps: list[tuple[int, int, str, int]]) -> Table:
     """What each step of a run took."""
     total = sum(ns for *_, ns in steps)
-    rows = [[label, node, ns / 1e3, 100 * ns / total if total else 0.0] for _, node, label, ns in sorted(steps, key=lambda s: -s[3])]
+    rows = [[label, "" if label.startswith("copy@") else node, ns / 1e3, 100 * ns / total if total else 0.0] for _, node, label, ns in sorted(steps, key=lambda s: -s[3])]
     return Table(f"@{name}: {total / 1e3:.1f} us on the device", ["step", "node", "us", "percent"], rows, steps)
