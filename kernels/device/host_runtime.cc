@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kTurnNanos = 500'000;
 constexpr int64_t kTimesARange = 4;
 // How long the caller then does all: twice as long each time, and half as long again where so many times that long went by without.
-constexpr int64_t kLeastAloneNanos = 20'000'000, kMostAloneNanos = 640'000'000, kTimesAlone = 4;
+constexpr int64_t kLeastAloneNanos = 10'000'000, kMostAloneNanos = 80'000'000, kTimesAlone = 4;
 
 int64_t Now() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
