@@ -59,8 +59,8 @@ std::vector<OpRow> BlocksRows() {
             .cost = QuantizedLinearCost,
             .family = kFamily,
             .doc = "x weight^T + bias of x [..., K], bias [N] and weight [N, K] in GGUF's blocks along K, as ggml's mul_mat. But for f64, x may be rounded to 8 bits: "
-                   "each 32 neighbours along K to multiples of their largest magnitude over 127, so an element by half of that, and any that are not finite make "
-                   "NaN of what they meet. Accumulates in f32, of f64 in f64."}),
+                   "each 32 neighbours along K to multiples of their largest magnitude over 127, so an element by half of that (all to 0 where that magnitude is "
+                   "below 4e-37), and any that are not finite make NaN of what they meet. Accumulates in f32, of f64 in f64."}),
       Make({.name = "quantized_embedding",
             .signature = "weight: blocks, indices: I -> y: F",
             .attrs = {dtype},

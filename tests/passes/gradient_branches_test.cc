@@ -11,6 +11,7 @@
 #include "ir/text/text.h"
 #include "tests/assert_ok.h"
 #include "tests/passes/gradient_fixture.h"
+#include "tests/passes/programs.h"
 
 namespace opwire {
 namespace {
@@ -55,11 +56,7 @@ class BranchGradientTest : public GradientTest {
     ASSERT_OK_AND(Module m, Parse(text, "test.opw"));
     ASSERT_OK_AND(Module taken, Parse(expected_text, "taken.opw"));
     const std::vector<std::string> wrt = WantedOf(m);
-    PipelineOptions only_inline;
-    for (const PassRow& p : PassTable()) {
-      if (p.name != "inline") only_inline.skip.emplace_back(p.name);
-    }
-    ASSERT_OK(RunPasses(taken, only_inline).status());
+    ASSERT_OK(RunPasses(taken, OnlyPasses({"inline"})).status());
     taken_ += Count(taken, "if") == 0;
     ASSERT_OK_AND(taken, Gradient(taken, wrt));
     ASSERT_OK_AND(m, Gradient(m, wrt));

@@ -9,32 +9,19 @@
 #include "ir/text/text.h"
 #include "tests/assert_ok.h"
 #include "tests/passes/outcome.h"
+#include "tests/passes/programs.h"
 #include "tests/system/seed.h"
 
 namespace opwire {
 namespace {
 
-Module ModuleOf(const std::string& text) {
-  auto m = Parse(text, "test.opw");
-  EXPECT_TRUE(m.ok()) << m.status();
-  return m.ok() ? *std::move(m) : Module();
-}
-
-PipelineOptions OnlyJoin() {
-  PipelineOptions options;
-  for (const PassRow& pass : PassTable()) {
-    if (pass.name != "join") options.skip.emplace_back(pass.name);
-  }
-  return options;
-}
-
 std::string StepsJoined(const std::string& text) {
-  Module m = ModuleOf(text);
-  const auto report = RunPasses(m, OnlyJoin());
+  Module m = Parsed(text);
+  const auto report = RunPasses(m, OnlyPasses({"join"}));
   EXPECT_TRUE(report.ok()) << report.status();
   return Print(m);
 }
-void JoinTo(const std::string& from, const std::string& to) { EXPECT_EQ(StepsJoined(from), Print(ModuleOf(to))); }
+void JoinTo(const std::string& from, const std::string& to) { EXPECT_EQ(StepsJoined(from), Print(Parsed(to))); }
 void StayApart(const std::string& text) { JoinTo(text, text); }
 
 TEST(Join, StepsOfManyWeightsAreOne) {
@@ -75,7 +62,7 @@ std::string TwoSteps(const std::string& second, const std::string& first = "sgd(
 }
 
 TEST(Join, WhatDiffersStays) {
-  EXPECT_NE(StepsJoined(TwoSteps("sgd([%b], [%g], [], %lr, %step)")), Print(ModuleOf(TwoSteps("sgd([%b], [%g], [], %lr, %step)"))));
+  EXPECT_NE(StepsJoined(TwoSteps("sgd([%b], [%g], [], %lr, %step)")), Print(Parsed(TwoSteps("sgd([%b], [%g], [], %lr, %step)"))));
   for (const char* const second : {"sgd([%b], [%g], [], %other, %step)", "sgd([%b], [%g], [], %lr, %step) {weight_decay = 0.1}", "sgd([%b], [%g], [], %lr, %step) {maximize = true}",
                                    "sgd@reference([%b], [%g], [], %lr, %step)"}) {
     StayApart(TwoSteps(second));
@@ -129,8 +116,8 @@ TEST(Join, TakesTimeByTheNumberOfNodes) {
     nodes += fmt::format("%n{0} = sgd([%w{0}], [%g], [], %lr, %step) {{weight_decay = {1}.5}}\n", i, i % 2 == 0 ? 0 : i);
     values += fmt::format("{}%n{}", i ? ", " : "", i);
   }
-  Module m = ModuleOf(fmt::format("program @f({}%g: f32[2], %lr: f32[], %step: i64[]) -> ({}) {{ {} return {} }}", params, results, nodes, values));
-  ASSERT_OK(RunPasses(m, OnlyJoin()).status());
+  Module m = Parsed(fmt::format("program @f({}%g: f32[2], %lr: f32[], %step: i64[]) -> ({}) {{ {} return {} }}", params, results, nodes, values));
+  ASSERT_OK(RunPasses(m, OnlyPasses({"join"})).status());
   EXPECT_EQ(m.functions[0].nodes.size(), size_t{kWeights} / 2 + 1);
 }
 
@@ -197,9 +184,9 @@ TEST_F(JoinedPrograms, MeanTheSame) {
   constexpr int kPrograms = 200;
   for (int i = 0; i < kPrograms; ++i) {
     const std::string text = RandomSteps(random);
-    const Module before = ModuleOf(text);
+    const Module before = Parsed(text);
     Module after = before;
-    ASSERT_OK(RunPasses(after, OnlyJoin()).status());
+    ASSERT_OK(RunPasses(after, OnlyPasses({"join"})).status());
     joined += after.functions[0].nodes.size() < before.functions[0].nodes.size();
     ASSERT_EQ(Difference(before, after, random(), 0, nullptr, &compared), "") << text << "\n" << Print(after);
   }

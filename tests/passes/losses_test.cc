@@ -8,28 +8,21 @@
 #include "ir/text/text.h"
 #include "tests/assert_ok.h"
 #include "tests/passes/outcome.h"
+#include "tests/passes/programs.h"
 #include "tests/system/seed.h"
 
 namespace opwire {
 namespace {
 
-Module ModuleOf(const std::string& text) {
-  auto m = Parse(text, "test.opw");
-  EXPECT_TRUE(m.ok()) << m.status();
-  return m.ok() ? *std::move(m) : Module();
-}
-
 std::string Joined(const std::string& text, Accuracy accuracy = Accuracy::kUsual) {
-  Module m = ModuleOf(text);
-  PipelineOptions options{.accuracy = accuracy};
-  for (const PassRow& pass : PassTable()) {
-    if (pass.name != "losses" && pass.name != "dead") options.skip.emplace_back(pass.name);
-  }
+  Module m = Parsed(text);
+  PipelineOptions options = OnlyPasses({"losses", "dead"});
+  options.accuracy = accuracy;
   const auto report = RunPasses(m, options);
   EXPECT_TRUE(report.ok()) << report.status();
   return Print(m);
 }
-void JoinTo(const std::string& from, const std::string& to) { EXPECT_EQ(Joined(from), Print(ModuleOf(to))); }
+void JoinTo(const std::string& from, const std::string& to) { EXPECT_EQ(Joined(from), Print(Parsed(to))); }
 void StayApart(const std::string& text) { JoinTo(text, text); }
 
 // Of logits %x f32[?n, 5] and targets %t, with what stands between the loss %0 and what it returns, %r.
@@ -71,7 +64,7 @@ TEST(Losses, WhatDiffersStays) {
   StayApart(Program("cross_entropy(%x, %t)", "%y = relu(%x) %1 = cross_entropy_backward(%g, %y, %t) %r = relu(%1)"));
   StayApart(Program("cross_entropy(%x, %t)", "%r = cross_entropy_backward(%g, %x, %t)"));  // as it is returned
   const std::string exact = Program("cross_entropy(%x, %t)", "%1 = cross_entropy_backward(%g, %x, %t) %r = relu(%1)");
-  EXPECT_EQ(Joined(exact, Accuracy::kExact), Print(ModuleOf(exact)));
+  EXPECT_EQ(Joined(exact, Accuracy::kExact), Print(Parsed(exact)));
 }
 
 using LossesOutcome = OutcomeTest;
@@ -79,7 +72,7 @@ using LossesOutcome = OutcomeTest;
 TEST_F(LossesOutcome, ATrainingProgramReadsItsLogitsOnce) {
   OPWIRE_TRACE_SEED();
   for (const char* const reduction : {"none", "mean", "sum"}) {
-    Module m = ModuleOf(std::string("program @f(%x: f32[6, 4], %w: f32[9, 4], %t: i64[6]) -> (loss: f32[]) { %0 = linear(%x, %w) %1 = cross_entropy(%0, %t) {reduction = \"") + reduction +
+    Module m = Parsed(std::string("program @f(%x: f32[6, 4], %w: f32[9, 4], %t: i64[6]) -> (loss: f32[]) { %0 = linear(%x, %w) %1 = cross_entropy(%0, %t) {reduction = \"") + reduction +
                         "\"} %2 = mean(%1) return %2 }");
     ASSERT_OK_AND(Module with, Gradient(std::move(m), std::vector<std::string>{"x", "w"}));
     const Module before = with;

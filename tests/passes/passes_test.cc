@@ -6,23 +6,16 @@
 #include "ir/passes/pipeline.h"
 #include "ir/text/text.h"
 #include "tests/assert_ok.h"
+#include "tests/passes/programs.h"
 
 namespace opwire {
 namespace {
 
-Module Parsed(const std::string& text) {
-  auto m = Parse(text, "test.opw");
-  EXPECT_TRUE(m.ok()) << m.status();
-  return m.ok() ? *std::move(m) : Module();
-}
-
 // What all passes make of it; `only`: what this one does, until it finds nothing more to do.
 std::string After(const std::string& text, const std::string& only = "", Accuracy accuracy = Accuracy::kUsual) {
   Module m = Parsed(text);
-  PipelineOptions options{.accuracy = accuracy};
-  for (const PassRow& pass : PassTable()) {
-    if (!only.empty() && pass.name != only) options.skip.emplace_back(pass.name);
-  }
+  PipelineOptions options = only.empty() ? PipelineOptions() : OnlyPasses({only});
+  options.accuracy = accuracy;
   const auto report = RunPasses(m, options);
   EXPECT_TRUE(report.ok()) << report.status();
   return Print(m);

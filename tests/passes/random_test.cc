@@ -10,6 +10,7 @@
 #include "tests/assert_ok.h"
 #include "tests/ir/random_program.h"
 #include "tests/passes/outcome.h"
+#include "tests/passes/programs.h"
 #include "tests/system/seed.h"
 
 namespace opwire {
@@ -38,11 +39,7 @@ class RandomPrograms : public OutcomeTest {
       for (size_t r = 0; r < m.functions[0].results.size() && !smaller; ++r) {
         Module less = m;
         less.functions[0].results.erase(less.functions[0].results.begin() + static_cast<ptrdiff_t>(r));
-        PipelineOptions only_dead{.after = "dead"};
-        for (const PassRow& p : PassTable()) {
-          if (p.name != "dead") only_dead.skip.emplace_back(p.name);
-        }
-        if (!RunPasses(less, only_dead).ok() || Wrong(less, seed).empty()) continue;
+        if (!RunPasses(less, OnlyPasses({"dead"})).ok() || Wrong(less, seed).empty()) continue;
         m = std::move(less);
         smaller = true;
       }

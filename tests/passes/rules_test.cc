@@ -14,6 +14,7 @@
 #include "ir/text/text.h"
 #include "tests/assert_ok.h"
 #include "tests/passes/outcome.h"
+#include "tests/passes/programs.h"
 #include "tests/system/seed.h"
 
 namespace opwire {
@@ -83,10 +84,8 @@ class RulesTest : public OutcomeTest {
   // Whether the pass changes the program, which then means the same; `tame` as in Fill.
   void Check(const Module& before, const std::string& pass, Accuracy accuracy, bool tame) {
     Module after = before;
-    PipelineOptions options{.accuracy = accuracy};
-    for (const PassRow& p : PassTable()) {
-      if (p.name != pass && p.name != "dead") options.skip.emplace_back(p.name);
-    }
+    PipelineOptions options = OnlyPasses({pass, "dead"});
+    options.accuracy = accuracy;
     ASSERT_OK_AND(const PipelineReport report, RunPasses(after, options));
     ASSERT_EQ(report.runs.empty() ? "" : report.runs[0].pass, pass);
     EXPECT_GE(report.runs[0].changes, 1) << Print(before);
