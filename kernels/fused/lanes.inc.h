@@ -201,6 +201,21 @@ inline With<V, uint8_t> NarrowEighth(V v) {
 
 // Programs.
 
+// One element in all lanes.
+template <typename U, int kLanes>
+inline void Repeat(char* to, const char* from) {
+  U element;
+  __builtin_memcpy(&element, from, sizeof(U));
+  for (int lane = 0; lane < kLanes; ++lane) __builtin_memcpy(to + lane * static_cast<int>(sizeof(U)), &element, sizeof(U));
+}
+template <int kLanes>
+inline void RepeatOf(char* to, const char* from, int64_t bytes) {
+  if (bytes == 4) return Repeat<uint32_t, kLanes>(to, from);
+  if (bytes == 2) return Repeat<uint16_t, kLanes>(to, from);
+  if (bytes == 8) return Repeat<uint64_t, kLanes>(to, from);
+  Repeat<uint8_t, kLanes>(to, from);
+}
+
 // Calls Program::Loop for whole vectors, then for the rest in blocks, whose lanes beyond it repeat its first element.
 template <typename Program>
 uint32_t RunRows(const fused::Rows& rows) {
@@ -208,24 +223,24 @@ uint32_t RunRows(const fused::Rows& rows) {
   alignas(64) char blocks[kTensors][64];
   int64_t bytes[kTensors], step[Program::kInputs + 1];
   fused::Rows part = rows;
-  const auto fill = [&](int i, const char* from, int64_t stride, int64_t n) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      __builtin_memcpy(blocks[i] + lane * bytes[i], from + (lane < n ? lane * stride : 0), bytes[i]);
-    }
-    part.in[i] = blocks[i];
-  };
   for (int t = 0; t < kTensors; ++t) bytes[t] = fused::kBytesOf[Program::kTypes[t]];
   for (int i = 0; i < Program::kInputs; ++i) {
     const bool repeated = (rows.repeated >> i & 1) != 0;
     step[i] = repeated ? 0 : bytes[i] * kLanes;
-    if (repeated) fill(i, rows.in[i], 0, kLanes);
+    if (!repeated) continue;
+    RepeatOf<kLanes>(blocks[i], rows.in[i], bytes[i]);
+    part.in[i] = blocks[i];
   }
   const int64_t whole = rows.n / kLanes, rest = rows.n % kLanes;
   uint32_t flags = whole > 0 ? Program::Loop(part, step, whole) : 0;
   if (rows.stream) asm volatile("sfence" ::: "memory");
   if (rest == 0) return flags;
   for (int i = 0; i < Program::kInputs; ++i) {
-    if (step[i] != 0) fill(i, rows.in[i] + whole * step[i], bytes[i], rest);
+    if (step[i] == 0) continue;
+    const char* const from = rows.in[i] + whole * step[i];
+    RepeatOf<kLanes>(blocks[i], from, bytes[i]);
+    __builtin_memcpy(blocks[i], from, rest * bytes[i]);
+    part.in[i] = blocks[i];
   }
   for (int o = 0; o < Program::kOutputs; ++o) part.out[o] = blocks[Program::kInputs + o];
   part.stream = false;

@@ -402,7 +402,7 @@ class RowRun {
     });
   }
 
-  // A value of each row for each of its elements.
+  // A value of each row for each of its elements, by whole blocks: what a row's last one writes too far the next row's first, and at the end the padding, takes.
   void Expand(int32_t v, const Tile& tile) const {
     char* const to = tile.arena + plan_.expanded[static_cast<size_t>(v)];
     switch (ValueBytes(v)) {
@@ -414,8 +414,11 @@ class RowRun {
   }
   template <typename U>
   static void ExpandAs(char* to, const char* from, const Tile& tile) {
-    U* out = reinterpret_cast<U*>(to);
-    for (int64_t r = 0; r < tile.rows; ++r, out += tile.columns) std::fill_n(out, tile.columns, reinterpret_cast<const U*>(from)[r]);
+    typedef U Block __attribute__((vector_size(16)));
+    for (int64_t r = 0; r < tile.rows; ++r, to += tile.columns * static_cast<int64_t>(sizeof(U))) {
+      const Block block = reinterpret_cast<const U*>(from)[r] - Block{};
+      for (int64_t i = 0; i < tile.columns; i += static_cast<int64_t>(sizeof(Block) / sizeof(U))) __builtin_memcpy(to + i * static_cast<int64_t>(sizeof(U)), &block, sizeof(Block));
+    }
   }
 
   const Code& code_;
