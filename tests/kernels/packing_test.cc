@@ -83,7 +83,7 @@ TEST(Packing, ProductsOfBlocksHaveTheSameBitsInAllWays) {
           for (const int64_t m : {0, 1, 2, 3, 4, 5, 8, 9, 12, 29}) {
             const std::vector<float> y = product.Run(v, 0, m, packed);
             if (all.empty()) all = product.Run(v, 0, Product::kMost, false);
-            EXPECT_EQ(std::memcmp(y.data(), all.data(), y.size() * sizeof(float)), 0)
+            EXPECT_TRUE(y.empty() || std::memcmp(y.data(), all.data(), y.size() * sizeof(float)) == 0)
                 << v.name << ", " << EncodingName(encoding) << ", [" << m << ", " << k << "] by [" << n << ", " << k << "], packed " << packed;
           }
         }
