@@ -61,7 +61,9 @@ void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
   Peer& peer = it->second;
   const auto refuse = [&](uint64_t seq, const Status& status) {
     (void)control_->Send(m.peer, AsBytes(EncodeError(seq, status)));
-    if (++peer.refused == kMostRefused) control_->Drop(m.peer);
+    if (++peer.refused != kMostRefused) return;
+    peer.gone->store(true, std::memory_order_relaxed);
+    control_->Drop(m.peer);
   };
   auto decoded = DecodeRequest(m.head, decode_);
   if (!decoded.ok()) return refuse(0, decoded.status());
@@ -109,7 +111,9 @@ void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
                                              kMostUnanswered, kMostControlBytes, peer.unanswered + 1, m.head.size()));
   }
   ++peer.unanswered;
-  device.Post([&device, peer = m.peer, principal = peer.principal, head = std::string(reinterpret_cast<const char*>(m.head.data()), m.head.size())] {
+  const bool question = r.body_type() == fb::Body::Info;
+  device.Post([&device, peer = m.peer, principal = peer.principal, gone = peer.gone, question, head = std::string(reinterpret_cast<const char*>(m.head.data()), m.head.size())] {
+    if (question && gone->load(std::memory_order_relaxed)) return;
     device.core().OnControl(MonotonicNow(), peer, principal, AsBytes(head));
   });
 }
@@ -214,7 +218,9 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
   while (true) {
     mailbox_.Drain();
     control_->TakeGone(gone);
-    for (PeerId peer : gone) peers_.erase(peer);
+    for (PeerId peer : gone) {
+      if (auto left = peers_.extract(peer)) left.mapped().gone->store(true, std::memory_order_relaxed);
+    }
     Incoming message;
     int received = 0;
     for (; received < 64 && control_->Receive(message); ++received) OnControl(device, message);

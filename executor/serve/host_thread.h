@@ -2,6 +2,7 @@
 #ifndef OPWIRE_EXECUTOR_SERVE_HOST_THREAD_H_
 #define OPWIRE_EXECUTOR_SERVE_HOST_THREAD_H_
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -70,6 +71,7 @@ class HostThread {
     Role role = Role::kExecute;
     int unanswered = 0;  // requests that the device thread has
     int refused = 0;
+    std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);  // nobody waits for answers any more
   };
   Peer PeerOf(const Incoming& message) const;
 

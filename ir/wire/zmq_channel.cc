@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/zmq_socket.h"
 
@@ -54,12 +55,16 @@ struct Router::State {
   struct Connection {
     Nanos since = 0;
     PeerId peer = kUnheard;
+    bool sure = false;    // else the peer may be of a connection before it, which had the same descriptor
+    bool to_end = false;  // once that is sure
   };
   static constexpr PeerId kUnheard = UINT64_MAX;
 
   void ReadMonitor();
   // The peer of a message, which is not the one that its connection's last message came from.
   void Meet(PeerId peer, int descriptor);
+  // Messages of a connection that ended may still wait: so its descriptor tells nothing until there are none.
+  void MakeSure(int descriptor, Connection& c);
 
   ZmqSocket socket;
   std::string endpoint;
@@ -68,6 +73,7 @@ struct Router::State {
   std::unique_ptr<ZmqMonitor> monitor;
   ZmqFrame id, head, bulk;
   absl::flat_hash_map<int, Connection> connections;  // by descriptor; as of the monitor's last word
+  absl::flat_hash_set<int> ended;                    // descriptors of connections that ended since no message waited
   std::deque<std::pair<Nanos, int>> unheard;         // when accepted, descriptor; some have spoken or ended since
   absl::flat_hash_map<PeerId, ZmqHeld> held;         // of peers that were sent something large
   std::vector<PeerId> gone;
@@ -132,7 +138,10 @@ Status Router::Send(PeerId to, Bytes head, Bytes bulk) {
 bool Router::Receive(Incoming& m) {
   State& s = *s_;
   while (true) {
-    if (zmq_msg_recv(s.id.get(), s.socket.get(), ZMQ_DONTWAIT) < 0) return false;
+    if (zmq_msg_recv(s.id.get(), s.socket.get(), ZMQ_DONTWAIT) < 0) {
+      s.ended.clear();
+      return false;
+    }
     const Bytes id = s.id.bytes();
     // ZeroMQ's own names are five bytes that begin with 0; a peer that chose one could take another's.
     bool good = id.size() == 5 && id[0] == 0 && s.id.more();
@@ -152,6 +161,7 @@ bool Router::Receive(Incoming& m) {
     const auto connection = s.connections.find(descriptor);
     const bool fresh = connection == s.connections.end() || connection->second.peer != m.peer;
     if (fresh) s.Meet(m.peer, descriptor);
+    else if (!connection->second.sure) s.MakeSure(descriptor, connection->second);
     m.head = s.head.bytes();
     m.bulk = s.bulk.bytes();
     m.uid = kNoUid;
@@ -182,6 +192,7 @@ void Router::State::ReadMonitor() {
       if (it == connections.end()) continue;
       if (it->second.peer != kUnheard) gone.push_back(it->second.peer);
       connections.erase(it);
+      ended.insert(descriptor);
     }
   }
 }
@@ -196,7 +207,13 @@ void Router::State::Meet(PeerId peer, int descriptor) {
     return;
   }
   if (it->second.peer != kUnheard) gone.push_back(it->second.peer);
-  it->second.peer = peer;
+  it->second = {it->second.since, peer};
+  MakeSure(descriptor, it->second);
+}
+
+void Router::State::MakeSure(int descriptor, Connection& c) {
+  c.sure = !ended.contains(descriptor);
+  if (c.sure && c.to_end) shutdown(descriptor, SHUT_RDWR);
 }
 
 void Router::TakeGone(std::vector<PeerId>& gone) {
@@ -212,8 +229,11 @@ void Router::TakeGone(std::vector<PeerId>& gone) {
 }
 
 void Router::Drop(PeerId peer) {
-  for (const auto& [descriptor, c] : s_->connections) {
-    if (c.peer == peer) shutdown(descriptor, SHUT_RDWR);
+  s_->ReadMonitor();
+  for (auto& [descriptor, c] : s_->connections) {
+    if (c.peer != peer) continue;
+    c.to_end = true;
+    if (c.sure) shutdown(descriptor, SHUT_RDWR);
   }
 }
 

@@ -249,6 +249,37 @@ TEST_F(ZmqChannelTest, PeersThatComeAndGoAreNotMixedUp) {
   }
 }
 
+// Nor are those dropped who have the descriptor of who left, while messages of the latter wait.
+TEST_F(ZmqChannelTest, OnlyWhoIsMeantIsDropped) {
+  const Nanos while_it_arrives = 30 * kMillisecond;
+  for (int i = 0; i < 6; ++i) {
+    for (int spoke = 0; spoke < 2; ++spoke) {
+      auto leaves = Connect();
+      if (spoke) Greet(*leaves);
+      for (int k = 0; k < 50; ++k) ASSERT_TRUE(leaves->Send(AsBytes("leaves")).ok());
+      PollReadable({}, while_it_arrives);
+      leaves.reset();
+      PollReadable({}, while_it_arrives);
+      auto stays = Connect();
+      if (i % 2) ASSERT_TRUE(stays->Send(AsBytes("stays")).ok());
+      PollReadable({}, while_it_arrives);
+      Incoming m;
+      while (router_->Receive(m)) {
+        if (Text(m.head) == "leaves") router_->Drop(m.peer);
+      }
+      const PeerId peer = Greet(*stays);
+      ASSERT_TRUE(router_->Send(peer, AsBytes("x")).ok());
+      ClientChannel::Message answer;
+      const auto came = stays->Receive(answer, kPatience);
+      ASSERT_TRUE(came.ok() && *came) << i << spoke << ": " << came.status();
+      // And it can be dropped, when it is meant.
+      Greet(*stays);
+      router_->Drop(peer);
+      ASSERT_TRUE(WaitGone(peer));
+    }
+  }
+}
+
 TEST_F(ZmqChannelTest, WhatNoClientSendsIsDropped) {
   {
     RawPeer raw(router_->endpoint());
