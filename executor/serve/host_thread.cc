@@ -11,6 +11,7 @@
 #include "executor/serve/ring_door.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/log.h"
+#include "ir/wire/trust.h"
 
 namespace opwire {
 namespace {
@@ -24,7 +25,7 @@ constexpr size_t kMostControlBytes = 64 << 10;
 }  // namespace
 
 HostThread::HostThread(HostOptions options, ZmqContext& context, std::unique_ptr<Router> control, CrashRecord* crash)
-    : options_(std::move(options)), context_(context), control_(std::move(control)), crash_(crash),
+    : options_(std::move(options)), context_(context), control_(std::move(control)), keyed_(SplitKey(control_->endpoint())->keyed), crash_(crash),
       alarm_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
   for (const std::string& registry : options_.registries) links_.push_back({registry, Announcer(options_.info), nullptr});
 }
@@ -49,8 +50,8 @@ void HostThread::SetOps(std::shared_ptr<const KernelSet> kernels) {
 // From a peer's first message.
 HostThread::Peer HostThread::PeerOf(const Incoming& m) const {
   if (!m.key_name.empty()) return {fmt::format("key:{}", m.key_name), true, m.role};
-  // Over ipc the kernel names the user of whoever is still there.
-  if (m.uid == kNoUid && IsIpc(control_->endpoint())) return {"nobody", false, Role::kUse};
+  // Of who is gone neither is known: over ipc the kernel names the user of whoever is still there.
+  if (keyed_ || (m.uid == kNoUid && IsIpc(control_->endpoint()))) return {"nobody", false, Role::kUse};
   if (m.uid != kNoUid) return {fmt::format("uid:{}", m.uid), options_.share || m.uid == getuid(), Role::kExecute};
   return {"tcp", true, Role::kExecute};
 }

@@ -61,6 +61,7 @@ class HostThread {
   HostOptions options_;
   ZmqContext& context_;
   std::unique_ptr<Router> control_;
+  const bool keyed_;  // every peer came with a key
   CrashRecord* const crash_;
   Mailbox mailbox_;
   const int alarm_;  // a timer: rings when a run's deadline may have passed

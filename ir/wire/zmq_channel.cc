@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/zmq_socket.h"
 
@@ -55,15 +54,24 @@ struct Router::State {
   struct Connection {
     Nanos since = 0;
     PeerId peer = kUnheard;
-    bool sure = false;    // else the peer may be of a connection before it, which had the same descriptor
+    bool sure = false;    // that it is the peer's, not that of a connection before it
     bool to_end = false;  // once that is sure
   };
+  // What connections that ended had a descriptor before.
+  struct Past {
+    PeerId last = kUnheard;   // the last peer of them that was heard
+    Nanos unheard_until = 0;  // when one ended that was not heard: its messages may come yet
+  };
   static constexpr PeerId kUnheard = UINT64_MAX;
+  // After this long a connection that is to end does, if by mistake: its client comes again.
+  static constexpr Nanos kMostUnsure = kSecond;
+  // ZeroMQ counts its peers up.
+  static bool Older(PeerId a, PeerId b) { return static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)) < 0; }
 
   void ReadMonitor();
   // The peer of a message, which is not the one that its connection's last message came from.
   void Meet(PeerId peer, int descriptor);
-  // Messages of a connection that ended may still wait: so its descriptor tells nothing until there are none.
+  // Of the connection that a message seems to come from.
   void MakeSure(int descriptor, Connection& c);
 
   ZmqSocket socket;
@@ -73,7 +81,7 @@ struct Router::State {
   std::unique_ptr<ZmqMonitor> monitor;
   ZmqFrame id, head, bulk;
   absl::flat_hash_map<int, Connection> connections;  // by descriptor; as of the monitor's last word
-  absl::flat_hash_set<int> ended;                    // descriptors of connections that ended since no message waited
+  absl::flat_hash_map<int, Past> past;               // by descriptor; of those whose messages may still wait
   std::deque<std::pair<Nanos, int>> unheard;         // when accepted, descriptor; some have spoken or ended since
   absl::flat_hash_map<PeerId, ZmqHeld> held;         // of peers that were sent something large
   std::vector<PeerId> gone;
@@ -139,7 +147,7 @@ bool Router::Receive(Incoming& m) {
   State& s = *s_;
   while (true) {
     if (zmq_msg_recv(s.id.get(), s.socket.get(), ZMQ_DONTWAIT) < 0) {
-      s.ended.clear();
+      s.past.clear();
       return false;
     }
     const Bytes id = s.id.bytes();
@@ -190,19 +198,26 @@ void Router::State::ReadMonitor() {
     } else if (event == ZMQ_EVENT_DISCONNECTED) {
       const auto it = connections.find(descriptor);
       if (it == connections.end()) continue;
-      if (it->second.peer != kUnheard) gone.push_back(it->second.peer);
+      Past& before = past[descriptor];
+      if (it->second.peer == kUnheard) {
+        before.unheard_until = MonotonicNow();
+      } else {
+        before.last = it->second.peer;
+        gone.push_back(it->second.peer);
+      }
       connections.erase(it);
-      ended.insert(descriptor);
     }
   }
 }
 
 void Router::State::Meet(PeerId peer, int descriptor) {
-  // A descriptor's end is told before it is used anew, and its connection's begin before the first message: once what was told is read,
-  // the connection of this descriptor is the peer's, or a later one's and the peer is gone.
+  // A descriptor's end is told before it is used anew, and its connection's begin before the first message. Once what was told is read, the connection of this descriptor is the peer's, or a later
+  // one's: then the peer is gone, and its messages are what it left.
   ReadMonitor();
   const auto it = connections.find(descriptor);
-  if (it == connections.end()) {
+  const auto before = past.find(descriptor);
+  if (it == connections.end() || (it->second.peer != kUnheard && Older(peer, it->second.peer)) ||
+      (before != past.end() && before->second.last != kUnheard && !Older(before->second.last, peer))) {
     gone.push_back(peer);
     return;
   }
@@ -212,7 +227,8 @@ void Router::State::Meet(PeerId peer, int descriptor) {
 }
 
 void Router::State::MakeSure(int descriptor, Connection& c) {
-  c.sure = !ended.contains(descriptor);
+  const auto before = past.find(descriptor);
+  c.sure = before == past.end() || before->second.unheard_until == 0 || MonotonicNow() > before->second.unheard_until + kMostUnsure;
   if (c.sure && c.to_end) shutdown(descriptor, SHUT_RDWR);
 }
 

@@ -76,7 +76,7 @@ class Router : public ServerChannel {
 
   // RESOURCE_EXHAUSTED beyond about a thousand messages, or 4 MiB of larger ones, that the peer has not read.
   Status Send(PeerId to, Bytes head, Bytes bulk = {}) override;
-  // Ends its connection: the client sees it lost. TakeGone will name the peer.
+  // Ends its connection, if need be with its next message: the client sees it lost. TakeGone will name the peer.
   void Drop(PeerId peer);
 
   // False when nothing is there. Messages of more than two frames, from peers with names of their own, or beyond the frame limit are

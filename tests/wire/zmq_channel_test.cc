@@ -1,11 +1,15 @@
 // ZeroMQ channels: peers that leave, do not read, or send what no client sends.
 #include "ir/wire/zmq_channel.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <set>
 
@@ -99,6 +103,41 @@ class RawPeer {
  private:
   void* context_;
   void* socket_;
+};
+
+// A peer on a socket that is there before it connects, so that a test can say which descriptor the router has for it.
+class SocketPeer {
+ public:
+  SocketPeer() : fd_(socket(AF_UNIX, SOCK_STREAM, 0)) {}
+  ~SocketPeer() { close(fd_); }
+  void Connect(const std::string& endpoint) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    endpoint.copy(address.sun_path, sizeof(address.sun_path) - 1, std::strlen("ipc://"));
+    ASSERT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    // ZMTP 3.0: a greeting without security, and what kind of socket this is.
+    std::string hello = "\xff" + std::string(8, '\0') + "\x7f\x03" + std::string(1, '\0') + "NULL" + std::string(16 + 1 + 31, '\0');
+    const std::string ready = "\x05READY\x0bSocket-Type" + std::string(3, '\0') + "\x06" "DEALER";
+    Write(hello + "\x04" + static_cast<char>(ready.size()) + ready);
+    char theirs[66];  // with the head of what it says of itself
+    ASSERT_EQ(recv(fd_, theirs, sizeof(theirs), MSG_WAITALL), std::ssize(theirs));
+    std::vector<char> rest(static_cast<size_t>(theirs[65]));
+    ASSERT_EQ(recv(fd_, rest.data(), rest.size(), MSG_WAITALL), std::ssize(rest));
+  }
+  void Send(const std::string& text) { Write(std::string(1, '\0') + static_cast<char>(text.size()) + text); }
+  // Its own descriptor is taken still.
+  void Leave() { dup2(STDERR_FILENO, fd_); }
+  bool Lost() {
+    char bytes[256];
+    ssize_t n;
+    while ((n = recv(fd_, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0) {
+    }
+    return n == 0 || errno != EAGAIN;
+  }
+
+ private:
+  void Write(const std::string& bytes) { EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes)); }
+  const int fd_;
 };
 
 TEST_F(ZmqChannelTest, ManyPeersEachGetTheirOwnReplies) {
@@ -249,34 +288,72 @@ TEST_F(ZmqChannelTest, PeersThatComeAndGoAreNotMixedUp) {
   }
 }
 
-// Nor are those dropped who have the descriptor of who left, while messages of the latter wait.
-TEST_F(ZmqChannelTest, OnlyWhoIsMeantIsDropped) {
-  const Nanos while_it_arrives = 30 * kMillisecond;
-  for (int i = 0; i < 6; ++i) {
-    for (int spoke = 0; spoke < 2; ++spoke) {
-      auto leaves = Connect();
-      if (spoke) Greet(*leaves);
-      for (int k = 0; k < 50; ++k) ASSERT_TRUE(leaves->Send(AsBytes("leaves")).ok());
-      PollReadable({}, while_it_arrives);
-      leaves.reset();
-      PollReadable({}, while_it_arrives);
-      auto stays = Connect();
-      if (i % 2) ASSERT_TRUE(stays->Send(AsBytes("stays")).ok());
-      PollReadable({}, while_it_arrives);
-      Incoming m;
-      while (router_->Receive(m)) {
-        if (Text(m.head) == "leaves") router_->Drop(m.peer);
-      }
-      const PeerId peer = Greet(*stays);
-      ASSERT_TRUE(router_->Send(peer, AsBytes("x")).ok());
-      ClientChannel::Message answer;
-      const auto came = stays->Receive(answer, kPatience);
-      ASSERT_TRUE(came.ok() && *came) << i << spoke << ": " << came.status();
-      // And it can be dropped, when it is meant.
-      Greet(*stays);
-      router_->Drop(peer);
-      ASSERT_TRUE(WaitGone(peer));
+// The descriptors of connections that were accepted at an endpoint, in this process.
+std::set<int> AcceptedAt(const std::string& endpoint) {
+  std::set<int> out;
+  for (int fd = 0; fd < 256; ++fd) {
+    sockaddr_un address{};
+    socklen_t size = sizeof(address) - 1;
+    int listens = 1;
+    socklen_t of_listens = sizeof(listens);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 || endpoint != std::string("ipc://") + address.sun_path) continue;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &of_listens) == 0 && !listens) out.insert(fd);
+  }
+  return out;
+}
+
+// Nor is who has the descriptor of one that left dropped or said to be gone, while messages of the latter wait.
+TEST_F(ZmqChannelTest, WhoLeftIsNotTakenForWhoCame) {
+  const Nanos while_it_arrives = 50 * kMillisecond;
+  const auto wait_for = [&](size_t accepted) {
+    for (const Nanos until = MonotonicNow() + kPatience; AcceptedAt(router_->endpoint()).size() != accepted;) {
+      ASSERT_LT(MonotonicNow(), until);
+      PollReadable({}, kMillisecond);
     }
+  };
+  for (int i = 0; i < 8; ++i) {
+    SCOPED_TRACE(i);
+    const bool left_was_met = i & 1, came_speaks = i & 2;
+    SocketPeer leaves, came;
+    leaves.Connect(router_->endpoint());
+    wait_for(1);
+    const std::set<int> descriptor = AcceptedAt(router_->endpoint());
+    if (left_was_met) {
+      leaves.Send("leaves");
+      ASSERT_EQ(Text(Next().head), "leaves");
+    }
+    for (int k = 0; k < 20; ++k) leaves.Send("leaves");
+    PollReadable({}, while_it_arrives);
+    leaves.Leave();
+    wait_for(0);
+    came.Connect(router_->endpoint());
+    wait_for(1);
+    ASSERT_EQ(AcceptedAt(router_->endpoint()), descriptor);
+    for (int k = 0; came_speaks && k < 20; ++k) came.Send("came");
+    PollReadable({}, while_it_arrives);
+    came.Send("greeting");
+    std::vector<PeerId> gone, now;
+    PeerId peer = 0;
+    for (int messages = 20 + (came_speaks ? 20 : 0) + 1; messages > 0; --messages) {
+      const Incoming m = Next();
+      ASSERT_FALSE(m.head.empty());
+      if (Text(m.head) == "leaves") router_->Drop(m.peer);
+      else peer = m.peer;
+      router_->TakeGone(now);
+      gone.insert(gone.end(), now.begin(), now.end());
+    }
+    EXPECT_EQ(std::count(gone.begin(), gone.end(), peer), 0);
+    EXPECT_TRUE(router_->Send(peer, AsBytes("x")).ok());
+    PollReadable({}, while_it_arrives);
+    EXPECT_FALSE(came.Lost());
+    // Meant itself, it is dropped, once nothing waits.
+    Incoming none;
+    EXPECT_FALSE(router_->Receive(none));
+    router_->Drop(peer);
+    if (!came.Lost()) came.Send("more");
+    EXPECT_TRUE(WaitGone(peer));
+    EXPECT_TRUE(came.Lost());
+    wait_for(0);
   }
 }
 
