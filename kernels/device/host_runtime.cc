@@ -23,6 +23,10 @@ constexpr int64_t kTurnNanos = 500'000;
 constexpr int64_t kTimesARange = 4;
 // How long the caller then does all: twice as long each time, and half as long again where so many times that long went by without.
 constexpr int64_t kLeastAloneNanos = 10'000'000, kMostAloneNanos = 80'000'000, kTimesAlone = 4;
+// What of a region is left after so long is the team's all the same: waiting for a turn takes about as long.
+constexpr int64_t kMostOfARegionNanos = 4'000'000;
+
+thread_local int together = 0;
 
 int64_t Now() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -64,11 +68,17 @@ void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body
   const auto run = [&](int64_t i) {
     if (self->stop_.load(std::memory_order_relaxed) == 0) body(context, i * grain, std::min(n, (i + 1) * grain));
   };
+  int64_t first = 0;  // what is left
 #ifdef OPWIRE_TEAM
-  const int64_t begun = self->threads == 1 ? 0 : Now();
-  if (self->threads > 1 && begun >= self->alone_until_) {
+  if (self->threads > 1) {
+    int64_t begun = Now();
+    if (begun < self->alone_until_ && together == 0) {
+      const int64_t until = begun + kMostOfARegionNanos;
+      while (first < ranges && begun < until) run(first++), begun = Now();
+      if (first == ranges) return;
+    }
     self->BindTeam();
-    std::atomic<int64_t> next{0};
+    std::atomic<int64_t> next{first};
     int64_t own = 0, ended = 0;  // the caller's ranges, and when they were done
 #pragma omp parallel num_threads(self->threads)
     {
@@ -80,8 +90,11 @@ void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body
     return;
   }
 #endif
-  for (int64_t i = 0; i < ranges; ++i) run(i);
+  while (first < ranges) run(first++);
 }
+
+HostRuntime::Together::Together() { ++together; }
+HostRuntime::Together::~Together() { --together; }
 
 void HostRuntime::NoteRegion(int64_t took, int64_t ranges, int64_t waited, int64_t now) {
   if (waited < kTurnNanos || ranges == 0 || waited < kTimesARange * (took / ranges)) {

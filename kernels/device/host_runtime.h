@@ -30,6 +30,14 @@ class HostRuntime : private opw_runtime {
   void NoteStep(uint32_t step) { step_.store(step, std::memory_order_relaxed); }
   RunFlags TakeFlags();
 
+  // While one lives, regions that the calling thread opens are the team's, late or not: for measurements that are kept.
+  struct Together {
+    Together();
+    ~Together();
+    Together(const Together&) = delete;
+    Together& operator=(const Together&) = delete;
+  };
+
  private:
   static void ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body body, void* context);
   static void OutOfRange(opw_runtime* r, int operand, int64_t position);

@@ -46,13 +46,34 @@ TEST(Team, IsLeftOutForAWhileWhereAThreadOfItIsLate) {
   bool alone = false;
   for (int i = 0; i < 50 && !alone; ++i) {
     OthersTakePart(runtime, std::chrono::seconds(10), [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); });
-    alone = !OthersTakePart(runtime, std::chrono::milliseconds(10), [] {});
+    alone = !OthersTakePart(runtime, std::chrono::milliseconds(2), [] {});
   }
   EXPECT_TRUE(alone);
   // And comes back.
   bool back = false;
   for (const auto until = steady_clock::now() + std::chrono::seconds(20); !back && steady_clock::now() < until;) back = OthersTakePart(runtime, std::chrono::milliseconds(1), [] {});
   EXPECT_TRUE(back);
+}
+
+TEST(Team, HasTheRestOfALongRegionAndWhatIsMeasured) {
+  HostRuntime runtime(2, {});
+  if (!OthersTakePart(runtime, std::chrono::seconds(10), [] {})) GTEST_SKIP() << "regions have one thread in this build";
+  const auto be_alone = [&] {
+    for (int i = 0; i < 50 && OthersTakePart(runtime, std::chrono::milliseconds(2), [] {}); ++i) {
+      OthersTakePart(runtime, std::chrono::milliseconds(100), [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); });
+    }
+  };
+  be_alone();
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<int> of_others{0};
+  ParallelFor(runtime, 64, [&](int64_t) {
+    of_others += std::this_thread::get_id() != caller;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  });
+  EXPECT_GT(of_others, 0);
+  be_alone();
+  const HostRuntime::Together together;
+  EXPECT_TRUE(OthersTakePart(runtime, std::chrono::seconds(10), [] {}));
 }
 
 TEST(Team, StaysWhereRangesTakeTheirTime) {
