@@ -38,6 +38,12 @@ StatusOr<Lane*> Lanes::Acquire(int64_t bytes) {
   return lane;
 }
 
+int64_t Lanes::IdleBytes() const {
+  int64_t bytes = 0;
+  for (const auto& lane : lanes_) bytes += lane->busy ? 0 : lane->committed;
+  return bytes;
+}
+
 void Lanes::Trim() {
   for (const auto& lane : lanes_) {
     if (lane->busy || lane->committed == 0 || !device_.Resize(lane->base, 0).ok()) continue;

@@ -29,6 +29,8 @@ class Lanes {
   // last comes first: its pages are warm.
   StatusOr<Lane*> Acquire(int64_t bytes);
   void Release(Lane* lane) { lane->busy = false; }
+  // The bytes of free lanes.
+  int64_t IdleBytes() const;
   // Gives the pages of free lanes back.
   void Trim();
 

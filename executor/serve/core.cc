@@ -39,6 +39,7 @@ Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet>
   environment_.emit = [this](const Emission& e) { return Emit(e); };
   load_.free_memory = budget_.limit;
   budget_.reclaim = [this](int64_t missing) {
+    if (missing > lanes_.IdleBytes() + (packed_ ? packed_->IdleBytes() : 0)) return;  // it would be in vain
     const int64_t before = budget_.in_use;
     lanes_.Trim();
     if (packed_) packed_->GiveUp(missing - (before - budget_.in_use));

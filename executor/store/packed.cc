@@ -78,14 +78,22 @@ std::shared_ptr<PackedCopy> PackedCopies::Make(const BufferRef& block, const Pac
   return owner.packed_;
 }
 
+bool PackedCopies::Idle(const PackedCopy& copy) { return copy.of_->packed_.get() == &copy && copy.of_->packed_.use_count() == 1; }
+
+int64_t PackedCopies::IdleBytes() const {
+  int64_t bytes = 0;
+  for (const PackedCopy* copy : all_) bytes += Idle(*copy) ? copy->held_.bytes() : 0;
+  return bytes;
+}
+
 void PackedCopies::GiveUp(int64_t bytes) {
   for (size_t i = 0; i < all_.size() && bytes > 0;) {
     PackedCopy& copy = *all_[i];
-    Buffer& of = *copy.of_;
-    if (of.packed_.get() != &copy || of.packed_.use_count() > 1) {
+    if (!Idle(copy)) {
       ++i;
       continue;
     }
+    Buffer& of = *copy.of_;
     bytes -= copy.held_.bytes();
     of.packing_met_ = 0;
     of.packing_needs_ = std::min(of.packing_needs_ * kTimesMore, kMostNeeded);

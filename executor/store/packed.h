@@ -61,11 +61,15 @@ class PackedCopies {
   static bool Pays(const BufferRef& block, bool often);
   // The block's copy of this kind, as far as it is made, or a new one in place of another kind's; null: there is no room beside the others.
   std::shared_ptr<PackedCopy> Make(const BufferRef& block, const Packing& packing, const opw_tensor& of);
-  // Gives up such copies as no run holds, the oldest first, until so many bytes are free or none is left.
+  // The bytes of copies that no run holds.
+  int64_t IdleBytes() const;
+  // Gives such copies up, the oldest first, until so many bytes are free or none is left.
   void GiveUp(int64_t bytes);
 
  private:
   friend class PackedCopy;
+  // Whether its block alone holds it.
+  static bool Idle(const PackedCopy& copy);
 
   Device& device_;
   MemoryBudget* const budget_;

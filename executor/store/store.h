@@ -44,7 +44,7 @@ struct MemoryBudget {
   int64_t limit = 0;
   int64_t in_use = 0;
   int64_t peak = 0;
-  // Is asked for so many bytes where they do not fit, and gives back of them what can be made anew. May be empty.
+  // Is asked for so many bytes where they do not fit, and gives back what can be made anew, if that is enough. May be empty.
   std::function<void(int64_t)> reclaim;
 
   bool Fits(int64_t bytes) {

@@ -229,7 +229,10 @@ TEST_F(PackingTest, ComesBackOnlyAfterManyRuns) {
   std::vector<uint64_t> taken;
   Client other = Hello();
   for (Client* of : {&c, &other}) {
-    for (uint64_t i = 10; Packed() > 0 && Alloc(*of, i, DType::kU8, {1 << 18}).ok(); ++i) taken.push_back(i);
+    for (uint64_t i = 10; Alloc(*of, i, DType::kU8, {1 << 18}).ok(); ++i) taken.push_back(i);
+  }
+  EXPECT_EQ(Packed(), kBytes) << "it would have been given up in vain";
+  for (Client* of : {&c, &other}) {
     for (uint64_t i = 100; Packed() > 0 && Alloc(*of, i, DType::kU8, {1 << 10}).ok(); ++i) taken.push_back(i);
   }
   ASSERT_EQ(Packed(), 0);
