@@ -416,6 +416,9 @@ def test_methods():
         (lambda x, n: ow.where(x > n, x, n), 1.0),
         (lambda x, n: ow.maximum(x, n), 1),
         (lambda x, n: x * n, True),
+        (lambda x, n: x * (n + 0.5), 2),
+        (lambda x, n: x * (n * 2 + 1), True),
+        (lambda x, n: x * (n / 2), 3),
         (lambda x, n: x * ow.sqrt(n), 4.0),
     ],
 )
@@ -432,3 +435,5 @@ def test_what_is_cast_or_an_array_is_no_number(client):
     f = ow.jit(lambda x, n: x * n)
     assert [f(x, n).dtype for n in (0.5, ow.asarray(0.5), 0.5)] == [ow.bfloat16, ow.float32, ow.bfloat16]
     assert ow.grad(lambda n: (x * n).sum().astype(ow.float32))(0.5).dtype == ow.float32
+    loss = lambda x, n: ow.value_and_grad(lambda x, n: (x * n).sum())(x, n)[0]
+    assert ow.jit(loss)(x, 0.5).dtype == loss(x, 0.5).dtype == ow.bfloat16

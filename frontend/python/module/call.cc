@@ -308,8 +308,15 @@ nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
   } else {
     t = x != nullptr ? Beside(x->dtype, TypeOfNumber(b)) : Beside(y->dtype, TypeOfNumber(a));
   }
-  if (x != nullptr && x->dtype != t) held_a = Cast(held_a, t);
-  if (y != nullptr && y->dtype != t) held_b = Cast(held_b, t);
+  // A number stays one.
+  const auto cast = [&](nb::object& held, const Array* of) {
+    if (of == nullptr || of->dtype == t) return;
+    const bool weak = of->weak;
+    held = Cast(held, t);
+    AsArray(held)->weak = weak;
+  };
+  cast(held_a, x);
+  cast(held_b, y);
   return std::move(Run({{held_a}, {held_b}}, nb::handle())[0]);
 }
 

@@ -193,7 +193,7 @@ void BindArray(nb::module_& m) {
             return nb::int_(TensorBytes(a.dtype, a.encoding, a.shape).value_or(0));
           }, "Bytes of its elements.")
       .def_prop_ro("traced", [](const Array& a) { return a.trace != nullptr; })
-      .def_prop_ro("weak", [](const Array& a) { return a.weak; })
+      .def_prop_rw("weak", [](const Array& a) { return a.weak; }, [](Array& a, bool weak) { a.weak = weak; })
       .def_rw("stored", &Array::stored)
       .def_prop_ro("valid", [](const Array& a) { return a.trace != nullptr || a.tensor.valid(); })
       .def_prop_ro("session", [](const Array& a) { return a.session; })

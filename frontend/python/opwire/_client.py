@@ -267,9 +267,11 @@ def connect(registry: str | list[str] | None = None, *, session: str = "", memor
     for name, value in (("memory_bytes", memory_bytes), ("ttl_s", ttl_s)):
         if value < 0:
             raise ValueError(f"connect: {name}: expected 0 or more, got {value}")
-    _current = Client(registries, session, memory_bytes, ttl_s, embedded)
-    _forget_unused()
-    return _current
+    made = Client(registries, session, memory_bytes, ttl_s, embedded)
+    with _opening:
+        _current = made
+        _forget_unused()
+    return made
 
 
 def _forget_unused() -> None:

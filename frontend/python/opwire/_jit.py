@@ -218,7 +218,7 @@ class Function:
                 (positional if isinstance(n, int) else named)[n] = v
             return self._function(*positional, **named)
 
-        numbers = {i for i, leaf in enumerate(leaves) if isinstance(leaf, (bool, int, float))}
+        numbers = {i for i, leaf in enumerate(leaves) if isinstance(leaf, (bool, int, float)) or (isinstance(leaf, Array) and leaf.weak)}
         if self._differentiate is not None:
             return self._trace_gradient(tree[0], names, types, numbers, run)
         donated = [self._argument_name(i) in self._donate for i, f in enumerate(form[1][0][1]) for _ in _tree.names(f)]
