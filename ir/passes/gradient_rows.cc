@@ -338,6 +338,13 @@ bool CrossEntropy(const Call& c) {
   return true;
 }
 
+// Of the loss.
+bool CrossEntropyWithGradient(const Call& c) {
+  if (c.g(1) != kAbsent) return false;
+  c.b.Add(c.in(1), c.b.Op("cross_entropy_backward", {c.g(0), c.in(1), c.in(2)}, c.node.attrs));
+  return true;
+}
+
 bool LinearCrossEntropy(const Call& c) {
   if (c.g(1) != kAbsent) return false;
   const auto d = c.b.Ops("linear_cross_entropy_backward", {c.g(), c.in(0), c.in(1), c.in(2), c.out(1)}, 2, c.node.attrs);
@@ -360,7 +367,7 @@ const std::unordered_map<std::string_view, bool (*)(const Call&)>& RowTable() {
       {"matmul", Matmul}, {"linear", Linear}, {"rms_norm_linear", RmsNormLinear}, {"convolution", Convolution},
       {"scaled_dot_product_attention", Attention}, {"rotary_embedding", Rotary},
       {"softmax", Softmax}, {"log_softmax", Softmax}, {"layer_norm", LayerNorm}, {"rms_norm", RmsNorm}, {"add_layer_norm", AddNorm}, {"add_rms_norm", AddNorm},
-      {"cross_entropy", CrossEntropy}, {"linear_cross_entropy", LinearCrossEntropy}, {"dropout", Dropout},
+      {"cross_entropy", CrossEntropy}, {"cross_entropy_with_gradient", CrossEntropyWithGradient}, {"linear_cross_entropy", LinearCrossEntropy}, {"dropout", Dropout},
   };
   return *table;
 }

@@ -118,6 +118,9 @@ std::vector<GradientCase> RowCases() {
     const std::string shape = reduction == std::string("none") ? "3" : "";
     of("%x: f64[3, 4]", shape, fmt::format("%t = values() {{value = [2, -100, 0], dtype = i64}} %y = cross_entropy(%x, %t) {{reduction = \"{}\"}}", reduction));
     of("%x: f64[3, 4]", shape, fmt::format("%t = values() {{value = [2, 1, 0], dtype = i32}} %y = cross_entropy(%x, %t) {{reduction = \"{}\", ignore_index = 1}}", reduction));
+    of("%x: f64[3, 4]", shape,
+       fmt::format("%g = sum(%x){} %t = values() {{value = [2, -100, 0], dtype = i64}} %y, %d = cross_entropy_with_gradient(%g, %x, %t) {{reduction = \"{}\"}}", shape.empty() ? "" : " {dims = [1]}",
+                   reduction));
     of("%x: f64[3, 2], %w: f64[4, 2]", shape,
        fmt::format("%t = values() {{value = [2, 1, 0], dtype = i64}} %y, %l = linear_cross_entropy(%x, %w, %t) {{reduction = \"{}\"}}", reduction));
     of("%x: f64[3, 2], %w: f64[4, 2]", shape,
