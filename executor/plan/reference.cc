@@ -173,6 +173,7 @@ Status ReferenceProgram::CheckTypes(const Form& form, const Function& f) const {
     const DType expected = TypeIn(form.types, row_.operands[i].type);
     const TensorType& got = f.params[i].type;
     if (got.dtype != expected) return InvalidArgument("parameter %{}: expected {}, got {}", row_.operands[i].name, DTypeName(expected), DTypeName(got.dtype));
+    if (got.encoding != Encoding::kDense) return InvalidArgument("parameter %{}: expected dense elements, got blocks, {}", row_.operands[i].name, EncodingName(got.encoding));
     const int rank = patterns_[i].extents + (patterns_[i].leading ? 1 : 0);
     if (got.rank() != rank) return InvalidArgument("parameter %{}: expected rank {}{}, got {}", row_.operands[i].name, rank, patterns_[i].leading ? " (the leading extents come as one)" : "", got.rank());
   }
