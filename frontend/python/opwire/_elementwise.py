@@ -189,11 +189,11 @@ def divide(x1: Array | Number, x2: Array | Number, /) -> Array:
     b: Any
     a, b = (x1, asarray_like(x2)) if number[0] else (asarray_like(x1), x2) if number[1] else arrays_of(x1, x2)
     if not any(isdtype(x.dtype, "real floating") for x, n in zip((a, b), number) if not n):
-        a, b = (x if n else _float(x) for x, n in zip((a, b), number))
+        a, b = (x if n else _as_float(x) for x, n in zip((a, b), number))
     return _div.two(a, b)
 
 
-def _float(x: Array) -> Array:
+def _as_float(x: Array) -> Array:
     """Of integers; a number that a traced function was given stays one."""
     y = x.astype(_core.float32)
     y.weak = x.weak
