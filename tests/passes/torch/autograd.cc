@@ -206,6 +206,7 @@ Tensor CrossEntropyOf(const Call& c, const Tensor& logits, const Tensor& target)
   return at::cross_entropy_loss(logits, target, {}, reduction == "none" ? at::Reduction::None : reduction == "sum" ? at::Reduction::Sum : at::Reduction::Mean, c.Int("ignore_index"));
 }
 Tensors CrossEntropy(const Call& c) { return {CrossEntropyOf(c, c[0], c[1])}; }
+Tensors CrossEntropyWithGradient(const Call& c) { return {CrossEntropyOf(c, c[1], c[2]), Tensor()}; }
 Tensors LinearCrossEntropy(const Call& c) {
   const Tensor logits = at::linear(c[0], c[1]);
   return {CrossEntropyOf(c, logits, c[2]), at::logsumexp(logits, {1})};
@@ -229,7 +230,7 @@ const std::unordered_map<std::string_view, Rule> kOthers = {
     {"choose", Choose}, {"gather", Gather}, {"scatter_add", ScatterAdd}, {"embedding", Embedding}, {"index_select", IndexSelect}, {"sort", Sort}, {"topk", TopK},
     {"sum", Sum}, {"mean", Mean}, {"amax", Largest}, {"amin", Least}, {"cumsum", CumulativeSum}, {"matmul", MatMul}, {"linear", Linear}, {"rms_norm_linear", RmsNormLinear},
     {"convolution", Convolution}, {"scaled_dot_product_attention", Attention}, {"rotary_embedding", Rotary}, {"softmax", Softmax}, {"log_softmax", LogSoftmax},
-    {"layer_norm", LayerNorm}, {"rms_norm", RmsNorm}, {"add_layer_norm", AddLayerNorm}, {"add_rms_norm", AddRmsNorm}, {"cross_entropy", CrossEntropy},
+    {"layer_norm", LayerNorm}, {"rms_norm", RmsNorm}, {"add_layer_norm", AddLayerNorm}, {"add_rms_norm", AddRmsNorm}, {"cross_entropy", CrossEntropy}, {"cross_entropy_with_gradient", CrossEntropyWithGradient},
     {"linear_cross_entropy", LinearCrossEntropy}, {"dropout", Dropout},
 };
 
