@@ -58,7 +58,10 @@ HostThread::Peer HostThread::PeerOf(const Incoming& m) const {
 
 void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
   const auto [it, fresh] = peers_.try_emplace(m.peer);
-  if (fresh) it->second = PeerOf(m);
+  if (fresh) {
+    it->second = PeerOf(m);
+    it->second.gone = std::make_shared<std::atomic<bool>>(false);
+  }
   Peer& peer = it->second;
   const auto refuse = [&](uint64_t seq, const Status& status) {
     (void)control_->Send(m.peer, AsBytes(EncodeError(seq, status)));

@@ -72,7 +72,7 @@ class HostThread {
     Role role = Role::kExecute;
     int unanswered = 0;  // requests that the device thread has
     int refused = 0;
-    std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);  // nobody waits for answers any more
+    std::shared_ptr<std::atomic<bool>> gone;  // nobody waits for answers any more
   };
   Peer PeerOf(const Incoming& message) const;
 

@@ -71,7 +71,7 @@ struct Router::State {
   void ReadMonitor();
   // The peer of a message, which is not the one that its connection's last message came from.
   void Meet(PeerId peer, int descriptor);
-  // Of the connection that a message seems to come from.
+  // Notes whether the connection that a message seems to come from is its peer's, and ends it where that was waited for.
   void MakeSure(int descriptor, Connection& c);
 
   ZmqSocket socket;

@@ -1,7 +1,6 @@
 // ZeroMQ channels: peers that leave, do not read, or send what no client sends.
 #include "ir/wire/zmq_channel.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -116,7 +115,7 @@ class SocketPeer {
     endpoint.copy(address.sun_path, sizeof(address.sun_path) - 1, std::strlen("ipc://"));
     ASSERT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
     // ZMTP 3.0: a greeting without security, and what kind of socket this is.
-    std::string hello = "\xff" + std::string(8, '\0') + "\x7f\x03" + std::string(1, '\0') + "NULL" + std::string(16 + 1 + 31, '\0');
+    const std::string hello = "\xff" + std::string(8, '\0') + "\x7f\x03" + std::string(1, '\0') + "NULL" + std::string(16 + 1 + 31, '\0');
     const std::string ready = "\x05READY\x0bSocket-Type" + std::string(3, '\0') + "\x06" "DEALER";
     Write(hello + "\x04" + static_cast<char>(ready.size()) + ready);
     char theirs[66];  // with the head of what it says of itself

@@ -230,8 +230,8 @@ const std::unordered_map<std::string_view, Rule> kOthers = {
     {"choose", Choose}, {"gather", Gather}, {"scatter_add", ScatterAdd}, {"embedding", Embedding}, {"index_select", IndexSelect}, {"sort", Sort}, {"topk", TopK},
     {"sum", Sum}, {"mean", Mean}, {"amax", Largest}, {"amin", Least}, {"cumsum", CumulativeSum}, {"matmul", MatMul}, {"linear", Linear}, {"rms_norm_linear", RmsNormLinear},
     {"convolution", Convolution}, {"scaled_dot_product_attention", Attention}, {"rotary_embedding", Rotary}, {"softmax", Softmax}, {"log_softmax", LogSoftmax},
-    {"layer_norm", LayerNorm}, {"rms_norm", RmsNorm}, {"add_layer_norm", AddLayerNorm}, {"add_rms_norm", AddRmsNorm}, {"cross_entropy", CrossEntropy}, {"cross_entropy_with_gradient", CrossEntropyWithGradient},
-    {"linear_cross_entropy", LinearCrossEntropy}, {"dropout", Dropout},
+    {"layer_norm", LayerNorm}, {"rms_norm", RmsNorm}, {"add_layer_norm", AddLayerNorm}, {"add_rms_norm", AddRmsNorm}, {"cross_entropy", CrossEntropy},
+    {"cross_entropy_with_gradient", CrossEntropyWithGradient}, {"linear_cross_entropy", LinearCrossEntropy}, {"dropout", Dropout},
 };
 
 // ---- Functions
