@@ -141,6 +141,45 @@ GpuColumnForm GpuColumns::FormOf(std::span<const opw_tensor* const> tensors, int
   return form;
 }
 
+// A rule weighs a second launch against multiprocessors with little to do by sizes alone; what an element costs decides it too.
+std::vector<GpuColumnForm> GpuColumns::FormsBeside(const GpuColumnForm& rule, int multiprocessors, int cluster_blocks) const {
+  std::vector<GpuColumnForm> out;
+  const auto slices = [](int bits) { return int64_t{Form::kThreads} >> bits; };
+  const auto add = [&](Form form) {
+    const auto same = [&](const Form& o) { return o.batch == form.batch && o.cluster == form.cluster && o.blocks == form.blocks && o.fold.lane_bits == form.fold.lane_bits && o.fold.chunk == form.fold.chunk; };
+    if (!same(rule) && std::ranges::none_of(out, same)) out.push_back(std::move(form));
+  };
+  const auto cluster = [&](int bits) {
+    Form form = rule;
+    form.cluster = cluster_blocks;
+    form.fold.lane_bits = bits;
+    form.blocks = CeilDiv(form.fold.vectors, int64_t{1} << bits) * cluster_blocks;
+    form.fold.chunk = CeilDiv(form.fold.extent, cluster_blocks);
+    form.fold.chunks = 1;
+    if (form.fold.chunk >= slices(bits)) add(std::move(form));
+  };
+  // As many chunks as keep the device busy `waves` times over.
+  const auto chunks = [&](int bits, int waves, int batch) {
+    Form form = rule;
+    form.cluster = 1;
+    form.batch = batch;
+    form.fold.lane_bits = bits;
+    form.blocks = CeilDiv(form.fold.vectors, int64_t{1} << bits);
+    const int64_t unit = slices(bits) * batch, wanted = int64_t{waves} * form.resident * multiprocessors / form.blocks;
+    form.fold.chunk = CeilDiv(CeilDiv(form.fold.extent, std::max<int64_t>(1, wanted)), unit) * unit;
+    form.fold.chunks = CeilDiv(form.fold.extent, form.fold.chunk);
+    add(std::move(form));
+  };
+  if (rule.fold.extent == 0 || rule.fold.vectors < 1 << kLeastBits) return out;
+  if (cluster_blocks > 1) cluster(kLeastBits), cluster(kLeastBits + 1);
+  for (const int bits : {kLeastBits + 1, kMostBits}) {
+    if (rule.fold.vectors < int64_t{1} << bits) continue;
+    chunks(bits, 2, rule.batch), chunks(bits, 4, rule.batch);
+  }
+  if (rule.batch > 1) chunks(kLeastBits + 1, 4, rule.batch / 2);
+  return out;
+}
+
 // Names by tensor: p its address, r where a thread's columns begin in row 0, a elements that were read, o those that are alike in all rows, b what is stored,
 // f what is folded and s the states.
 std::string GpuColumns::Source(const GpuColumnForm& form) const {

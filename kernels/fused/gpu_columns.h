@@ -58,6 +58,8 @@ class GpuColumns {
 
   // `cluster_blocks`: the most blocks of a cluster.
   GpuColumnForm FormOf(std::span<const opw_tensor* const> tensors, int multiprocessors, int cluster_blocks) const;
+  // Up to seven others that FormOf might have named, for a device that measures which is the fastest; none is what another is.
+  std::vector<GpuColumnForm> FormsBeside(const GpuColumnForm& rule, int multiprocessors, int cluster_blocks) const;
   // The kernel, as gpu::KernelText::text; it takes a structure `Params`.
   std::string Source(const GpuColumnForm& form) const;
   // The structure's bytes, but for the tensors' addresses, which lie in front, 8 bytes each, and the reporter behind them (kernels/device/gpu/flags.h). States

@@ -8,13 +8,15 @@
 
 #include "ir/ops/catalogue.h"
 #include "kernels/fused/by_source.h"
+#include "kernels/fused/gpu_body.h"
 #include "kernels/fused/gpu_columns.h"
 #include "kernels/fused/gpu_epilogue.h"
 #include "kernels/fused/gpu_products.h"
 #include "kernels/fused/gpu_rows.h"
+#include "kernels/fused/gpu_source.h"
+#include "kernels/fused/gpu_tiles.h"
 #include "kernels/jit/digest.h"
-#include "kernels/ops/gpu/fused_forms.h"
-#include "kernels/ops/gpu/tune.h"
+#include "kernels/ops/gpu/fastest_plan.h"
 #include "kernels/ops/matmul/gpu.h"
 
 namespace opwire::gpu {
@@ -66,10 +68,21 @@ Status WithRulesForm(const fused::ScalarProgram& program, std::span<const opw_te
 }
 template <typename Form>
 Status PlanForm(Code& code, const std::string& name, const fused::ScalarProgram& program, const Form& form, std::span<const Source> sources, Plan& plan, std::span<const opw_attr> arguments) {
-  const FusedLaunch launch = LaunchOf(name, program, form, arguments);
-  Kernel* const f = code.GetText(launch.kernel);
-  LaunchGenerated(f, {.blocks = launch.blocks, .threads = launch.threads}, launch.params, sources, plan);
+  Kernel* const f = code.GetText({name, "kernels/fused/primitives.cuh", fused::GpuSource(program, form)});
+  LaunchGenerated(f, {.blocks = form.blocks(), .threads = form.threads}, fused::GpuParams(program, form, arguments), sources, plan);
   return absl::OkStatus();
+}
+
+// A piece of a call that an elementwise program does, in the form that is measured to be the fastest.
+Status PlanFastestForm(Code& code, const OpRow& row, const opw_call* c, const fused::ScalarProgram& program, const Tensors& tensors, Plan& plan, std::span<const opw_attr> arguments) {
+  return WithRulesForm(program, tensors.all, [&](const auto& rule) {
+    std::vector forms = fused::FormsBeside(rule);
+    forms.insert(forms.begin(), rule);
+    const auto plan_of = [&](int way, Plan& to) { return PlanForm(code, row.name, program, forms[static_cast<size_t>(way)], tensors.sources, to, arguments); };
+    if (fused::Raises(program)) return plan_of(0, plan);  // flags would be a run's
+    const Ways ways{KeyOf("fused", fused::GpuSource(program, rule), tensors.all), static_cast<int>(forms.size()), kLeastTuned};
+    return plan_of(FastestPlan(code, row, c, ways, plan_of), plan);
+  });
 }
 
 // Folds the states that chunks of rows came to, as [chunks, columns], to the columns' results.
@@ -95,7 +108,7 @@ class Group final : public Planner {
   Status MakePlan(const opw_call* c, Plan& plan) const override {
     const Tensors tensors(c, made_);
     const std::span<const opw_attr> arguments(c->attrs, static_cast<size_t>(program_.arguments()));
-    return WithRulesForm(program_, tensors.all, [&](const auto& rule) { return PlanForm(*code_, made_.name, program_, FastestForm(*code_, made_.name, program_, tensors.all, arguments, rule), tensors.sources, plan, arguments); });
+    return PlanFastestForm(*code_, made_, c, program_, tensors, plan, arguments);
   }
 
  private:
@@ -240,7 +253,18 @@ class ColumnGroup final : public Planner {
   }
   Status MakePlan(const opw_call* c, Plan& plan) const override {
     const Tensors tensors(c, made_);
-    const fused::GpuColumnForm form = columns_.FormOf(tensors.all, device_.info().compute_units, code_->cluster_blocks());
+    const int multiprocessors = device_.info().compute_units, cluster_blocks = code_->cluster_blocks();
+    const fused::GpuColumnForm rule = columns_.FormOf(tensors.all, multiprocessors, cluster_blocks);
+    if (fused::Raises(columns_.program().scalar)) return PlanForm(c, tensors, rule, plan);  // flags would be a run's
+    std::vector<fused::GpuColumnForm> forms = columns_.FormsBeside(rule, multiprocessors, cluster_blocks);
+    forms.insert(forms.begin(), rule);
+    const auto plan_of = [&](int way, Plan& to) { return PlanForm(c, tensors, forms[static_cast<size_t>(way)], to); };
+    const Ways ways{KeyOf("columns", columns_.Source(rule), tensors.all), static_cast<int>(forms.size()), kLeastTuned};
+    return plan_of(FastestPlan(*code_, made_, c, ways, plan_of), plan);
+  }
+
+ private:
+  Status PlanForm(const opw_call* c, const Tensors& tensors, const fused::GpuColumnForm& form, Plan& plan) const {
     Kernel* const f = code_->GetText({made_.name, "kernels/fused/gpu_columns.cuh", columns_.Source(form)});
     std::vector<Source> sources = tensors.sources;
     for (size_t t = 0; t < sources.size(); ++t) {
@@ -254,7 +278,6 @@ class ColumnGroup final : public Planner {
     return absl::OkStatus();
   }
 
- private:
   const std::shared_ptr<Code> code_;
   const OpRow made_;
   const fused::GpuColumns columns_;
@@ -338,35 +361,13 @@ class EpilogueGroup final : public Planner {
     tensors.all.erase(tensors.all.begin());
     tensors.sources.erase(tensors.sources.begin());
     tensors.all[0] = &c->results[0], tensors.sources[0] = Result(0);
-    return WithRulesForm(apart_, tensors.all, [&](const auto& rule) {
-      return PlanForm(*code_, made_.name, apart_, FastestForm(*code_, made_.name, apart_, tensors.all, Arguments(c), rule), tensors.sources, plan, Arguments(c));
-    });
+    return PlanFastestForm(*code_, made_, c, apart_, tensors, plan, Arguments(c));
   }
 
-  // Measured once, by calls of memory that is taken for it.
   int Fastest(const opw_call* c, const Product& product) const {
-    if (code_->choices() == nullptr || fused::Raises(apart_)) return kOne;
+    if (fused::Raises(apart_)) return kOne;
     const std::string key = fmt::format("epilogue {} {}", jit::Sha256(epilogue_.program().Identity()).substr(0, 32), product.shapes.m);
-    if (const std::optional<int> known = KnownWay(*code_, key, kWays)) return *known;  // the other way's kernels are not compiled then
-    std::vector<std::unique_ptr<Plan>> plans;
-    std::vector<Scratch> scratch;
-    int64_t workspace = 1;
-    for (const opw_tensor* t : Tensors(c, made_).all) scratch.push_back({static_cast<DType>(t->dtype), t->elements * DTypeBytes(static_cast<DType>(t->dtype))});
-    for (int way = 0; way < kWays; ++way) {
-      Plan& plan = *plans.emplace_back(std::make_unique<Plan>(device_, made_, c));
-      if (!(way == kOne ? PlanOne(c, product, plan) : PlanApart(c, product, /*by_tiles=*/false, plan)).ok()) return way == kOne ? kApart : kOne;
-      workspace = std::max(workspace, plan.workspace_bytes());
-    }
-    scratch.push_back({DType::kU8, workspace});
-    return FastestOf(*code_, key, kWays, scratch, [&](int way, std::span<char* const> memory) {
-      std::vector<opw_tensor> operands(c->operands, c->operands + made_.operands.size()), results(c->results, c->results + made_.results.size());
-      size_t next = 0;
-      for (opw_tensor& t : operands) t.data = memory[next++];
-      for (opw_tensor& t : results) t.data = memory[next++];
-      opw_call own = *c;
-      own.operands = operands.data(), own.results = results.data(), own.workspace = memory[next], own.workspace_bytes = workspace;
-      return plans[static_cast<size_t>(way)]->Run(&own);
-    });
+    return FastestPlan(*code_, made_, c, {key, kWays}, [&](int way, Plan& plan) { return way == kOne ? PlanOne(c, product, plan) : PlanApart(c, product, /*by_tiles=*/false, plan); });
   }
 
   const std::shared_ptr<Code> code_;
