@@ -94,7 +94,7 @@ def test_names(client, tmp_path, weights):
         w["head"]
     with pytest.raises(KeyError, match="none of the 3 tensors of .* is called other"):
         ow.load(path, names=["other"])
-    with pytest.raises(FileNotFoundError, match=r"neither in the --data directory of here/\S+ nor a file here"):
+    with pytest.raises(FileNotFoundError, match=r"neither in your folder of the --data directory of here/\S+ nor a file here"):
         ow.load(str(tmp_path / "none.gguf"))
     with pytest.raises(ValueError, match="expected a .gguf or .safetensors file"):
         ow.load("weights.bin")

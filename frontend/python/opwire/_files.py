@@ -51,7 +51,7 @@ def load(path: str | os.PathLike[str], *, device: Any = None, names: Iterable[st
     session = at.session
     there = None if os.path.isabs(name) else session.load_header(name)
     if there is None and not os.path.exists(name):
-        raise FileNotFoundError(f"{name} is neither in the --data directory of {at} nor a file here")
+        raise FileNotFoundError(f"{name} is neither in your folder of the --data directory of {at} nor a file here")
     metadata, tensors = there or _core.read_header(name)
     known = {t[0]: t for t in tensors}
     wanted: dict[str, _core.dtype] = {}
