@@ -21,6 +21,7 @@
 #include "ir/passes/pipeline.h"
 #include "ir/passes/recompute.h"
 #include "ir/text/text.h"
+#include "ir/verify/verify.h"
 #include "ir/wire/clock.h"
 
 extern char** environ;
@@ -118,6 +119,7 @@ void PrintStats(const Common& common, const PipelineReport& report, const Recomp
 
 Status Opt(const Common& common, const OptArgs& args) {
   OPWIRE_ASSIGN_OR_RETURN(ProgramFile file, ReadProgram(common, args.file));
+  OPWIRE_RETURN_IF_ERROR(VerifyModule(file.module, {}, *file.ops).status());  // what is wrong with it is not with what was typed
   PipelineOptions options{.ops = *file.ops, .skip = args.skip, .after = args.after, .accuracy = args.passes.accuracy()};
   OPWIRE_ASSIGN_OR_RETURN(options.sizes, NamedSizes(file.module.dims, args.dims));
   for (const std::string& program : args.with) {

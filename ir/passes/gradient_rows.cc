@@ -189,12 +189,14 @@ bool Sum(const Call& c) {
   return true;
 }
 
+// A narrow float may not hold the part that one of many elements has, but what the gradient makes of it.
 bool Mean(const Call& c) {
   const auto [kept, extents] = Folded(c);
-  const DType dtype = c.dtype(c.in(0));
-  const ValueId count = c.b.Count(extents, dtype);
-  const ValueId part = c.b.Op("cast", {c.b.Op("reciprocal", {count})}, {{"dtype", dtype}});
-  c.b.Add(c.in(0), c.b.Expand(c.b.Op("mul", {c.b.Reshape(c.g(), kept), part}), c.shape(c.in(0))));
+  const DType dtype = c.dtype(c.in(0)), wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  const auto cast = [&](ValueId v, DType from, DType to) { return from == to ? v : c.b.Op("cast", {v}, {{"dtype", to}}); };
+  const ValueId part = c.b.Op("reciprocal", {c.b.Count(extents, dtype)});
+  const ValueId each = cast(c.b.Op("mul", {c.b.Reshape(cast(c.g(), dtype, wide), kept), part}), wide, dtype);
+  c.b.Add(c.in(0), c.b.Expand(each, c.shape(c.in(0))));
   return true;
 }
 

@@ -89,12 +89,12 @@ constexpr Rule kRules[] = {
     {"add(add(x, c1), c2) -> add(x, add(c1, c2))", kIntegers},
     {"add(add(x, c1), c2) -> add(x, add(c1, c2))", kFloats, Accuracy::kFast},
     {"mul(mul(x, c1), c2) -> mul(x, mul(c1, c2))", kIntegers},
-    {"mul(mul(x, c1), c2) -> mul(x, mul(c1, c2))", kFloats, Accuracy::kFast},
+    {"mul(mul(x, c1), c2) -> mul(x, mul(c1, c2))", kFloats, Accuracy::kFast, Constants::kProduct},
     {"sub(sub(x, c1), c2) -> sub(x, add(c1, c2))", kIntegers},
 
     // Cheaper, or what one op does.
-    {"div(x, c) -> mul(x, reciprocal(c))", kFloats, Accuracy::kExact, Divisor::kPowerOfTwo},
-    {"div(x, c) -> mul(x, reciprocal(c))", kFloats, Accuracy::kFast, Divisor::kNormal},
+    {"div(x, c) -> mul(x, reciprocal(c))", kFloats, Accuracy::kExact, Constants::kPowerOfTwo},
+    {"div(x, c) -> mul(x, reciprocal(c))", kFloats, Accuracy::kFast, Constants::kNormal},
     {"maximum(x, 0) -> relu(x)", kSignedArithmetic},
     {"log(add(x, 1)) -> log1p(x)", kFloats, Accuracy::kFast},
     {"sub(exp(x), 1) -> expm1(x)", kFloats, Accuracy::kFast},

@@ -15,18 +15,19 @@
 
 namespace opwire {
 
-// What c has to be.
-enum class Divisor : uint8_t {
+// What constants have to be.
+enum class Constants : uint8_t {
   kAny,
-  kPowerOfTwo,  // one whose reciprocal its type has
-  kNormal,      // a normal number, as its reciprocal is, in its type
+  kPowerOfTwo,  // c is one whose reciprocal its type has
+  kNormal,      // c is a normal number, as its reciprocal is, in its type
+  kProduct,     // the product of c1 and c2 is a normal number in their type, or one of them is 0
 };
 
 struct Rule {
   std::string_view text;
   DTypeSet types;       // of the first operand
   Accuracy accuracy = Accuracy::kExact;  // holds where so much, or more, is allowed
-  Divisor divisor = Divisor::kAny;
+  Constants constants = Constants::kAny;
 };
 
 std::span<const Rule> Rules();

@@ -37,14 +37,28 @@ double SmallestNormal(DType type) {
   }
 }
 
-bool Fits(Divisor asked, const Rewriter& r, const NamedValues& bindings) {
-  if (asked == Divisor::kAny) return true;
-  const auto c = ConstantOf(r, std::ranges::find(bindings, "c", &Bound::name)->value);
-  const double value = ElementValue(c->dtype, c->bytes.data());
+// As an element of the type.
+double RoundedTo(DType type, double value) {
+  const uint64_t bits = ElementBits(type, value);
+  return ElementValue(type, &bits);
+}
+
+bool Fits(Constants asked, const Rewriter& r, const NamedValues& bindings) {
+  if (asked == Constants::kAny) return true;
+  DType type = DType::kInvalid;
+  const auto value_of = [&](std::string_view name) {
+    const auto c = ConstantOf(r, std::ranges::find(bindings, name, &Bound::name)->value);
+    type = c->dtype;
+    return ElementValue(type, c->bytes.data());
+  };
+  if (asked == Constants::kProduct) {
+    const double c1 = value_of("c1"), c2 = value_of("c2"), product = RoundedTo(type, c1 * c2);
+    return c1 == 0 || c2 == 0 || (std::isfinite(product) && std::abs(product) >= SmallestNormal(type));
+  }
+  const double value = value_of("c");
   if (!std::isfinite(value) || !std::isfinite(1 / value)) return false;
-  const uint64_t bits = ElementBits(c->dtype, 1 / value);
-  const double reciprocal = ElementValue(c->dtype, &bits);
-  if (asked == Divisor::kNormal) return std::isfinite(reciprocal) && std::min(std::abs(value), std::abs(reciprocal)) >= SmallestNormal(c->dtype);
+  const double reciprocal = RoundedTo(type, 1 / value);
+  if (asked == Constants::kNormal) return std::isfinite(reciprocal) && std::min(std::abs(value), std::abs(reciprocal)) >= SmallestNormal(type);
   int exponent;
   return std::abs(std::frexp(value, &exponent)) == 0.5 && reciprocal == 1 / value;
 }
@@ -59,7 +73,7 @@ bool Apply(Rewriter& r, const Row& row, const Node& node, Accuracy allowed) {
   NamedValues bindings;
   if (!Matches(r, row.pattern.from, node, bindings)) return false;
   if (OnlyConstants(r, bindings)) return false;
-  if (!Fits(row.rule->divisor, r, bindings)) return false;
+  if (!Fits(row.rule->constants, r, bindings)) return false;
   const ValueId v = Build(r, row.pattern.to, bindings, node.results[0]);
   if (v != kAbsent && r.Replace(v)) return true;
   r.TakeBack();

@@ -68,6 +68,15 @@ TEST_F(GradientTest, ManyThatAreTheLargestShareInNarrowFloats) {
   for (const double g : results.at("grad.x")) ASSERT_NEAR(g, 0.01, 1e-5);
 }
 
+// 1 / 70,000 has eight bits in f16; what a scaled loss makes of it has all.
+TEST_F(GradientTest, PartsOfMeansAreMadeBeforeTheyAreRounded) {
+  ASSERT_OK_AND(const Module m, Parse("program @f(%x: f16[70000], %s: f16[]) -> (loss: f16[]) { %0 = mean(%x) %loss = mul(%0, %s) return %loss }", "test.opw"));
+  ASSERT_OK_AND(const Module with, Gradient(m, std::vector<std::string>{"x"}));
+  Values inputs = {{"x", std::vector<double>(70000, 1)}, {"s", {32768}}};
+  const Values results = Run(with, inputs, -2, 2);
+  for (const double g : results.at("grad.x")) ASSERT_NEAR(g, 32768.0 / 70000, 0x1p-12);  // half an ulp is 2^-13
+}
+
 // Of an inout parameter, where the program has replaced it before the way back reads it.
 TEST_F(GradientTest, WhatWasReplacedIsKept) {
   OPWIRE_TRACE_SEED();
