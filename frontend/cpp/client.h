@@ -288,7 +288,7 @@ class Session {
   // "report", "ops", "explain", "sessions", "stats" as JSON.
   StatusOr<std::string> Info(std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid);
 
-  // Ends this client's part; an unnamed session, or with `free` any, is freed at once.
+  // Ends this client's part; an unnamed session, or with `free` any, is freed at once, and what it runs is cancelled.
   Status Close(bool free = false);
 
   const std::string& executor() const;

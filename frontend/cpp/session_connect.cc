@@ -252,7 +252,9 @@ SessionState::~SessionState() {
 }
 
 Status Session::Close(bool free) {
-  if (!state_->frees.empty() || !state_->queue.runs.empty()) (void)state_->Ask(fb::FlushT()).status();
+  const bool stays = !state_->options.name.empty() && !free;  // with what its runs make; others have nobody who would wait for that
+  if (!stays) (void)CancelAll();
+  else if (!state_->frees.empty() || !state_->queue.runs.empty()) (void)state_->Ask(fb::FlushT()).status();
   if (!state_->connection) return state_->lost;
   fb::ByeT bye;
   bye.token = state_->connection->hello().token;

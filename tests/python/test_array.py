@@ -387,3 +387,25 @@ def test_more_programs_than_a_session_holds():
         assert float(ow.full((1,), n / 7).astype(ow.float64).sum()) == pytest.approx(n / 7)
     total = sum(float(ow.roll(ow.arange(6), n)[0]) for n in range(300))
     assert total > 0
+
+
+def test_numbers_are_formatted():
+    x = ow.asarray([1.0, 2.0])
+    assert f"{x.sum():.3f} {x[0]:g}" == "3.000 1" and f"{x}" == str(x)
+    with pytest.raises(TypeError):
+        f"{x:.3f}"
+
+
+def test_no_copy_of_another_type():
+    with pytest.raises(ValueError, match="float32 is one of float64 as a copy only"):
+        np.asarray(ow.ones(2), dtype="float64", copy=False)
+
+
+def test_cross_entropy_of_any_rank(rng):
+    logits, targets = rng.normal(size=(2, 3, 5)).astype("f4"), rng.integers(0, 5, (2, 3))
+    expected = np.log(np.exp(logits.astype(float)).sum(-1)) - np.take_along_axis(logits.astype(float), targets[..., None], -1)[..., 0]
+    np.testing.assert_allclose(np.asarray(ow.cross_entropy(ow.asarray(logits), targets, reduction="none")), expected, rtol=1e-5)
+    assert float(ow.cross_entropy(ow.asarray(logits), ow.asarray(targets))) == pytest.approx(expected.mean(), rel=1e-5)
+    assert float(ow.cross_entropy(ow.asarray(logits[0, 0]), ow.asarray(targets[0, 0]))) == pytest.approx(expected[0, 0], rel=1e-5)
+    with pytest.raises(ValueError, match=r"expected targets of shape \(2, 3\)"):
+        ow.cross_entropy(ow.asarray(logits), targets[0])

@@ -1,5 +1,7 @@
 """Traced functions: values, gradients, loops, what they refuse."""
 
+import collections
+import dataclasses
 import functools
 import gc
 import math
@@ -298,6 +300,33 @@ def test_static_arguments_of_other_types_are_traced_by_themselves():
     assert [float(1 / f(x, zero)) for zero in (0.0, -0.0)] == [math.inf, -math.inf]
 
 
+def test_static_arguments_in_other_things_are_told_apart_by_type():
+    named = collections.namedtuple("Named", "by")
+    plain = dataclasses.make_dataclass("Plain", ["by"], frozen=True)
+    f = ow.jit(lambda x, c: x * next(iter(c)) if isinstance(c, (frozenset, tuple)) else x * c.by, static_argnames="c")
+    x = ow.asarray([2])
+    for make in (named, plain, lambda by: frozenset([by])):
+        assert [f(x, make(by)).dtype for by in (1, 1.0, 1)] == [ow.int64, ow.float32, ow.int64]
+
+
+def test_static_arguments_behind_any_number_of_others():
+    f = ow.jit(lambda *a, n=1: a[0] * n + a[1], static_argnames="n")
+    assert [f(ow.ones(1), ow.ones(1), n=n).tolist() for n in (2, 5)] == [[3], [6]]
+
+
+def test_a_function_that_makes_an_array_of_a_device_when_it_is_traced(client):
+    client.store["made"] = ow.ones(3)
+    for f in (lambda y: y + client.store["made"], lambda y: ow.for_loop(2, lambda i, y: y + client.store["made"], y)):
+        with pytest.raises(RuntimeError, match=r"makes an array of a device anew .* float32\[3\]"):
+            ow.jit(f)(ow.ones(3))
+    del client.store["made"]
+
+
+def test_what_extents_are_looked_up_in():
+    f = ow.jit(lambda x: x * {4: 1, 9: 5}.get(x.shape[0], 2) + (x.shape[0] in {4, 9}))
+    assert [float(f(ow.ones(n))[0]) for n in (4, 7, 9)] == [2, 2, 6]
+
+
 def test_gradient_of_a_function_with_static_arguments():
     f = ow.jit(lambda kind, x: (x * x).sum() if kind == "square" else x.sum(), static_argnames="kind")
     g = ow.grad(f, argnums=1)
@@ -330,6 +359,8 @@ def test_what_a_traced_function_refuses():
         ow.grad(lambda x: x)(ow.ones(3))
     with pytest.raises(TypeError, match="floating"):
         ow.grad(lambda x: x.sum())(ow.arange(3))
+    with pytest.raises(TypeError, match="whole number of times, got 2.5"):
+        ow.for_loop(2.5, lambda i, c: c, ow.ones(1))
     with pytest.raises(TypeError, match="argument x: expected arrays"):
         ow.jit(lambda x: x)("text")
     with pytest.raises(ValueError, match=r"matmul.*test_jit.py"):
@@ -352,6 +383,19 @@ def test_nans_are_found_where_they_arise():
         ow.jit(lambda x: ow.for_loop(3, lambda i, c: ow.sqrt(c - 1.0), x), check="nan")(ow.ones(2))
     with pytest.raises(ValueError, match="expected"):
         ow.jit(lambda x: x, check="inf")
+
+
+def test_nans_are_found_within_other_functions():
+    checked = ow.jit(lambda w: ow.log(w).sum(), check="nan")
+    bad, good = ow.asarray([-1.0]), ow.asarray([2.0])
+    for f in (ow.jit(lambda w: checked(w) + 1), ow.grad(checked), ow.value_and_grad(checked), ow.jit(lambda w: ow.grad(checked)(w)), ow.grad(lambda w: checked(w) * 2)):
+        f(good)
+        with pytest.raises(FloatingPointError, match=r"1 NaN in log f32\[1\] \(test_jit.py"):
+            f(bad)
+    with pytest.raises(FloatingPointError, match="1 NaN in log"):
+        ow.jit(ow.value_and_grad(lambda w: ow.log(w).sum()), check="nan")(bad)
+    np.testing.assert_allclose(np.asarray(ow.value_and_grad(checked)(good)[1]), [0.5])
+    assert math.isnan(float(ow.jit(lambda w: ow.log(w).sum())(bad)))
 
 
 def test_what_a_function_is():
@@ -420,6 +464,12 @@ def test_methods():
         (lambda x, n: x * (n * 2 + 1), True),
         (lambda x, n: x * (n / 2), 3),
         (lambda x, n: x * ow.sqrt(n), 4.0),
+        (lambda x, n: x + n // 2, 2.5),
+        (lambda x, n: x + n // 2, 3),
+        (lambda x, n: x + n % 2, 3),
+        (lambda x, n: x * -n, True),
+        (lambda x, n: x * (n + n), True),
+        (lambda x, n: x * abs(n * n), True),
     ],
 )
 @pytest.mark.parametrize("dtype", [ow.bfloat16, ow.float32, ow.float64, ow.int8, ow.int32])

@@ -343,6 +343,89 @@ os._exit(0)
     assert out.stdout == "interrupted\n", out.stderr
 
 
+ENDLESS = """
+import asyncio, os, signal, tempfile, threading, time
+from processes import naming
+os.environ["OPWIRE_RUNTIME_DIR"] = d = tempfile.mkdtemp()
+import numpy as np, opwire as ow
+c = ow.connect()
+x = ow.ones(4)
+y = ow.jit(lambda n: ow.while_loop(lambda s: s >= 0, lambda s: s * 1, n))(ow.asarray(0))
+"""
+
+
+def test_whoever_awaits_a_value_may_stop():
+    out = run(
+        ENDLESS
+        + """
+begun = time.time()
+try:
+    asyncio.run(asyncio.wait_for(y.fetch(), 0.3))
+except TimeoutError:
+    print("timeout")
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+async def main(): await y.fetch()
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted")
+c.close()
+print("closed", time.time() - begun < 10)
+for p in naming(d): os.kill(p, signal.SIGTERM)
+""",
+        40,
+    )
+    assert out.stdout == "timeout\ninterrupted\nclosed True\n", out.stderr
+
+
+@pytest.mark.parametrize("waits", ["y", "x + 1"])
+def test_a_process_ends_while_daemon_threads_wait(waits):
+    out = run(
+        ENDLESS
+        + f"""
+if {waits != "y"}:  # of a session in which nothing runs
+    c.close(); ow.connect(); x = ow.ones(4)
+def work():
+    while True: np.asarray({waits})
+for _ in range(3): threading.Thread(target=work, daemon=True).start()
+time.sleep(0.5)
+for p in naming(d, "opwire up"): os.kill(p, signal.SIGTERM)
+print("end", flush=True)
+""",
+        40,
+    )
+    assert (out.returncode, out.stdout) == (0, "end\n"), out.stderr
+
+
+def test_another_client_is_there_as_soon_as_an_executor_has_died():
+    out = run(
+        """
+import os, signal, tempfile
+from processes import naming
+os.environ["OPWIRE_RUNTIME_DIR"] = d = tempfile.mkdtemp()
+import opwire as ow
+c = ow.connect()
+x = ow.ones(3); float(x.sum())
+for p in naming("opwire-executor", d): os.kill(p, signal.SIGKILL)
+try:
+    float((x + 1).sum())
+except ConnectionError:
+    new = ow.connect()
+    print(ow.ones(3).tolist())
+c.close()
+for p in naming(d): os.kill(p, signal.SIGTERM)
+"""
+    )
+    assert (out.returncode, out.stdout) == (0, "[1.0, 1.0, 1.0]\n"), out.stderr
+
+
+def test_what_the_store_takes(client):
+    with pytest.raises(ValueError, match="expected a name, got ''"):
+        client.store[""] = ow.ones(1)
+    with pytest.raises(TypeError, match="n: expected an array of a device, got ndarray"):
+        client.store["n"] = np.ones(1)
+
+
 def test_other_threads_run_while_one_waits(client):
     f = ow.jit(lambda x: ow.for_loop(300, lambda i, c: ow.tanh(c @ c), x))
     x = ow.ones((300, 300)) / 300

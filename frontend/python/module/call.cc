@@ -198,7 +198,9 @@ PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
         if (!a->tensor.valid()) throw nb::value_error(fmt::format("{}: this array was given away (donated) or freed", row.name).c_str());
         if (!session) session = a->session;
         if (session != a->session) {
-          throw nb::value_error(fmt::format("{}: arrays of two devices, {} and {}: move one by to_device", row.name, session->place, a->session->place).c_str());
+          const bool alike = session->place == a->session->place;
+          throw nb::value_error((alike ? fmt::format("{}: arrays of two sessions on {}, which share nothing: move one by to_device, or let one session take it from the other by grant", row.name, session->place)
+                                       : fmt::format("{}: arrays of two devices, {} and {}: move one by to_device", row.name, session->place, a->session->place)).c_str());
         }
         call.given.push_back({a->dtype, false, &a->shape, a->encoding});
         args.emplace_back(a->tensor);
@@ -308,6 +310,9 @@ nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
   } else {
     t = x != nullptr ? Beside(x->dtype, TypeOfNumber(b)) : Beside(y->dtype, TypeOfNumber(a));
   }
+  static const std::unordered_set<std::string_view> arithmetic = {"add", "sub", "mul", "div", "fmod", "pow"};
+  const bool of_numbers = (x == nullptr || x->weak) && (y == nullptr || y->weak);
+  if (t == DType::kBool && of_numbers && arithmetic.contains(row_->name)) t = DType::kI64;  // as Python computes with True and False
   // A number stays one.
   const auto cast = [&](nb::object& held, const Array* of) {
     if (of == nullptr || of->dtype == t) return;

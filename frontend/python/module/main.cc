@@ -14,6 +14,7 @@
 #include "frontend/python/module/call.h"
 #include "frontend/python/module/dtypes.h"
 #include "frontend/python/module/errors.h"
+#include "frontend/python/module/interpreter.h"
 #include "frontend/python/module/model_file.h"
 #include "frontend/python/module/program.h"
 #include "frontend/python/module/session.h"
@@ -29,16 +30,10 @@ using namespace nb::literals;
 namespace opwire::python {
 namespace {
 
-// Whether a signal's handler raised, which ends what is waited for.
-bool Interrupted() {
-  nb::gil_scoped_acquire held;
-  return PyErr_CheckSignals() != 0;
-}
-
 // Ops are queued with the interpreter, which is free while one waits until they can be sent.
 void WithoutInterpreter(absl::FunctionRef<void()> wait) {
   if (PyGILState_Check() == 0) return wait();
-  nb::gil_scoped_release released;
+  const Released released;
   wait();
 }
 
@@ -98,6 +93,11 @@ void BindClient(nb::module_& m) {
         options.ttl_s = ttl_s;
         return std::make_shared<PySession>(Unwrap(Waiting([&] { return c.Open(options); })), place);
       }, "device"_a, "name"_a, "memory_bytes"_a, "ttl_s"_a, "place"_a);
+  nb::class_<Wait>(m, "Wait")
+      .def(nb::init<>())
+      .def("leave", &Wait::Leave)
+      .def("__enter__", &Wait::Enter)
+      .def("__exit__", [](Wait& w, nb::handle, nb::handle, nb::handle) { w.Exit(); }, nb::arg().none(), nb::arg().none(), nb::arg().none());
   nb::class_<PySession>(m, "Session")
       .def_prop_ro("executor", [](PySession& s) { return s.session.executor(); })
       .def_prop_ro("place", [](PySession& s) { return s.place; })
@@ -252,11 +252,12 @@ void BindTrace(nb::module_& m) {
       .def_prop_ro("captured", [](Trace& t) { return t.captured(); })
       .def_prop_ro("complete", &Trace::complete)
       .def("constant", [](Trace& t, nb::handle dtype, const std::vector<int64_t>& shape, nb::bytes b) { return t.Constant(DTypeOf(dtype), shape, {b.c_str(), b.size()}); })
-      .def("inline", [](Trace& t, const TracedModule& module, const Objects& args) { return t.Inline(module, args); })
+      .def("inline", [](Trace& t, const TracedModule& module, const Objects& args, int counts, const std::vector<std::string>& counted) { return t.Inline(module, args, counts, counted); })
       .def("if_", [](Trace& t, nb::handle c, const Objects& in, const Trace& a, const Trace& b) { return t.If(c, in, a, b); })
       .def("while_", [](Trace& t, const Objects& carried, const Objects& in, const Trace& c, const Trace& b, int64_t most) { return t.While(carried, in, c, b, most); })
       .def("repeat", [](Trace& t, nb::handle n, const Objects& carried, const Objects& in, const Trace& b) { return t.Repeat(n, carried, in, b); })
       .def("emit", [](Trace& t, const std::string& name, nb::handle a) { t.Emit(name, a); })
+      .def_prop_rw("check_nan", &Trace::check_nan, &Trace::set_check_nan)
       .def_prop_ro("counted", &Trace::counted)
       .def("counts", &Trace::Counts)
       .def("result", [](Trace& t, const std::string& name, nb::handle a) { t.Return(name, a); })
@@ -296,6 +297,7 @@ void BindTrace(nb::module_& m) {
 NB_MODULE(_core, m) {
   (void)opwire::python::IsForked();  // begins to watch
   m.def("is_forked", &opwire::python::IsForked);
+  m.def("end_others", &opwire::python::EndOthers);
   nb::set_leak_warnings(false);  // element types, ops and the class of arrays live as long as the process
   opwire::python::BindDTypes(m);
   opwire::python::BindClient(m);

@@ -149,7 +149,7 @@ nb::object PyProgram::Call(nb::list given, nb::handle on_emit) {
   std::deque<nb::object> emitted;
   bool hears = false;
   options.on_emit = [&](std::string_view name, const opwire::Array& value) {
-    nb::gil_scoped_acquire held;
+    const Acquired held;
     if (PyErr_Occurred()) return;
     emitted.push_back(nb::make_tuple(nb::str(name.data(), name.size()), DTypeObject(value.dtype()), ShapeTuple(value.shape()), nb::bytes(value.bytes().data(), value.bytes().size())));
     if (hears) return;  // while on_emit itself waits for the session: behind what it was called with
@@ -169,8 +169,7 @@ nb::object PyProgram::Call(nb::list given, nb::handle on_emit) {
     for (;;) {
       StatusOr<RunResult> got = run.Wait(50'000);
       if (got.ok() || !absl::IsDeadlineExceeded(got.status())) return got;
-      nb::gil_scoped_acquire held;
-      if (PyErr_Occurred() || PyErr_CheckSignals() != 0) {
+      if (Interrupted()) {
         OPWIRE_RETURN_IF_ERROR(run.Cancel());
         return Cancelled("interrupted");
       }

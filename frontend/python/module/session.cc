@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <stdexcept>
+#include <utility>
 
 #include "frontend/python/module/errors.h"
 #include "frontend/python/module/op_cache.h"
@@ -34,16 +35,34 @@ bool IsForked() {
   return forked;
 }
 
+namespace {
+
+thread_local const Wait* waits = nullptr;  // the innermost
+
+}  // namespace
+
+void Wait::Enter() { outer_ = std::exchange(waits, this); }
+void Wait::Exit() { waits = outer_; }
+bool Wait::Left() { return waits != nullptr && waits->left_; }
+
+bool Interrupted() {
+  const Acquired held;
+  if (PyErr_Occurred()) return true;
+  if (Wait::Left()) PyErr_SetString(PyExc_InterruptedError, "nobody waits for this any more");
+  return PyErr_Occurred() || PyErr_CheckSignals() != 0;
+}
+
 Use::Use(PySession& s) : Use(s, std::chrono::milliseconds(50)) {}
 
 Use::Use(PySession& s, std::chrono::milliseconds between_signals) : s_(s) {
   if (IsForked()) throw std::runtime_error("this process was forked from one that imported opwire, whose connections it cannot share: start it by the method \"spawn\"");
   for (bool held = s_.mutex.try_lock(); !held;) {
     {
-      nb::gil_scoped_release released;
+      const Released released;
       held = s_.mutex.try_lock_for(between_signals);
     }
-    if (!held && PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!held && OthersEnded()) throw std::runtime_error("a thread that the end of the interpreter stopped has this session");
+    if (!held && Interrupted()) throw nb::python_error();
   }
   const std::lock_guard lock(s_.drop_mutex_);
   s_.dropped_.clear();
@@ -52,9 +71,9 @@ Use::Use(PySession& s, std::chrono::milliseconds between_signals) : s_(s) {
 Use::~Use() { s_.mutex.unlock(); }
 
 void Use::Fail(const Status& status) const {
-  // Who interrupts means what was being computed.
+  // Who interrupts means what was being computed; who leaves does not.
   if (PyErr_Occurred()) {
-    (void)s_.session.CancelAll();
+    if (!Wait::Left()) (void)s_.session.CancelAll();
     throw nb::python_error();
   }
   if (const auto failure = s_.session.FailureOf(status)) Raise(failure->status, s_.sources.Find(failure->mark));

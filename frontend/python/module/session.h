@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <chrono>
 #include <list>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "frontend/cpp/client.h"
+#include "frontend/python/module/interpreter.h"
 #include "frontend/python/module/source.h"
 
 namespace opwire::python {
@@ -45,7 +47,24 @@ struct PySession : std::enable_shared_from_this<PySession> {
 // Whether this process was forked from the one that imported the module, whose connections it must not touch.
 bool IsForked();
 
-// Holds a session for a scope. Without the interpreter (nb::gil_scoped_release inside) others wait for the session, and run meanwhile.
+// What a thread waits for in this scope, which another may leave: the wait ends with InterruptedError, and what was sent goes on. An object of Python's.
+class Wait {
+ public:
+  void Enter();
+  void Exit();
+  void Leave() { left_ = true; }  // any thread
+  // Whether this thread's was left.
+  static bool Left();
+
+ private:
+  std::atomic<bool> left_ = false;
+  const Wait* outer_ = nullptr;
+};
+
+// Whether a signal's handler raised, or what this thread waits for was left: Python's exception is set then, and what is waited for ends.
+bool Interrupted();
+
+// Holds a session for a scope. Without the interpreter (Released inside) others wait for the session, and run meanwhile.
 class Use {
  public:
   // RuntimeError in a process that was forked; what a signal's handler raises while another thread has the session.
@@ -76,7 +95,7 @@ class Use {
 // What runs with the session and without the interpreter.
 template <typename F>
 auto Waiting(F&& f) {
-  nanobind::gil_scoped_release released;
+  const Released released;
   return f();
 }
 

@@ -154,9 +154,14 @@ void Trace::UseOps(std::shared_ptr<const OpCatalogue> ops) {
   module_->builder.UseOps(std::move(ops));
 }
 
-std::vector<nb::object> Trace::Inline(const TracedModule& of, const std::vector<nb::object>& arguments) {
+std::vector<nb::object> Trace::Inline(const TracedModule& of, const std::vector<nb::object>& arguments, int counts, const std::vector<std::string>& counted) {
   UseOps(of.ops);
-  return WrapAll(f_.Inline(of.module, OfAll(arguments)), "gradient");
+  const std::vector<Value> values = f_.Inline(of.module, OfAll(arguments));
+  if (counts >= 0) {
+    counts_.push_back(values[static_cast<size_t>(counts)]);
+    counted_.insert(counted_.end(), counted.begin(), counted.end());
+  }
+  return WrapAll(values, "gradient");
 }
 
 std::vector<nb::object> Trace::If(nb::handle condition, const std::vector<nb::object>& inputs, const Trace& then, const Trace& otherwise) {

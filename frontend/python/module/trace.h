@@ -54,7 +54,8 @@ class Trace : public std::enable_shared_from_this<Trace> {
   nanobind::object Constant(DType dtype, const std::vector<int64_t>& shape, std::string bytes);
   // Ops of `ops`, which has the built-in ones too, may follow.
   void UseOps(std::shared_ptr<const OpCatalogue> ops);
-  std::vector<nanobind::object> Inline(const TracedModule& of, const std::vector<nanobind::object>& arguments);
+  // counts: the result that counts NaNs of `counted`, which are then among this function's; -1: none does.
+  std::vector<nanobind::object> Inline(const TracedModule& of, const std::vector<nanobind::object>& arguments, int counts, const std::vector<std::string>& counted);
   std::vector<nanobind::object> If(nanobind::handle condition, const std::vector<nanobind::object>& inputs, const Trace& then, const Trace& otherwise);
   std::vector<nanobind::object> While(const std::vector<nanobind::object>& carried, const std::vector<nanobind::object>& inputs, const Trace& condition, const Trace& body,
                                       int64_t max_trips);
@@ -66,6 +67,8 @@ class Trace : public std::enable_shared_from_this<Trace> {
   // The counts of all values so far, i64[n], and what each is: "matmul f32[4, 8] (train.py:12)". REQUIRES: n > 0.
   std::pair<nanobind::object, std::vector<std::string>> Counts();
   size_t counted() const { return counts_.size(); }
+  bool check_nan() const { return check_nan_; }
+  void set_check_nan(bool check) { check_nan_ = check; }
   TracedModule Finish();
 
   // The innermost function that this thread traces; nullptr: none.
@@ -91,9 +94,9 @@ class Trace : public std::enable_shared_from_this<Trace> {
   std::shared_ptr<Building> module_;
   std::shared_ptr<Names> names_;  // of the module's functions: how many asked for each, in which there are no dots
   FunctionBuilder f_;
-  const bool check_nan_;
-  std::vector<Value> counts_;
-  std::vector<std::string> counted_;  // beside counts_
+  bool check_nan_;
+  std::vector<Value> counts_;  // i64[n] each
+  std::vector<std::string> counted_;  // what each of their elements is of
   int params_ = 0;
   absl::flat_hash_map<std::string, Value> inouts_;
   size_t declared_ = 0;

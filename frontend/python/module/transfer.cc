@@ -36,7 +36,7 @@ struct SharedBytes {
   std::shared_ptr<PySession> session;
   TensorView view;
   ~SharedBytes() {
-    if (IsForked()) return;
+    if (IsForked() || OthersEnded()) return;
     const Use use = Use::ToEnd(*session);  // the view's end is a message's matter
     view = TensorView();
   }

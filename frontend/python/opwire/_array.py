@@ -72,6 +72,8 @@ class Array(_core.Array):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         made = np.frombuffer(self._bytes(), numpy_dtype(self.dtype)).reshape(self.shape)
         if dtype is not None and np.dtype(dtype) != made.dtype:
+            if copy is False:
+                raise ValueError(f"an array of {self.dtype.name} is one of {np.dtype(dtype)} as a copy only")
             return made.astype(dtype)
         return made.copy() if copy and not made.flags.writeable else made
 
@@ -80,8 +82,18 @@ class Array(_core.Array):
         return self.__array__()
 
     async def fetch(self) -> np.ndarray[Any, Any]:
-        """Its value, while the event loop goes on."""
-        return await asyncio.get_running_loop().run_in_executor(None, self.numpy)
+        """Its value, while the event loop goes on. Where that is cancelled nobody waits for it any more; what was sent goes on."""
+        wait = _core.Wait()
+
+        def value() -> np.ndarray[Any, Any]:
+            with wait:
+                return self.numpy()
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, value)
+        except asyncio.CancelledError:
+            wait.leave()
+            raise
 
     def item(self) -> bool | int | float:
         """The only element as Python's number."""
@@ -131,6 +143,9 @@ class Array(_core.Array):
         if not self.shape:
             raise TypeError("a 0-d array cannot be iterated")
         return iter([self[i] for i in range(self.shape[0])])
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.shape == () and not self.traced else super().__format__(spec)
 
     def __repr__(self) -> str:
         if self.traced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextvars
 import gc
 import json
@@ -9,6 +10,7 @@ import os
 import sys
 import sysconfig
 import threading
+import time
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 _current: Client | None = None
 _chosen: contextvars.ContextVar[tuple[Device, ...]] = contextvars.ContextVar("opwire_device", default=())  # the innermost last
 _devices: dict[_core.Session, Device] = {}
+_PATIENCE = 5.0  # seconds
 _opening = threading.RLock()  # threads that are the first to need a client or a session share it
 
 
@@ -137,6 +140,12 @@ class Store(MutableMapping[str, "Array"]):
         return found
 
     def __setitem__(self, name: str, array: Array) -> None:
+        from ._array import Array as Stored
+
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"the store: expected a name, got {name!r}")
+        if not isinstance(array, Stored):
+            raise TypeError(f"the store: {name}: expected an array of a device, got {type(array).__name__}: see asarray")
         session = self._client.device.session
         if array.session is not session:
             raise ValueError(f"the store is on {self._client.device} of this client, the array is not: move it by to_device")
@@ -193,11 +202,27 @@ class Client:
         """Where arrays go that name no device: the first of `devices` when it was first asked for."""
         with _opening:
             if not hasattr(self, "_device"):
-                there = self.devices
-                if not there:
-                    raise ConnectionError("no executor is registered: start one by `opwire up`")
-                self._device = there[0]
+                self._device = self._first()
             return self._device
+
+    def _first(self) -> Device:
+        """The first of `devices` that takes a session: an executor that has just died is among them for a moment."""
+        until = time.monotonic() + _PATIENCE
+        while True:
+            there = self.devices
+            if not there:
+                raise ConnectionError("no executor is registered: start one by `opwire up`")
+            for d in there:
+                try:
+                    d.session  # noqa: B018
+                except ConnectionError:
+                    if d is there[-1] and time.monotonic() > until:
+                        raise
+                    continue
+                except Exception:  # which is told to who needs the session
+                    pass
+                return d
+            time.sleep(0.05)
 
     def show(self, what: str = "devices") -> _tables.Table:
         """Facts as a table: "devices", who is there; "sessions", who uses the device; "ops", what it runs; "tensors", what this client's session holds; "grants", what this user's sessions share."""
@@ -237,7 +262,11 @@ class Client:
             session, d._session = d._session, None  # first, so that what cannot be closed is not tried again
             if session is not None:
                 _devices.pop(session, None)
-                session.close(free)
+                try:
+                    session.close(free)
+                except ConnectionError:  # its executor ended before
+                    if free:
+                        raise
 
     def __repr__(self) -> str:
         return f"<opwire.Client: {', '.join(map(str, self.devices)) or 'no devices'}>"
@@ -320,6 +349,7 @@ def _default_session() -> _core.Session:
 
 
 _core.set_default_session(_default_session)
+atexit.register(_core.end_others)  # daemon threads, which the end of the interpreter would end in the middle of a call
 _core.set_package_folder(os.path.dirname(os.path.abspath(__file__)) + os.sep)
 if sys.platform != "linux":
     raise ImportError("opwire runs on Linux")

@@ -7,6 +7,7 @@ from typing import Any
 
 from . import _core, _tree
 from ._array import Array, asarray
+from ._dtypes import isdtype
 from ._trace import as_value, find_captured, trace_body
 
 
@@ -47,6 +48,8 @@ def for_loop(times: int | Array, body: Callable[[Array, Any], Any], initial: Any
     >>> float(ow.for_loop(10, lambda i, total: total + i.astype(ow.float32), ow.asarray(0.0)))
     45.0
     """
+    if isinstance(times, float) or (isinstance(times, Array) and not isdtype(times.dtype, "integral")):
+        raise TypeError(f"for_loop: expected a whole number of times, got {times!r}")
     outer = _core.Trace.current()
     if outer is None:
         return _run(lambda start: for_loop(times, body, start), initial)

@@ -109,15 +109,30 @@ bitwise_or = _binary("bitwise_or", "bitwise_or", "The bits that either has.")
 bitwise_xor = _binary("bitwise_xor", "bitwise_xor", "The bits that one of them has.")
 
 
+def _whole(x: Array) -> Array:
+    """True or False that a traced function was given as an integer, as Python computes with it."""
+    if not x.weak or x.dtype != _core.bool:
+        return x
+    y = x.astype(_core.int64)
+    y.weak = True
+    return y
+
+
+def _as_given(y: Array, *of: Any) -> Array:
+    """y, which is a number where it was made of numbers alone, some of which a traced function was given."""
+    y.weak = y.traced and all(isinstance(x, _NUMBERS) or (isinstance(x, _core.Array) and x.weak) for x in of)
+    return y
+
+
 def abs(x: Array, /) -> Array:
     """The magnitude."""
-    x = asarray_like(x)
+    x = _whole(asarray_like(x))
     return _copy(x) if isdtype(x.dtype, "unsigned integer") else _abs(x)
 
 
 def negative(x: Array, /) -> Array:
     """-x; integers wrap."""
-    x = asarray_like(x)
+    x = _whole(asarray_like(x))
     return 0 - x if isdtype(x.dtype, "unsigned integer") else _neg(x)
 
 
@@ -209,12 +224,12 @@ def floor_divide(x1: Array | Number, x2: Array | Number, /) -> Array:
         quotient = (a - remainder(a, b)) / b
         rounded = round(quotient)
         whole = where(abs(quotient) < math.inf, where(rounded == 0, copysign(rounded, a / b), rounded), quotient)
-        return where(isinf(a / b) | (b == 0), a / b, where(isinf(b) & isfinite(a), a / b, whole))
+        return _as_given(where(isinf(a / b) | (b == 0), a / b, where(isinf(b) & isfinite(a), a / b, whole)), x1, x2)
     quotient = _div.two(x1, x2)
     if isdtype(d, "unsigned integer") or d == _core.bool:
         return quotient
     left = _fmod.two(x1, x2)
-    return quotient - ((left != 0) & ((left < 0) != (asarray_like(x2, quotient) < 0))).astype(quotient.dtype)
+    return _as_given(quotient - ((left != 0) & ((left < 0) != (asarray_like(x2, quotient) < 0))).astype(quotient.dtype), x1, x2)
 
 
 def remainder(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -224,7 +239,7 @@ def remainder(x1: Array | Number, x2: Array | Number, /) -> Array:
         return left
     divisor = arrays_of(left, x2)[1].astype(left.dtype, copy=False)
     adjusted = where((left != 0) & ((left < 0) != (divisor < 0)), left + divisor, left)
-    return where(left == 0, copysign(left, divisor), adjusted) if isdtype(left.dtype, "real floating") else adjusted
+    return _as_given(where(left == 0, copysign(left, divisor), adjusted) if isdtype(left.dtype, "real floating") else adjusted, x1, x2)
 
 
 def pow(x1: Array | Number, x2: Array | Number, /) -> Array:

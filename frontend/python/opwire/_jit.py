@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import json
@@ -15,7 +16,7 @@ import numpy as np
 from . import _core, _tables, _tree
 from ._array import Array, asarray
 from ._client import _check_process, device, device_of
-from ._trace import Traced, leaf_error, leaf_type, trace
+from ._trace import Traced, checking, leaf_error, leaf_type, trace
 
 _MANY = 8  # traces of one function, of which the caller hears
 
@@ -202,8 +203,9 @@ class Function:
         of_args, of_kwargs = form[1]
         return [n for i, f in enumerate(of_args[1]) for n in _tree.names(f, self._argument_name(i))] + _tree.names(of_kwargs)
 
-    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any], pattern: Any = None) -> Traced:
-        """pattern: shapes with names of symbols, in place of those that the arguments have."""
+    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any], pattern: Any = None, check: bool = False) -> Traced:
+        """pattern: shapes with names of symbols, in place of those that the arguments have. check: NaNs are counted, whether the function asks for it or not."""
+        check = check or self._check == "nan"
         tree, fixed = self._arrange(args, kwargs)
         leaves, form = _tree.flatten(tree)
         names = self._names(form)
@@ -220,21 +222,19 @@ class Function:
 
         numbers = {i for i, leaf in enumerate(leaves) if isinstance(leaf, (bool, int, float)) or (isinstance(leaf, Array) and leaf.weak)}
         if self._differentiate is not None:
-            return self._trace_gradient(tree[0], names, types, numbers, run)
+            return self._trace_gradient(tree[0], names, types, numbers, run, check)
         donated = [self._argument_name(i) in self._donate for i, f in enumerate(form[1][0][1]) for _ in _tree.names(f)]
         donated += [n in self._donate for n, f in zip(form[1][1][1], form[1][1][2]) for _ in _tree.names(f)]
         inout = [i for i, d in enumerate(donated) if d and i not in numbers]
-        return trace(self.__name__, run, names, types, inout, self._check == "nan", numbers)
+        return trace(self.__name__, run, names, types, inout, check, numbers)
 
     def _argument_name(self, i: int) -> str:
-        if self._signature is None:
-            return f"arg{i}"
-        parameters = list(self._signature.parameters.values())
-        if i < len(parameters) and parameters[i].kind is not inspect.Parameter.VAR_POSITIONAL:
+        parameters = [] if self._signature is None else list(self._signature.parameters.values())
+        if i < len(parameters) and all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters[: i + 1]):
             return parameters[i].name
         return f"arg{i}"
 
-    def _trace_gradient(self, args: tuple[Any, ...], names: list[str], types: list[Any], numbers: set[int], run: Callable[..., Any]) -> Traced:
+    def _trace_gradient(self, args: tuple[Any, ...], names: list[str], types: list[Any], numbers: set[int], run: Callable[..., Any], check: bool) -> _GradientTraced:
         assert self._differentiate is not None
         asked, with_value, has_aux = self._differentiate
         argnums = (asked,) if isinstance(asked, int) else asked
@@ -256,7 +256,7 @@ class Function:
                 raise TypeError(f"grad of {self.__name__}: expected a function that gives a 0-d loss, got {got}")
             return loss, aux
 
-        first = trace(self.__name__, both, names, types, numbers=numbers)
+        first = trace(self.__name__, both, names, types, check_nan=check, numbers=numbers)
         unique_names = first.module.params
         module = first.module.gradient([unique_names[i] for i in wrt], "r0")
         forms = [_tree.flatten(args[n % len(args)])[1] for n in argnums]
@@ -316,12 +316,13 @@ class Function:
 
     def _inline(self, outer: _core.Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._differentiate is None:
-            return self._function(*args, **kwargs)
+            with checking(outer, self._check == "nan"):
+                return self._function(*args, **kwargs)
         leaves, _ = _tree.flatten(self._arrange(args, kwargs)[0])
         values = [asarray(leaf) if not isinstance(leaf, Array) else leaf for leaf in leaves]
-        traced = self._trace(args, kwargs)
-        results = outer.inline(traced.module, values + traced.captured)
-        return _tree.unflatten(traced.form, traced.pick(results))
+        traced = self._trace(args, kwargs, check=outer.check_nan)
+        results = traced.pick(outer.inline(traced.module, values + traced.captured, traced.counts, traced.checked))
+        return _tree.unflatten(traced.form, results[:-1] if traced.checked else results)
 
     # ---- What it is
 
@@ -357,14 +358,16 @@ class Function:
 
 
 class _GradientTraced(Traced):
-    """A module with gradients behind its results: loss, what else the function gave, gradients."""
+    """A module with gradients behind its results: loss, what else the function gave, counts of NaNs where it is checked, gradients."""
 
     def __init__(self, module: _core.Module, form: Any, first: Traced, gradients: int, with_value: bool, has_aux: bool):
-        super().__init__(module, form, first.captured, 0)
-        count = first.results
+        super().__init__(module, form, first.captured, 0, first.checked)
+        checked = [first.results] if first.checked else []
+        self.counts = first.results if first.checked else -1
+        count = first.results + len(checked)
         of_gradients = list(range(count, count + gradients))
-        aux = list(range(1, count)) if has_aux else []
-        self._order = [0, *aux, *of_gradients] if with_value else [*of_gradients, *aux]
+        aux = list(range(1, first.results)) if has_aux else []
+        self._order = [*([0, *aux, *of_gradients] if with_value else [*of_gradients, *aux]), *checked]
 
     def pick(self, results: list[Any]) -> list[Any]:
         return [results[i] for i in self._order]
@@ -379,8 +382,14 @@ def _hashable(name: Any, value: Any) -> Any:
 
 
 def _static_key(value: Any) -> Any:
-    """Equal for what is traced alike: 1, 1.0 and True are not."""
-    return (tuple, tuple(map(_static_key, value))) if type(value) is tuple else (type(value), repr(value) if isinstance(value, float) else value)
+    """Equal for what is traced alike: 1, 1.0 and True are not, nor is what they lie in."""
+    if isinstance(value, tuple):
+        return type(value), tuple(map(_static_key, value))
+    if isinstance(value, frozenset):
+        return type(value), frozenset(map(_static_key, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and type(value).__dataclass_params__.eq:  # type: ignore[attr-defined]
+        return type(value), tuple(_static_key(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare), value
+    return type(value), repr(value) if isinstance(value, float) else value
 
 
 def _show(part: Any) -> str:
@@ -409,7 +418,7 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 def _gradient(function: Callable[..., Any], argnums: int | tuple[int, ...], with_value: bool, has_aux: bool) -> Function:
     if isinstance(function, Function) and function._differentiate is None:
-        return Function(function._function, static_argnames=function._static, differentiate=(argnums, with_value, has_aux))
+        return Function(function._function, static_argnames=function._static, check=function._check, differentiate=(argnums, with_value, has_aux))
     return Function(function, differentiate=(argnums, with_value, has_aux))
 
 

@@ -104,7 +104,13 @@ def rotary_embedding(x: Array, positions: Array, /, *, dim: int = 0, theta: floa
 
 def cross_entropy(logits: Array, targets: Array, /, *, reduction: str = "mean", ignore_index: int = -100) -> Array:
     """-log softmax(logits)[target] of logits [..., V] and int targets [...]; "mean" over those not ignored, "sum" or "none"."""
-    return _cross_entropy(logits, targets, reduction=reduction, ignore_index=ignore_index)
+    logits, targets = asarray_like(logits), asarray_like(targets)
+    if logits.ndim == 2 or logits.ndim == 0:
+        return _cross_entropy(logits, targets, reduction=reduction, ignore_index=ignore_index)
+    if targets.shape != logits.shape[:-1]:
+        raise ValueError(f"cross_entropy: expected targets of shape {logits.shape[:-1]} beside logits of {logits.shape}, got {targets.shape}")
+    loss = _cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), reduction=reduction, ignore_index=ignore_index)
+    return loss.reshape(targets.shape) if reduction == "none" else loss
 
 
 def dropout(x: Array, p: float | Array, key: Array, /, *, site: int = 0) -> Array:

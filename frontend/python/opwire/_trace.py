@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 from . import _core, _tree
@@ -11,8 +12,13 @@ from ._array import Array, asarray
 from ._dtypes import as_dtype
 
 
+_PASSES = 4  # of a function, at the most: the first finds what it uses of outside, the next has that
+
+
 class Traced:
     """What tracing gave: the module, the form of its results, and what it uses of outside."""
+
+    counts = -1  # which of the module's results counts NaNs, where a function that is inlined is checked
 
     def __init__(self, module: _core.Module, form: Any, captured: list[Array], results: int, checked: list[str] | None = None):
         self.module = module
@@ -82,11 +88,11 @@ def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequ
     """call(values) traced with values of these types, whose extents are numbers or names of symbols.
 
     inout: parameters whose memory the first result of their type that is free for it takes. check_nan: a result behind the others counts the NaNs of each floating value. numbers: which
-    of them are Python's numbers, that take the type of arrays beside them.
+    of them are Python's numbers, that take the type of arrays beside them. RuntimeError where each pass uses another array of outside.
     """
     captured: list[Array] = []
     names = unique([of_parameter(n) for n in names])
-    while True:
+    for _ in range(_PASSES):
         t = _core.Trace(clean(name), check_nan)
         params = [t.param(n, d, list(s), i in inout, i in numbers) for i, (n, (d, s)) in enumerate(zip(names, types))]
         for c in captured:
@@ -104,6 +110,19 @@ def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequ
         if t.complete:
             return Traced(t.finish(), form, captured, len(values), checked)
         captured = list(t.captured)
+    new = captured[-1]
+    raise RuntimeError(f"{name} makes an array of a device anew each time that it is traced, {new.dtype.name}{list(new.shape)}: make it, or take it from the store or a file, outside of the function, and use it there")
+
+
+@contextlib.contextmanager
+def checking(t: _core.Trace, asked: bool) -> Iterator[None]:
+    """What is traced in this scope counts its NaNs, where that is asked for here or further out."""
+    before = t.check_nan
+    t.check_nan = before or asked
+    try:
+        yield
+    finally:
+        t.check_nan = before
 
 
 def _result_names(names: Sequence[str], types: Sequence[Any], values: Sequence[Array], inout: Sequence[int]) -> list[str]:
