@@ -51,6 +51,7 @@ void SimplifyShapes(PassContext& context);
 void FinishProducts(PassContext& context);
 void JoinNorms(PassContext& context);
 void JoinLosses(PassContext& context);
+void DivideFolds(PassContext& context);
 void ShareEqualNodes(PassContext& context);
 void JoinLists(PassContext& context);
 void RemoveDeadNodes(PassContext& context);

@@ -21,6 +21,7 @@ constexpr PassRow kPasses[] = {
     {"products", "Products take in the bias and the activation that come after them, and become `linear`; not with `--exact`.", FinishProducts},
     {"norms", "Norms take in the sum before them, which others may read behind; not with `--exact`.", JoinNorms},
     {"losses", "A loss and its gradient by the same logits become one op, which reads them once; not with `--exact`.", JoinLosses},
+    {"folds", "Folds of several axes become one of the last axis and one of the others, where what is in front of them can be one kernel with that; not with `--exact`.", DivideFolds},
     {"share", "Of nodes that do the same to the same values only the first stays.", ShareEqualNodes},
     {"join", "Equal optimiser steps over lists of tensors, one after the other, become one over all of them.", JoinLists},
     {"dead", "What nobody reads goes.", RemoveDeadNodes},

@@ -26,6 +26,7 @@ struct Rewrite {
 std::span<const Rewrite> ShapeRewrites();
 std::span<const Rewrite> ProductRewrites();
 std::span<const Rewrite> NormRewrites();
+std::span<const Rewrite> FoldRewrites();
 
 // Each node of each function by the first of the rewrites that does something.
 void ApplyRewrites(PassContext& context, std::span<const Rewrite> rewrites);

@@ -432,7 +432,7 @@ function @step(%trip: i64[], %x: f32[4], %s: f32[4]) -> (x: f32[4], s: f32[4]) {
 TEST(Pipeline, BadInput) {
   Module m = Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { return %x }");
   EXPECT_EQ(RunPasses(m, {.skip = {"simplifi"}}).status().ToString(),
-            "INVALID_ARGUMENT: no pass 'simplifi', did you mean simplify?; there are canonicalise, fold, inline, simplify, shapes, products, norms, losses, share, join, dead");
+            "INVALID_ARGUMENT: no pass 'simplifi', did you mean simplify?; there are canonicalise, fold, inline, simplify, shapes, products, norms, losses, folds, share, join, dead");
   EXPECT_EQ(RunPasses(m, {.after = "x"}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(RunPasses(m, {.skip = {"dead"}, .after = "dead"}).status().ToString(), "INVALID_ARGUMENT: pass dead is to be the last and is to be skipped");
   Module broken = m;

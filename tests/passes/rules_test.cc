@@ -199,6 +199,48 @@ TEST_F(RulesTest, EachNormRule) {
   }
 }
 
+TEST_F(RulesTest, EachFoldRule) {
+  OPWIRE_TRACE_SEED();
+  struct Case {
+    const char* shape;
+    const char* attrs;
+    const char* result;
+  };
+  for (const Rewrite& rule : FoldRewrites()) {
+    SCOPED_TRACE(std::string(rule.text));
+    for (const char* const type : {"f64", "f32", "f16", "bf16"}) {
+      for (const Case& c : {Case{"5, 40", "", ""}, {"5, 40", "{keepdim = true}", "1, 1"}, {"40, 5", "", ""}, {"40, 5", "{keepdim = true}", "1, 1"}, {"3, 4, 20", "{dims = [1, -1]}", "3"},
+                            {"3, 4, 20", "{dims = [2, 0]}", "4"}, {"3, 4, 20", "{dims = [0, 2], keepdim = true}", "1, 4, 1"}, {"2, 3, 4, 20", "{dims = [0, 2, 3]}", "3"}}) {
+        const std::string text = fmt::format("program @f(%x: {0}[{1}]) -> (y: {0}[{2}]) {{ %0 = abs(%x) %1 = {3}(%0) {4} return %1 }}", type, c.shape, c.result, rule.op, c.attrs);
+        SCOPED_TRACE(text);
+        ASSERT_OK_AND(const Module m, Parse(text, "rule.opw"));
+        Check(m, "folds", Accuracy::kUsual, true);
+      }
+    }
+  }
+}
+
+// Neither of one axis, of leading ones, of trailing ones that nothing elementwise is in front of, nor where results are to be exact.
+TEST_F(RulesTest, FoldsThatStay) {
+  const auto after = [](const std::string& body, const std::string& result, Accuracy accuracy = Accuracy::kUsual) {
+    auto m = Parse("program @f(%x: f32[3, 4, 20]) -> (y: f32[" + result + "]) { " + body + " return %y }", "t.opw");
+    EXPECT_TRUE(m.ok()) << m.status();
+    PipelineOptions options = OnlyPasses({"folds", "dead"});
+    options.accuracy = accuracy;
+    EXPECT_TRUE(RunPasses(*m, options).ok());
+    return std::ranges::count(m->functions[0].nodes, "sum", &Node::op);
+  };
+  EXPECT_EQ(after("%0 = abs(%x) %y = sum(%0)", ""), 2);
+  EXPECT_EQ(after("%0 = abs(%x) %y = sum(%0)", "", Accuracy::kExact), 1);
+  EXPECT_EQ(after("%0 = abs(%x) %y = sum(%0) {dims = [2]}", "3, 4"), 1);
+  EXPECT_EQ(after("%0 = abs(%x) %y = sum(%0) {dims = [0, 1]}", "20"), 1);
+  EXPECT_EQ(after("%y = sum(%x)", ""), 1);
+  EXPECT_EQ(after("%y = sum(%x) {dims = [1, 2]}", "3"), 1);
+  EXPECT_EQ(after("%y = sum(%x) {dims = [0, 2]}", "4"), 2);
+  EXPECT_EQ(after("%0 = abs(%x) %y = sum@reference(%0)", ""), 1);
+  EXPECT_EQ(after("%0 = abs@reference(%x) %y = sum(%0)", ""), 1);
+}
+
 // Of a transformer's residual stream, which begins as a sum, each sum joins the norm behind it, and the last one, which no norm reads, stays.
 TEST_F(RulesTest, ResidualStream) {
   OPWIRE_TRACE_SEED();
