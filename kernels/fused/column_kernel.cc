@@ -34,6 +34,8 @@ using Code = ColumnKernel::Code;
 
 constexpr int64_t kTileElements = 8192;
 constexpr int64_t kBlock = 4096;                      // columns of a range
+constexpr int64_t kMany = 8;                          // rows of a tile that are folded by themselves,
+constexpr int64_t kTogether = 16;                     // and of tiles of fewer that are folded together
 constexpr int64_t kJoined = 128;                      // rows of fewer columns are computed together
 constexpr int64_t kPartElements = int64_t{128} << 10; // of a range at least, where there are so many rows,
 constexpr int64_t kLong = int64_t{4} << 20;           // and at the most, which takes milliseconds,
@@ -49,7 +51,8 @@ struct Plan {
   int64_t tile = 1;               // rows that are computed before they are folded
   int64_t part = 1, parts = 1;    // rows
   std::array<int64_t, kMaxTensors> packed;    // in the arena: a tensor's elements; -1: none
-  std::array<int64_t, kMaxOutputs> folding;   // the same: what the rows above came to, and below it a tile's elements,
+  int64_t above = 1;                          // rows in front of a tile's in the arena: what all above came to, and 2: the last few of them
+  std::array<int64_t, kMaxOutputs> folding;   // the same: those rows, and below them a tile's elements,
   std::array<int64_t, kMaxOutputs> partials;  // and in the workspace what parts came to
 };
 
@@ -101,10 +104,11 @@ int64_t Place(const Code& code, Plan& plan) {
     at += Padded(bytes);
     return here;
   };
+  plan.above = plan.tile < kMany ? 2 : 1;
   for (size_t t = 0; t < code.types.size(); ++t) {
     const bool folds = Folds(code, t);
     plan.packed[t] = folds || (plan.direct >> t & 1) != 0 ? -1 : take(plan.tile * plan.block * plan.l.bytes[t]);
-    if (folds) plan.folding[t - code.operands] = take((1 + plan.tile) * plan.block * FoldedBytes(code, t - code.operands));
+    if (folds) plan.folding[t - code.operands] = take((plan.above + plan.tile) * plan.block * FoldedBytes(code, t - code.operands));
   }
   return at;
 }
@@ -196,20 +200,30 @@ class ColumnRun {
   // Takes the rows at `from` in, those of a tile behind what came of the ones above.
   void Fold(size_t output, char* to, int64_t rows, int64_t width) const { LoopsOf(output).partial_columns[code_.folded[output]](to, to, rows, width, width, 1); }
 
-  // The same of a tile. Many rows are folded by themselves first: one by one they would each be rounded by what all those above came to.
-  void FoldTile(size_t output, char* to, int64_t rows, int64_t width) const {
-    constexpr int64_t kMany = 8;
-    if (rows >= kMany) Fold(output, to + width * FoldedBytes(code_, output), std::exchange(rows, 1), width);
-    Fold(output, to, 1 + rows, width);
+  // Takes a tile in. One by one its rows would each be rounded by what all those above came to: many are folded by themselves first, few with those of the tiles before them, as far as `joins` says.
+  void FoldTile(size_t output, char* to, int64_t rows, int64_t width, bool joins) const {
+    char* const below = to + width * FoldedBytes(code_, output);
+    if (plan_.above == 1) {
+      if (rows >= kMany) Fold(output, below, std::exchange(rows, 1), width);
+      return Fold(output, to, 1 + rows, width);
+    }
+    Fold(output, below, 1 + rows, width);
+    if (!joins) return;
+    Fold(output, to, 2, width);
+    Fold(output, below, 0, width);
   }
 
   void RunPart(char* arena, int64_t part, int64_t column) const {
     const int64_t width = Width(column), first = part * plan_.part, end = std::min(plan_.rows, first + plan_.part);
-    EachFold([&](size_t o) { Fold(o, arena + plan_.folding[o], 0, width); });
+    const int64_t together = std::max<int64_t>(1, kTogether / plan_.tile);  // tiles
+    EachFold([&](size_t o) {
+      for (int64_t r = 0; r < plan_.above; ++r) Fold(o, arena + plan_.folding[o] + r * width * FoldedBytes(code_, o), 0, width);
+    });
     for (int64_t row = first; row < end; row += plan_.tile) {
       const int64_t rows = std::min(plan_.tile, end - row);
       RunTile(arena, row, rows, column, width);
-      EachFold([&](size_t o) { FoldTile(o, arena + plan_.folding[o], rows, width); });
+      const bool joins = row + rows == end || (row - first) / plan_.tile % together == together - 1;
+      EachFold([&](size_t o) { FoldTile(o, arena + plan_.folding[o], rows, width, joins); });
     }
     EachFold([&](size_t o) {
       const char* const own = arena + plan_.folding[o];
@@ -233,7 +247,7 @@ class ColumnRun {
       for (int t = 0; t < l_.tensors; ++t) {
         const auto o = static_cast<size_t>(t - l_.inputs);
         char* at;
-        if (Folds(code_, static_cast<size_t>(t))) at = arena + plan_.folding[o] + (1 + r) * width * FoldedBytes(code_, o);
+        if (Folds(code_, static_cast<size_t>(t))) at = arena + plan_.folding[o] + (plan_.above + r) * width * FoldedBytes(code_, o);
         else if (buffered(t)) at = arena + plan_.packed[static_cast<size_t>(t)] + r * width * l_.bytes[t];
         else at = job_.Data(t) + walk.offsets[t] + column * l_.strides[t][last];
         job_.Point(call, t, at);
