@@ -111,10 +111,13 @@ bitwise_xor = _binary("bitwise_xor", "bitwise_xor", "The bits that one of them h
 
 def _whole(x: Array) -> Array:
     """True or False that a traced function was given as an integer, as Python computes with it."""
-    if not x.weak or x.dtype != _core.bool:
-        return x
-    y = x.astype(_core.int64)
-    y.weak = True
+    return _cast(x, _core.int64) if x.weak and x.dtype == _core.bool else x
+
+
+def _cast(x: Array, dtype: Any) -> Array:
+    """As another type; a number that a traced function was given stays one."""
+    y = x.astype(dtype)
+    y.weak = x.weak
     return y
 
 
@@ -204,15 +207,8 @@ def divide(x1: Array | Number, x2: Array | Number, /) -> Array:
     b: Any
     a, b = (x1, asarray_like(x2)) if number[0] else (asarray_like(x1), x2) if number[1] else arrays_of(x1, x2)
     if not any(isdtype(x.dtype, "real floating") for x, n in zip((a, b), number) if not n):
-        a, b = (x if n else _as_float(x) for x, n in zip((a, b), number))
+        a, b = (x if n else _cast(x, _core.float32) for x, n in zip((a, b), number))
     return _div.two(a, b)
-
-
-def _as_float(x: Array) -> Array:
-    """Of integers; a number that a traced function was given stays one."""
-    y = x.astype(_core.float32)
-    y.weak = x.weak
-    return y
 
 
 def floor_divide(x1: Array | Number, x2: Array | Number, /) -> Array:

@@ -34,7 +34,6 @@ std::string KeyOf(std::string_view kind, std::string_view text, std::span<const 
 
 int FastestPlan(Code& code, const OpRow& row, const opw_call* c, const Ways& ways, const std::function<Status(int way, Plan& plan)>& plan_of) {
   if (code.choices() == nullptr) return 0;
-  if (const std::optional<int> known = KnownWay(code, ways.key, ways.count)) return *known;  // the other ways' kernels are not compiled then
   std::vector<opw_tensor> operands(c->operands, c->operands + c->starts[row.operands.size()]), results(c->results, c->results + row.CountResults(c->starts));
   std::vector<Scratch> scratch;
   int64_t bytes = 0;
@@ -42,6 +41,8 @@ int FastestPlan(Code& code, const OpRow& row, const opw_call* c, const Ways& way
     for (const opw_tensor& t : *list) bytes += scratch.emplace_back(static_cast<DType>(t.dtype), SpanOf(t)).bytes;
   }
   if (bytes < ways.least_bytes || bytes > kMostTuned) return 0;
+  const std::string key = ways.key();
+  if (const std::optional<int> known = KnownWay(code, key, ways.count)) return *known;  // the other ways' kernels are not compiled then
   std::vector<std::unique_ptr<Plan>> plans;
   std::vector<Status> planned;
   int64_t workspace = 1;
@@ -50,7 +51,7 @@ int FastestPlan(Code& code, const OpRow& row, const opw_call* c, const Ways& way
     workspace = std::max(workspace, plans.back()->workspace_bytes());
   }
   scratch.emplace_back(DType::kU8, workspace);
-  return FastestOf(code, ways.key, ways.count, scratch, [&](int way, std::span<char* const> memory) -> Status {
+  return FastestOf(code, key, ways.count, scratch, [&](int way, std::span<char* const> memory) -> Status {
     OPWIRE_RETURN_IF_ERROR(planned[static_cast<size_t>(way)]);
     size_t next = 0;
     for (opw_tensor& t : operands) t.data = memory[next++];

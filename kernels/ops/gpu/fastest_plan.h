@@ -1,7 +1,7 @@
 // Which of several ways to plan a call a device runs the fastest: measured once for each class of calls, in memory taken for it, and kept (tune.h).
 //
-//   const std::string key = KeyOf("fused", text, tensors);
-//   const int way = FastestPlan(code, row, c, {.key = key, .count = 8, .least_bytes = kLeastTuned}, [&](int way, Plan& plan) { return PlanForm(forms[way], plan); });
+//   const Ways ways{.key = [&] { return KeyOf("fused", text, tensors); }, .count = 8, .least_bytes = kLeastTuned};
+//   const int way = FastestPlan(code, row, c, ways, [&](int way, Plan& plan) { return PlanForm(forms[way], plan); });
 #ifndef OPWIRE_KERNELS_OPS_GPU_FASTEST_PLAN_H_
 #define OPWIRE_KERNELS_OPS_GPU_FASTEST_PLAN_H_
 
@@ -23,9 +23,9 @@ namespace opwire::gpu {
 inline constexpr int64_t kLeastTuned = int64_t{32} << 20;
 
 struct Ways {
-  std::string key;          // of the class of calls
+  std::function<std::string()> key;  // of the class of calls; asked for where it is to be measured, or was
   int count;
-  int64_t least_bytes = 0;  // of a call's tensors; those of fewer are not measured
+  int64_t least_bytes = 0;           // of a call's tensors; those of fewer are not measured
 };
 
 // A key of calls that run this text, which says all but sizes, on tensors of as many elements, by powers of two.

@@ -80,7 +80,7 @@ Status PlanFastestForm(Code& code, const OpRow& row, const opw_call* c, const fu
     forms.insert(forms.begin(), rule);
     const auto plan_of = [&](int way, Plan& to) { return PlanForm(code, row.name, program, forms[static_cast<size_t>(way)], tensors.sources, to, arguments); };
     if (fused::Raises(program)) return plan_of(0, plan);  // flags would be a run's
-    const Ways ways{KeyOf("fused", fused::GpuSource(program, rule), tensors.all), static_cast<int>(forms.size()), kLeastTuned};
+    const Ways ways{[&] { return KeyOf("fused", fused::GpuSource(program, rule), tensors.all); }, static_cast<int>(forms.size()), kLeastTuned};
     return plan_of(FastestPlan(code, row, c, ways, plan_of), plan);
   });
 }
@@ -259,7 +259,7 @@ class ColumnGroup final : public Planner {
     std::vector<fused::GpuColumnForm> forms = columns_.FormsBeside(rule, multiprocessors, cluster_blocks);
     forms.insert(forms.begin(), rule);
     const auto plan_of = [&](int way, Plan& to) { return PlanForm(c, tensors, forms[static_cast<size_t>(way)], to); };
-    const Ways ways{KeyOf("columns", columns_.Source(rule), tensors.all), static_cast<int>(forms.size()), kLeastTuned};
+    const Ways ways{[&] { return KeyOf("columns", columns_.Source(rule), tensors.all); }, static_cast<int>(forms.size()), kLeastTuned};
     return plan_of(FastestPlan(*code_, made_, c, ways, plan_of), plan);
   }
 
@@ -366,7 +366,7 @@ class EpilogueGroup final : public Planner {
 
   int Fastest(const opw_call* c, const Product& product) const {
     if (fused::Raises(apart_)) return kOne;
-    const std::string key = fmt::format("epilogue {} {}", jit::Sha256(epilogue_.program().Identity()).substr(0, 32), product.shapes.m);
+    const auto key = [&] { return fmt::format("epilogue {} {}", jit::Sha256(epilogue_.program().Identity()).substr(0, 32), product.shapes.m); };
     return FastestPlan(*code_, made_, c, {key, kWays}, [&](int way, Plan& plan) { return way == kOne ? PlanOne(c, product, plan) : PlanApart(c, product, /*by_tiles=*/false, plan); });
   }
 
