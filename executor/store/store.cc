@@ -229,8 +229,4 @@ bool Store::Erase(const TensorKey& key) {
   return true;
 }
 
-void Store::EraseAttachment(uint32_t attachment) {
-  absl::erase_if(tensors_, [&](const auto& entry) { return entry.first.attachment == attachment && !entry.second.pinned_by_run; });
-}
-
 }  // namespace opwire

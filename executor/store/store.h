@@ -208,7 +208,6 @@ class Store : public std::enable_shared_from_this<Store> {
   // The tensor, ready for use; NOT_FOUND, FAILED_PRECONDITION before Seal, DATA_LOSS or the error of the run that failed.
   StatusOr<Tensor*> Find(const TensorKey& key);
   bool Erase(const TensorKey& key);
-  void EraseAttachment(uint32_t attachment);
 
   template <typename F>
   void ForEach(F f) const {

@@ -172,7 +172,7 @@ TEST(Store, StatesAndKeys) {
   (*store->Find({1, 1}))->pinned_by_run = false;
   EXPECT_TRUE(store->Erase({1, 1}));
   EXPECT_FALSE(store->Erase({1, 1}));
-  store->EraseAttachment(2);
+  EXPECT_TRUE(store->Erase({2, 1}));
   EXPECT_EQ(store->count(), 0);
   EXPECT_EQ(budget.in_use, 0);
 }
