@@ -1,6 +1,7 @@
 """Arrays against NumPy: creation, operators, promotion, indexing, what leaves and comes in."""
 
 import asyncio
+import copy
 import gc
 import math
 import pickle
@@ -72,6 +73,30 @@ def test_what_two_types_make():
     with pytest.raises(OverflowError, match="300 is out of bounds for uint8"):
         ow.ones(2, dtype=ow.uint8) + 300
     assert ow.result_type(ow.float32, ow.int8, 1.0) == ow.float32
+
+
+def test_comparisons_with_numbers_that_the_type_does_not_hold():
+    x, u = ow.asarray([-128, 0, 127], dtype=ow.int8), ow.asarray([0, 2**64 - 1], dtype=ow.uint64)
+    assert (x == 300).tolist() == [False] * 3 and (x != 300).tolist() == [True] * 3
+    assert (x < 300).tolist() == [True] * 3 and (-300 <= x).tolist() == [True] * 3 and (300 < x).tolist() == [False] * 3
+    assert (u == 2**64).tolist() == [False, False] and (u < 2**64).tolist() == [True, True] and (u > -1).tolist() == [True, True]
+    assert ow.jit(lambda x: x < 300)(x).tolist() == [True] * 3
+    with pytest.raises(OverflowError):
+        x + 300
+
+
+def test_what_int64_does_not_hold_and_lists():
+    with pytest.raises(OverflowError, match=str(2**70)):
+        ow.asarray(2**70)
+    with pytest.raises(TypeError, match="a list beside an array"):
+        ow.arange(3) == [0, 1, 2]
+
+
+def test_copies_are_other_arrays():
+    x = ow.asarray([1.0, 2.0])
+    for other in (copy.copy(x), copy.deepcopy({"x": x})["x"]):
+        other[0] = 5
+        assert x.tolist() == [1, 2] and other.tolist() == [5, 2]
 
 
 def test_operands_that_are_no_arrays():

@@ -479,6 +479,15 @@ def test_numbers_take_the_type_of_what_stands_beside_them(client, dtype, f, n):
     assert inside.dtype == outside.dtype and inside.tolist() == outside.tolist()
 
 
+def test_numbers_beside_float64_keep_their_digits(client):
+    x = ow.asarray(np.full(3, 3.0))
+    assert np.asarray(ow.jit(lambda x, n: x * n)(x, 0.1)).tolist() == [3.0 * 0.1] * 3
+    assert np.asarray(ow.jit(lambda x, n: x + (n - 1))(x, 0.1)).tolist() == [3.0 + (0.1 - 1)] * 3
+    assert ow.grad(lambda x, n: (x * n).sum())(x, 0.1).tolist() == [0.1] * 3
+    mixed = ow.jit(lambda x, y, n: (x * n, y * n, n * 2))(x, ow.ones(2, dtype=ow.bfloat16), 0.1)
+    assert [m.dtype for m in mixed] == [ow.float64, ow.bfloat16, ow.float32]
+
+
 def test_what_is_cast_or_an_array_is_no_number(client):
     x = ow.asarray([1, 2], dtype=ow.bfloat16)
     assert ow.jit(lambda x, n: x * n.astype(ow.float32))(x, 2.0).dtype == ow.float32

@@ -227,6 +227,9 @@ import opwire as ow
 c = ow.connect()
 x = ow.ones(3)
 assert float(x.sum()) == 3
+w = ow.ones(4)
+f = ow.jit(lambda: (w * 2).sum())
+assert float(f()) == 8
 pids = naming("opwire-executor", d)
 assert pids
 for p in pids: os.kill(p, signal.SIGKILL)
@@ -243,11 +246,18 @@ try:
     float(x.sum())
 except ConnectionError as e:
     print("lost", e)
+w = ow.ones(5)
+for _ in range(2):
+    try:
+        print("anew", float(f()))
+    except ConnectionError:
+        print("captured what was lost")
 for p in naming(d): os.kill(p, signal.SIGTERM)
 """
     )
     assert out.returncode == 0, out.stderr
     assert "ConnectionError" in out.stdout and "again 4.0" in out.stdout and "lost" in out.stdout, out.stdout
+    assert out.stdout.splitlines()[-1] == "anew 10.0", out.stdout
 
 
 def test_a_forked_process_is_refused(client):

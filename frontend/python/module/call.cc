@@ -31,12 +31,13 @@ DType TypeOfNumber(nb::handle h) { return PyBool_Check(h.ptr()) ? DType::kBool :
 // Beside an array of type t a number, whose own type is `own`, is of the same kind or becomes one: a float beside integers makes them float32.
 DType Beside(DType t, DType own) {
   if (own == DType::kBool || t == own) return t;
-  if (own == DType::kF32) return IsFloat(t) ? t : DType::kF32;
+  if (IsFloat(own)) return IsFloat(t) ? t : DType::kF32;
   return t == DType::kBool ? DType::kI64 : t;
 }
 
-void CheckFits(DType t, nb::handle number) {
-  if (!IsInteger(t) || PyFloat_Check(number.ptr())) return;
+// Whether an integer type holds a whole number; the others hold all.
+bool Fits(DType t, nb::handle number) {
+  if (!IsInteger(t) || PyFloat_Check(number.ptr())) return true;
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   const int bits = static_cast<int>(8 * DTypeBytes(t));
@@ -48,7 +49,11 @@ void CheckFits(DType t, nb::handle number) {
     fits = !PyErr_Occurred();
     PyErr_Clear();
   }
-  if (fits) return;
+  return fits;
+}
+
+void CheckFits(DType t, nb::handle number) {
+  if (Fits(t, number)) return;
   PyErr_SetString(PyExc_OverflowError, fmt::format("{} is out of bounds for {}", nb::repr(number).c_str(), PythonName(t)).c_str());
   throw nb::python_error();
 }
@@ -311,6 +316,15 @@ nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
     t = x != nullptr ? Beside(x->dtype, TypeOfNumber(b)) : Beside(y->dtype, TypeOfNumber(a));
   }
   static const std::unordered_set<std::string_view> arithmetic = {"add", "sub", "mul", "div", "fmod", "pow"};
+  static const std::unordered_set<std::string_view> comparisons = {"eq", "ne", "lt", "le", "gt", "ge"};
+  if (comparisons.contains(row_->name) && (x == nullptr || y == nullptr)) {
+    nb::object& number = x == nullptr ? held_a : held_b;
+    if (!Fits(t, number)) {  // larger than all of the array's elements, or smaller
+      const bool negative = PyObject_RichCompareBool(number.ptr(), nb::int_(0).ptr(), Py_LT) == 1;
+      number = nb::float_(negative ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
+      t = DType::kF64;
+    }
+  }
   const bool of_numbers = (x == nullptr || x->weak) && (y == nullptr || y->weak);
   if (t == DType::kBool && of_numbers && arithmetic.contains(row_->name)) t = DType::kI64;  // as Python computes with True and False
   // A number stays one.

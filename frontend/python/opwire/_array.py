@@ -147,6 +147,12 @@ class Array(_core.Array):
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and self.shape == () and not self.traced else super().__format__(spec)
 
+    def __copy__(self) -> Array:
+        return _copy(self)
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return _copy(self)
+
     def __repr__(self) -> str:
         if self.traced:
             return f"<traced {self.dtype.name}{list(self.shape)}>"
@@ -376,6 +382,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         elif value.dtype.kind in "iu" and not hasattr(obj, "dtype"):
             d = _core.int64 if value.dtype != np.uint64 else _core.uint64
         else:
+            if value.dtype.kind == "O" and all(isinstance(e, int) for e in value.flat):
+                raise OverflowError(f"asarray: {next(e for e in value.flat if not -(2**63) <= e < 2**64)} is out of bounds for int64")
             if value.dtype.kind in "OSUMmVc" and value.dtype.name not in NOT_NUMPYS:
                 raise TypeError(f"asarray: there are no arrays of {value.dtype} elements" + (", complex numbers are left out" if value.dtype.kind == "c" else ""))
             d = as_dtype(value.dtype)
@@ -409,6 +417,8 @@ def _converter(foreign: Any, like: Array) -> Any:
         return asarray(foreign, device=None if like.traced else like.device)
     if isinstance(foreign, _core.Extent):
         return _count(foreign, _core.int64 if like.dtype == _core.bool else like.dtype)
+    if isinstance(foreign, (list, tuple)):  # which == would find unequal, without a word
+        raise TypeError(f"expected arrays and numbers, got a {type(foreign).__name__} beside an array: see asarray")
     return NotImplemented
 
 

@@ -116,7 +116,7 @@ def result_type(*arrays_and_dtypes: Any) -> dtype:
             numbers.append(a)
             continue
         if isinstance(a, _core.Array) and a.weak:  # a number that the traced function was given
-            numbers.append({_core.bool: True, _core.float32: 1.0}.get(a.dtype, 1))
+            numbers.append(True if a.dtype == _core.bool else 1.0 if a.dtype in FLOATS else 1)
             continue
         d = a.dtype if hasattr(a, "dtype") and not isinstance(a, dtype) else as_dtype(a)
         d = as_dtype(d)

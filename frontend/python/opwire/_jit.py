@@ -16,7 +16,7 @@ import numpy as np
 from . import _core, _tables, _tree
 from ._array import Array, asarray
 from ._client import _check_process, device, device_of
-from ._trace import Traced, checking, leaf_error, leaf_type, trace
+from ._trace import Traced, checking, leaf_error, leaf_types, trace
 
 _MANY = 8  # traces of one function, of which the caller hears
 
@@ -145,7 +145,7 @@ class Function:
             compiled, leaves = self._prepare(args, kwargs)
             if key is not None:
                 self._by_key[key] = compiled
-        return compiled(leaves)
+        return self._run(compiled, leaves)
 
     def run(self, *args: Any, on_emit: Callable[[str, np.ndarray[Any, Any]], None] | None = None, **kwargs: Any) -> Any:
         """A call that waits, and meanwhile hears what the function emits: on_emit(name, value). Ctrl-C, and what on_emit raises, stop it."""
@@ -157,7 +157,20 @@ class Function:
             if on_emit is not None:
                 on_emit(name, np.frombuffer(data, numpy_dtype(dtype)).reshape(shape))
 
-        return compiled(leaves, hear)
+        return self._run(compiled, leaves, hear)
+
+    def _run(self, compiled: _Compiled, leaves: list[Any], on_emit: Any = None) -> Any:
+        """Where the executor is lost, what was captured there is, too: the next call traces again, and finds what the function uses then."""
+        try:
+            return compiled(leaves, on_emit)
+        except ConnectionError:
+            with self._lock:
+                for cache in (self._cache, self._by_key):
+                    for key in [k for k, c in cache.items() if c is compiled and c.captured]:
+                        del cache[key]
+                for family in self._families.values():
+                    family.symbolic = [(p, c) for p, c in family.symbolic if c is not compiled or not c.captured]
+            raise
 
     def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[tuple[Any, Any]]]:
         """The arguments with None in place of the static ones, and these by place or name."""
@@ -209,7 +222,7 @@ class Function:
         tree, fixed = self._arrange(args, kwargs)
         leaves, form = _tree.flatten(tree)
         names = self._names(form)
-        types = [leaf_type(leaf, n) for leaf, n in zip(leaves, names)]
+        types = leaf_types(leaves, names)
         if pattern is not None:
             types = [(d, s) for (d, _), s in zip(types, pattern)]
 

@@ -32,8 +32,15 @@ class Traced:
         return results
 
 
-def leaf_type(leaf: Any, name: str) -> tuple[_core.dtype, tuple[int, ...]]:
-    """The type of what a traced function is given in one place."""
+def leaf_types(leaves: Sequence[Any], names: Sequence[str]) -> list[tuple[_core.dtype, tuple[int, ...]]]:
+    """The types of what a traced function is given. Numbers are float32 where they are no integers; beside arrays of float64 they keep their digits."""
+    types = [_leaf_type(leaf, n) for leaf, n in zip(leaves, names)]
+    if any(d == _core.float64 for d, _ in types):
+        types = [(_core.float64, s) if isinstance(leaf, float) else (d, s) for leaf, (d, s) in zip(leaves, types)]
+    return types
+
+
+def _leaf_type(leaf: Any, name: str) -> tuple[_core.dtype, tuple[int, ...]]:
     if isinstance(leaf, Array):
         return leaf.dtype, leaf.shape
     if isinstance(leaf, bool):
@@ -101,6 +108,7 @@ def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequ
             out = call(params)
             leaves, form = _tree.flatten(out)
             values = [as_value(leaf, f"result of {name}") for leaf in leaves]
+            values = [v.astype(_core.float32) if v.weak and v.dtype == _core.float64 else v for v in values]  # what a number is as an array
             results = _result_names(names, [(p.dtype, p.shape) for p in params], values, inout)
             t.results(results, values)
             checked: list[str] = []
