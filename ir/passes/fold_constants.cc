@@ -43,9 +43,7 @@ void FoldConstants(PassContext& context) {
       const Node& node = r.Begin(n);
       if (node.pin.empty() && node.results.size() == 1 && node.results[0].encoding == Encoding::kDense) {
         if (const auto known = Known(r, n, node, context.accuracy)) {
-          const ValueId v = AppendConstant(r, node.results[0], *known);
-          if (v != kAbsent && r.Replace(v)) continue;
-          r.TakeBack();
+          if (r.ReplaceOrTakeBack(AppendConstant(r, node.results[0], *known))) continue;
         }
       }
       r.Keep();

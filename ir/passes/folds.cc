@@ -1,4 +1,4 @@
-// Folds of several axes become two where that lets a kernel take in what is in front of them: kernels of groups fold the last axis, or leading ones, so that behind elementwise ops neither the terms of a sum of
+// Folds of several axes become two where that lets a kernel take in what is in front of them: kernels of groups fold the last axis, or others than that, so that behind elementwise ops neither the terms of a sum of
 // all elements nor those of a batch norm's statistics need be in memory.
 #include <algorithm>
 #include <numeric>
@@ -44,9 +44,7 @@ Done InTwo(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
   append(node.op, {{"dims", std::move(first)}, {"keepdim", keepdim}});
   append(node.op, {{"dims", std::move(then)}, {"keepdim", keepdim}});
   if (narrow) append("cast", {{"dtype", x.dtype}});
-  if (v != kAbsent && r.Replace(v)) return Done::kReplaced;
-  r.TakeBack();
-  return Done::kNothing;
+  return r.ReplaceOrTakeBack(v) ? Done::kReplaced : Done::kNothing;
 }
 
 constexpr Rewrite kFoldRewrites[] = {

@@ -15,9 +15,7 @@ const Node* Only(const Rewriter& r, const Node& node, int i, std::string_view op
 // A layer in the node's place.
 Done Becomes(Rewriter& r, std::vector<ValueId> operands, std::string_view activation, const AttrValue& precision) {
   const ValueId v = r.Append("linear", std::move(operands), {{"activation", std::string(activation)}, {"precision", precision}});
-  if (v != kAbsent && r.Replace(v)) return Done::kReplaced;
-  r.TakeBack();
-  return Done::kNothing;
+  return r.ReplaceOrTakeBack(v) ? Done::kReplaced : Done::kNothing;
 }
 
 // Whether the matmul is x by the transpose of a matrix, as a layer has its weight.

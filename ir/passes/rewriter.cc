@@ -175,6 +175,12 @@ void Rewriter::TakeBack() {
   for (; blobs.size() > begun_blobs_; blobs.pop_back()) blob_bytes_ -= static_cast<int64_t>(blobs.back().size());
 }
 
+bool Rewriter::ReplaceOrTakeBack(ValueId v) {
+  if (v != kAbsent && Replace(v)) return true;
+  TakeBack();
+  return false;
+}
+
 bool Rewriter::ReadOnce(int i) const {
   const Use& use = uses_[static_cast<size_t>(old_.nodes[current_].operands[static_cast<size_t>(i)])];
   return use.count == 1 && !use.returned;

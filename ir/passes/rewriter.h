@@ -57,6 +57,8 @@ class Rewriter {
   std::vector<ValueId> AppendNode(Node node);
   // Takes nodes and blobs back that were appended since Begin.
   void TakeBack();
+  // Replace; where that is not allowed, or `v` is kAbsent as nothing could be appended, TakeBack and false.
+  bool ReplaceOrTakeBack(ValueId v);
 
   // The new value that an old one became. REQUIRES: it is a parameter, or its node was kept or replaced.
   ValueId Renamed(ValueId old) const { return renamed_[static_cast<size_t>(old)]; }

@@ -25,9 +25,7 @@ Done OverSame(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
   if (x == kAbsent) return Done::kNothing;
   // Extents that are unequal may have met a symbol between them, where a run would refuse them.
   const ValueId v = r.Append(node.op, {x}, node.attrs);
-  if (v != kAbsent && r.Replace(v)) return Done::kReplaced;
-  r.TakeBack();
-  return Done::kNothing;
+  return r.ReplaceOrTakeBack(v) ? Done::kReplaced : Done::kNothing;
 }
 
 Ints AxesOf(const AttrValue& dims) {
@@ -48,9 +46,7 @@ Done PermuteOfPlaces(Rewriter& r, Node& node, const std::vector<AttrValue>& attr
   std::erase_if(axes, [&](int64_t a) { return r.dims().IsConstant(from[static_cast<size_t>(a)]) && r.dims().ConstantValue(from[static_cast<size_t>(a)]) == 1; });
   if (!std::ranges::is_sorted(axes)) return Done::kNothing;
   const ValueId v = r.Append("reshape", {node.operands[0]}, {{"shape", Dims(node.results[0].shape)}});
-  if (v != kAbsent && r.Replace(v)) return Done::kReplaced;
-  r.TakeBack();
-  return Done::kNothing;
+  return r.ReplaceOrTakeBack(v) ? Done::kReplaced : Done::kNothing;
 }
 
 Done PermuteOfPermute(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {

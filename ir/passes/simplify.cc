@@ -74,10 +74,7 @@ bool Apply(Rewriter& r, const Row& row, const Node& node, Accuracy allowed) {
   if (!Matches(r, row.pattern.from, node, bindings)) return false;
   if (OnlyConstants(r, bindings)) return false;
   if (!Fits(row.rule->constants, r, bindings)) return false;
-  const ValueId v = Build(r, row.pattern.to, bindings, node.results[0]);
-  if (v != kAbsent && r.Replace(v)) return true;
-  r.TakeBack();
-  return false;
+  return r.ReplaceOrTakeBack(Build(r, row.pattern.to, bindings, node.results[0]));
 }
 
 bool ApplyAny(Rewriter& r, const Node& node, Accuracy allowed) {
