@@ -32,8 +32,8 @@ const std::unordered_map<std::string_view, Terms>& BodyTable() {
       {"pow",
        {"where(eq(y, 0), 0, mul(g, mul(y, pow(x, sub(y, 1)))))",
         "where(bitwise_and(eq(x, 0), ge(y, 0)), 0, mul(g, mul(out, log(x))))"}},
-      {"maximum", {"where(gt(x, y), g, where(eq(x, y), mul(g, 0.5), 0))", "where(gt(y, x), g, where(eq(x, y), mul(g, 0.5), 0))"}},
-      {"minimum", {"where(lt(x, y), g, where(eq(x, y), mul(g, 0.5), 0))", "where(lt(y, x), g, where(eq(x, y), mul(g, 0.5), 0))"}},
+      {"maximum", {"where(lt(x, y), 0, where(eq(x, y), mul(g, 0.5), g))", "where(lt(y, x), 0, where(eq(x, y), mul(g, 0.5), g))"}},  // of NaNs: g
+      {"minimum", {"where(gt(x, y), 0, where(eq(x, y), mul(g, 0.5), g))", "where(gt(y, x), 0, where(eq(x, y), mul(g, 0.5), g))"}},
       {"atan2",
        {"where(eq(add(mul(x, x), mul(y, y)), 0), 0, mul(g, div(x, add(mul(x, x), mul(y, y)))))",
         "where(eq(add(mul(x, x), mul(y, y)), 0), 0, neg(mul(g, div(y, add(mul(x, x), mul(y, y))))))"}},
@@ -65,7 +65,7 @@ const std::unordered_map<std::string_view, Terms>& BodyTable() {
       {"gelu", {"mul(g, add(mul(add(erf(mul(x, 0.7071067811865476)), 1), 0.5), mul(mul(x, exp(mul(mul(x, x), -0.5))), 0.3989422804014327)))"}},
       {"gelu_tanh", {GeluTanhGradient()}},
       {"silu", {"mul(g, mul(sigmoid(x), add(mul(x, sub(1, sigmoid(x))), 1)))"}},
-      {"relu", {"where(gt(x, 0), g, 0)"}},
+      {"relu", {"where(le(x, 0), 0, g)"}},
       {"copy", {"g"}},
   };
   return *table;

@@ -242,7 +242,7 @@ bool Matmul(const Call& c) {
 ValueId LinearGradients(const Call& c, ValueId x, ValueId weight, ValueId bias, const std::string& activation, const AttrValue& precision) {
   ValueId g = c.g();
   if (activation == "relu") {
-    g = c.b.FromTerm("where(gt(out, 0), g, 0)", {{"out", c.out()}, {"g", g}}, g);
+    g = c.b.FromTerm("where(le(out, 0), 0, g)", {{"out", c.out()}, {"g", g}}, g);
   } else if (activation != "none") {
     const ValueId before = c.b.Op("linear", {x, weight, bias}, {{"precision", precision}});
     g = c.b.FromTerm(BodyGradients(activation)->front(), {{"x", before}, {"out", c.out()}, {"g", g}}, g);

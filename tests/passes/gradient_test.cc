@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -47,6 +48,17 @@ TEST_F(GradientTest, GeluIsFlatWhereSquaresAreBeyondTheType) {
     Values inputs = {{"x", {large, -large, 11, -11}}};
     EXPECT_EQ(Run(with, inputs, -2, 2).at("grad.x"), (std::vector<double>{1, 0, 1, 0})) << type;
   }
+}
+
+// As in libtorch: what a NaN came from is found by the gradient, too.
+TEST_F(GradientTest, OfNansIsThatOfTheResult) {
+  ASSERT_OK_AND(const Module m, Parse("program @f(%x: f32[4], %y: f32[4]) -> (loss: f32[]) { %0 = relu(%x) %1 = maximum(%x, %y) %2 = minimum(%x, %y) %3 = add(%0, %1) %4 = add(%3, %2) %loss = sum(%4) return %loss }", "test.opw"));
+  ASSERT_OK_AND(const Module with, Gradient(m, std::vector<std::string>{"x", "y"}));
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Values inputs = {{"x", {nan, 1, -1, 3}}, {"y", {0, nan, -1, 2}}};
+  const Values results = Run(with, inputs, -2, 2);
+  EXPECT_EQ(results.at("grad.x"), (std::vector<double>{3, 3, 1, 2}));
+  EXPECT_EQ(results.at("grad.y"), (std::vector<double>{2, 2, 1, 1}));
 }
 
 TEST_F(GradientTest, SumsOfWhatIsSmallStaySo) {
