@@ -86,6 +86,8 @@ def test_comparisons_with_numbers_that_the_type_does_not_hold():
 
 
 def test_what_int64_does_not_hold_and_lists():
+    with pytest.raises(ValueError, match="-1"):
+        ow.eye(3, -1)
     with pytest.raises(OverflowError, match=str(2**70)):
         ow.asarray(2**70)
     with pytest.raises(TypeError, match="a list beside an array"):

@@ -141,6 +141,8 @@ def linspace(start: Number, stop: Number, /, num: int, *, dtype: Any = None, dev
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Array:
     """Ones on the diagonal that lies k above the main one, else zeros."""
     cols = n_rows if n_cols is None else n_cols
+    if n_rows < 0 or cols < 0:
+        raise ValueError(f"eye: expected extents of 0 or more, got {n_rows} and {cols}")
     rows = arange(n_rows, device=device).reshape((n_rows, 1))
     made = (rows + k) == arange(cols, device=device).reshape((1, cols))
     return made.astype(_core.float32 if dtype is None else as_dtype(dtype), copy=False)
