@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <functional>
 #include <numeric>
@@ -21,6 +22,7 @@ namespace {
 
 constexpr size_t kMaxNodes = 64;  // a group
 constexpr size_t kMaxEnds = 8;    // reasons that are kept
+constexpr int64_t kShortLine = 32;  // elements, 128 bytes of f32
 
 // An edge from an earlier node to a later one, which must run after it.
 struct Edge {
@@ -83,10 +85,10 @@ class Scheduler {
   }
   // Whether n reads as many elements of v as it works on.
   bool ReadsAll(ValueId v, uint32_t n) const { return Permutes(n) || SameShape(v, n); }
-  // How a node folds the last axis and nothing else, of more than one element, or leading axes and not all.
+  // How a node folds the last axis and nothing else, of more than one element, or axes in front of the last.
   struct NodeFold {
     fused::FoldKind kind;
-    int columns;  // how many leading axes; 0: the last
+    uint32_t columns;  // the axes in front of the last, as a ColumnProgram has them; 0: the last
   };
   std::optional<NodeFold> FoldOf(uint32_t n) const {
     const Node& node = w_.f.nodes[n];
@@ -94,15 +96,23 @@ class Scheduler {
     if (!kind) return std::nullopt;
     const std::vector<Dim>& shape = TypeOf(node.operands[0]).shape;
     const auto rank = static_cast<int64_t>(shape.size());
-    std::vector<bool> folds(shape.size());
+    uint32_t folds = 0;
     const Ints& dims = std::get<Ints>(w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr("dims"))]);
-    if (dims.empty()) folds.assign(shape.size(), true);
-    for (const int64_t d : dims) folds[static_cast<size_t>(d < 0 ? d + rank : d)] = true;
-    const auto count = std::ranges::count(folds, true);
+    if (rank == 0) return std::nullopt;
+    const uint32_t last = 1u << (rank - 1);
+    if (dims.empty()) folds = 2 * last - 1;
+    for (const int64_t d : dims) folds |= 1u << (d < 0 ? d + rank : d);
     // An extent of 1 that stays 1 would tell nothing apart.
-    if (count == 1 && folds.back()) return fuser_.HasRows() && node.results[0].shape != shape ? std::optional(NodeFold{*kind, 0}) : std::nullopt;
-    const bool leads = count > 0 && count < rank && std::all_of(folds.begin(), folds.begin() + count, [](bool f) { return f; });
-    return leads && fuser_.HasColumns() ? std::optional(NodeFold{*kind, static_cast<int>(count)}) : std::nullopt;
+    if (folds == last) return fuser_.HasRows() && node.results[0].shape != shape ? std::optional(NodeFold{*kind, 0}) : std::nullopt;
+    if ((folds & last) != 0 || !fuser_.HasColumns()) return std::nullopt;
+    // Behind axes that stay, a line that is known to be short would be read in pieces.
+    const bool leading = (folds & (folds + 1)) == 0;
+    int64_t line = 1;
+    for (int a = std::bit_width(folds); a < rank && line < kShortLine; ++a) {
+      const Dim d = shape[static_cast<size_t>(a)];
+      line = w_.dims.IsConstant(d) ? line * w_.dims.ConstantValue(d) : kShortLine;
+    }
+    return leading || line >= kShortLine ? std::optional(NodeFold{*kind, folds}) : std::nullopt;
   }
   bool FoldsRows(uint32_t n) const { return fold_[n] && fold_[n]->columns == 0; }
   bool FoldsColumns(uint32_t n) const { return fold_[n] && fold_[n]->columns > 0; }
@@ -321,24 +331,24 @@ class Scheduler {
       }
     }
   }
-  // A component's nodes by what they fold, as a kernel folds rows, or the same leading axes: what leads to another kind of fold only goes with it where that
+  // A component's nodes by what they fold, as a kernel folds rows, or the same axes in front: what leads to another kind of fold only goes with it where that
   // moves no more than handing on what it makes. All of them are sinks, so that no path leads back.
   std::vector<std::vector<uint32_t>> OneFoldingEach(std::vector<uint32_t> nodes) {
     std::vector<std::vector<uint32_t>> out;
     const auto first = std::ranges::find_if(nodes, [&](uint32_t n) { return FoldsColumns(n); });
     if (first != nodes.end()) {
-      const int own = std::ranges::any_of(nodes, [&](uint32_t n) { return FoldsRows(n) || IsOfRow(n); }) ? 0 : fold_[*first]->columns;
-      std::vector<int> others;
+      const uint32_t own = std::ranges::any_of(nodes, [&](uint32_t n) { return FoldsRows(n) || IsOfRow(n); }) ? 0 : fold_[*first]->columns;
+      std::vector<uint32_t> others;
       for (const uint32_t n : nodes) {
         if (FoldsColumns(n) && fold_[n]->columns != own && std::ranges::find(others, fold_[n]->columns) == others.end()) others.push_back(fold_[n]->columns);
       }
-      for (const int columns : others) out.push_back(Peel(nodes, columns));
+      for (const uint32_t columns : others) out.push_back(Peel(nodes, columns));
     }
     out.push_back(std::move(nodes));
     return out;
   }
-  // Takes the folds of so many leading axes out of `nodes`, with what leads to them only.
-  std::vector<uint32_t> Peel(std::vector<uint32_t>& nodes, int columns) {
+  // Takes the folds of these axes out of `nodes`, with what leads to them only.
+  std::vector<uint32_t> Peel(std::vector<uint32_t>& nodes, uint32_t columns) {
     if (readers_begin_.empty()) IndexReaders();
     absl::flat_hash_set<uint32_t> taken;
     const auto reads_of = [&](uint32_t n) { return std::span(readers_).subspan(readers_begin_[n], readers_begin_[n + 1] - readers_begin_[n]); };
@@ -539,7 +549,7 @@ class Scheduler {
   std::string_view WhyApart(uint32_t n, uint32_t other, std::string_view why) {
     if (!joinable_[other]) {
       if (fused::FoldKindOf(w_.f.nodes[other].op) && fuser_.HasRows() && !fold_[other]) {
-        return fuser_.HasColumns() ? "which folds neither the last axis nor leading ones alone" : "which does not fold the last axis alone";
+        return fuser_.HasColumns() ? "which folds the last axis and others, or leaves short lines" : "which does not fold the last axis alone";
       }
       return IsElementwise(RowOf(other)) || fold_[other] ? "which has a variant of its own" : "which is not elementwise";
     }

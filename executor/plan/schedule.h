@@ -1,7 +1,7 @@
 // In which order the nodes of a function run, and which of them run as one kernel.
 //
 // Groups are elementwise nodes of one shape, folds along its last axis, and elementwise nodes of what these give; or elementwise nodes and folds along the
-// same leading axes, whose results are for later stages. Permutations between elementwise nodes, before and behind them are part of groups without folds, which then
+// same axes in front of the last, whose results are for later stages. Permutations between elementwise nodes, before and behind them are part of groups without folds, which then
 // read and write tensors in other orders of axes (orders.h). A stage is what lies between two values
 // that must be in memory: each edge over which nodes cannot be joined (another shape, an op of another kind) leads to a later stage, so nodes of one stage
 // that are joined directly or through each other are a group that no path leaves and enters again. That takes time linear in the function's size.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "kernels/fused/driver.inc.h"
@@ -45,6 +46,8 @@ constexpr int64_t kEnough = 256;                      // unless this many ranges
 struct Plan {
   Layout l;                       // the folded axes, then those of the columns
   int64_t rows = 1, columns = 1;
+  int64_t line = 1;               // columns along the last axis
+  int64_t span = 1;               // of which blocks are cut: a line where that is long, else all columns
   bool joined = false;
   uint32_t direct = 0;            // by tensor: a run of a tile's elements lies next to each other, or is one
   int64_t block = 1, blocks = 1;  // columns
@@ -74,11 +77,11 @@ const char* Supports(const opw_call* c) {
 void SetColumnAxes(const Code& code, const opw_call* c, const opw_tensor& shape, Plan& plan) {
   Layout& l = plan.l;
   bool of_columns = false;
-  for (int a = 0; a < shape.rank; ++a) {
+  const auto set = [&](int a, bool folded) {
     const int64_t extent = shape.shape[a];
-    (a < code.program.axes ? plan.rows : plan.columns) *= extent;
+    (folded ? plan.rows : plan.columns) *= extent;
     const bool last_chance = a == shape.rank - 1 && !of_columns;
-    if (extent == 1 && !last_chance) continue;
+    if (extent == 1 && !last_chance) return;
     int64_t strides[kMaxTensors];
     for (int t = 0; t < l.tensors; ++t) {
       const opw_tensor& x = TensorOf(l, c, t);
@@ -86,13 +89,18 @@ void SetColumnAxes(const Code& code, const opw_call* c, const opw_tensor& shape,
       const bool repeats = Folds(code, static_cast<size_t>(t)) || axis < 0 || (x.shape[axis] == 1 && (extent != 1 || t < l.inputs));
       strides[t] = repeats ? 0 : x.strides[axis] * l.bytes[t];
     }
-    if (a < code.program.axes || of_columns) {
+    if (folded || of_columns) {
       AddAxis(l, extent, strides);
-      continue;
+      return;
     }
     of_columns = true;
     l.shape[l.rank++] = extent;
     for (int t = 0; t < l.tensors; ++t) l.strides[t][l.rank - 1] = strides[t];
+  };
+  for (const bool folded : {true, false}) {
+    for (int a = 0; a < shape.rank; ++a) {
+      if (code.program.FoldsAxis(a) == folded) set(a, folded);
+    }
   }
 }
 
@@ -125,6 +133,9 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   l.elements = plan->rows * plan->columns;
   plan->joined = plan->columns < kJoined;
   const int last = l.rank - 1;
+  plan->line = std::max<int64_t>(1, l.shape[last]);
+  const bool in_line = plan->line == plan->columns || plan->line >= kJoined;
+  plan->span = in_line ? plan->line : std::max<int64_t>(1, plan->columns);
   for (int t = 0; t < l.tensors; ++t) {
     const bool input = t < l.inputs;
     bool constant = input, dense = true;
@@ -133,17 +144,16 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
       constant = constant && l.strides[t][a] == 0;
       dense = dense && (l.strides[t][a] == below * l.bytes[t] || l.shape[a] == 1);
     }
-    const bool one_axis = l.shape[last] == plan->columns;
-    const bool repeated = plan->joined ? constant : one_axis && input && l.strides[t][last] == 0;
+    const bool repeated = plan->joined ? constant : in_line && input && l.strides[t][last] == 0;
     if (repeated) l.repeated |= 1u << t;
-    if (repeated || (plan->joined ? dense : one_axis && l.strides[t][last] == l.bytes[t])) plan->direct |= 1u << t;
+    if (repeated || (plan->joined ? dense : in_line && l.strides[t][last] == l.bytes[t])) plan->direct |= 1u << t;
   }
 
   const int64_t columns = std::max<int64_t>(1, plan->columns), rows = std::max<int64_t>(1, plan->rows);
-  plan->block = std::min(columns, kBlock);
+  plan->block = std::min(plan->span, kBlock);
   plan->tile = std::clamp<int64_t>(kTileElements / plan->block, 1, rows);
   while (Place(code, *plan) > kArenaBytes) (plan->tile > 1 ? plan->tile : plan->block) /= 2;
-  plan->blocks = (columns - 1) / plan->block + 1;
+  plan->blocks = ((plan->span - 1) / plan->block + 1) * (columns / plan->span);
   const int64_t least = std::max<int64_t>(1, kPartElements / plan->block), most = std::max(least, kLong / plan->block);
   plan->part = std::clamp((rows - 1) / std::max<int64_t>(1, kEnough / plan->blocks) + 1, least, most);
   plan->part = ((plan->part - 1) / plan->tile + 1) * plan->tile;
@@ -167,12 +177,12 @@ class ColumnRun {
     if (plan_.columns == 0) return;
     ops::ParallelFor(c_, plan_.parts * plan_.blocks, std::max<int64_t>(1, kPartElements / 8 / (std::max<int64_t>(1, std::min(plan_.part, plan_.rows)) * plan_.block)), [&](int64_t begin, int64_t end) {
       alignas(64) char arena[kArenaBytes];
-      for (int64_t u = begin; u < end; ++u) RunPart(arena, u / plan_.blocks, u % plan_.blocks * plan_.block);
+      for (int64_t u = begin; u < end; ++u) RunPart(arena, u / plan_.blocks, ColumnOf(u % plan_.blocks));
     });
     if (plan_.parts > 1) {
       ops::ParallelFor(c_, plan_.blocks, std::max<int64_t>(1, kPartElements / 8 / (plan_.parts * plan_.block)), [&](int64_t begin, int64_t end) {
         for (int64_t b = begin; b < end; ++b) {
-          const int64_t column = b * plan_.block;
+          const int64_t column = ColumnOf(b);
           EachFold([&](size_t o) { Finish(o, column, Partial(o, 0, column), plan_.parts, plan_.columns); });
         }
       });
@@ -181,7 +191,12 @@ class ColumnRun {
   }
 
  private:
-  int64_t Width(int64_t column) const { return std::min(plan_.block, plan_.columns - column); }
+  // Where a block begins.
+  int64_t ColumnOf(int64_t block) const {
+    const int64_t of_span = (plan_.span - 1) / plan_.block + 1;
+    return block / of_span * plan_.span + block % of_span * plan_.block;
+  }
+  int64_t Width(int64_t column) const { return std::min(plan_.block, plan_.span - column % plan_.span); }
   template <typename F>
   void EachFold(const F& visit) const {
     for (size_t o = 0; o < code_.folded.size(); ++o) {
@@ -241,19 +256,21 @@ class ColumnRun {
     const int last = l_.rank - 1;
     const int64_t runs = plan_.joined ? 1 : rows, n = plan_.joined ? rows * width : width;
     Rows call{now_.context, c_->attrs, n, l_.repeated, false, {}, {}};
-    // Those that are direct lie along one axis of columns, so that a row of theirs is one of the walk's.
-    RowWalk walk(l_, row * (plan_.columns / l_.shape[last]));
+    // What is direct lies in one line of each row.
+    const int64_t lines = plan_.columns / plan_.line, at_line = column / plan_.line, in_line = column % plan_.line;
+    std::optional<RowWalk> walk(std::in_place, l_, row * lines + at_line);
     for (int64_t r = 0; r < runs; ++r) {
       for (int t = 0; t < l_.tensors; ++t) {
         const auto o = static_cast<size_t>(t - l_.inputs);
         char* at;
         if (Folds(code_, static_cast<size_t>(t))) at = arena + plan_.folding[o] + (plan_.above + r) * width * FoldedBytes(code_, o);
         else if (buffered(t)) at = arena + plan_.packed[static_cast<size_t>(t)] + r * width * l_.bytes[t];
-        else at = job_.Data(t) + walk.offsets[t] + column * l_.strides[t][last];
+        else at = job_.Data(t) + walk->offsets[t] + in_line * l_.strides[t][last];
         job_.Point(call, t, at);
       }
       job_.Raise(now_.run(call));
-      if (l_.shape[last] == plan_.columns) walk.Next();
+      if (lines == 1) walk->Next();
+      else walk.emplace(l_, (row + r + 1) * lines + at_line);
     }
     for (int t = l_.inputs; t < l_.tensors; ++t) {
       if (buffered(t)) Move(t, row, rows, column, width, arena);
@@ -262,10 +279,9 @@ class ColumnRun {
   // Between a tensor and its buffer.
   void Move(int t, int64_t row, int64_t rows, int64_t column, int64_t width, char* arena) const {
     char* const block = arena + plan_.packed[static_cast<size_t>(t)];
-    const int64_t extent = l_.shape[l_.rank - 1];
     const auto move = [&](int64_t r, int64_t n) {
       const int64_t at = (row + r) * plan_.columns + column;
-      job_.Transfer(t, RowWalk(l_, at / extent), at % extent, n, block + r * width * l_.bytes[t]);
+      job_.Transfer(t, RowWalk(l_, at / plan_.line), at % plan_.line, n, block + r * width * l_.bytes[t]);
     };
     if (width == plan_.columns) return move(0, rows * width);
     for (int64_t r = 0; r < rows; ++r) move(r, width);

@@ -2,7 +2,6 @@
 #include "kernels/fused/column_program.h"
 
 #include <algorithm>
-#include <span>
 
 namespace opwire::fused {
 
@@ -33,9 +32,13 @@ ScalarProgram ColumnProgram::Computed() const {
 
 const char* ColumnProgram::WhyNoExtremes(const opw_tensor& shape) const {
   const bool extremes = std::ranges::any_of(results, [](const auto& fold) { return fold == FoldKind::kMax || fold == FoldKind::kMin; });
-  const std::span<const int64_t> extents(shape.shape, shape.rank);
-  const auto has_none = [](std::span<const int64_t> some) { return std::ranges::find(some, 0) != some.end(); };
-  if (!extremes || !has_none(extents.first(static_cast<size_t>(axes))) || has_none(extents.subspan(static_cast<size_t>(axes)))) return nullptr;
+  const auto has_none = [&](bool folded) {
+    for (int a = 0; a < shape.rank; ++a) {
+      if (FoldsAxis(a) == folded && shape.shape[a] == 0) return true;
+    }
+    return false;
+  };
+  if (!extremes || !has_none(true) || has_none(false)) return nullptr;
   return "an extent of 0 has no largest or smallest element";
 }
 

@@ -1,6 +1,6 @@
-// A group of elementwise ops that ends in folds along leading axes: the gradient of a bias through relu, written as plain ops.
+// A group of elementwise ops that ends in folds along axes in front of the last: the gradient of a bias through relu, written as plain ops.
 //
-//   ColumnProgram p{.axes = 1};                               // the sum over rows of where(y > 0, g, 0), and that itself
+//   ColumnProgram p{.axes = 0b1};                             // the sum over rows of where(y > 0, g, 0), and that itself
 //   const int y = p.scalar.AddInput(DType::kF32), g = p.scalar.AddInput(DType::kF32);
 //   ...
 //   p.scalar.AddOutput(d), p.results.push_back(FoldKind::kSum);
@@ -11,6 +11,7 @@
 #ifndef OPWIRE_KERNELS_FUSED_COLUMN_PROGRAM_H_
 #define OPWIRE_KERNELS_FUSED_COLUMN_PROGRAM_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,11 +23,12 @@
 namespace opwire::fused {
 
 struct ColumnProgram {
-  ScalarProgram scalar;                          // of one element; its inputs broadcast to the shape [folded axes, columns]
-  std::vector<std::optional<FoldKind>> results;  // by output: how it is folded to a tensor of the columns; none: it is stored as it is
-  int axes = 1;                                  // how many leading ones are folded
+  ScalarProgram scalar;                          // of one element; its inputs broadcast to the shape
+  std::vector<std::optional<FoldKind>> results;  // by output: how it is folded to a tensor of the columns, which are the other axes in their order; none: it is stored as it is
+  uint32_t axes = 1;                             // of the shape, a bit each: those that are folded; one at least, and not the last
   int shape_of = 0;                              // the operand (or, from their number on, the result) of the whole shape
 
+  bool FoldsAxis(int axis) const { return (axes >> axis & 1) != 0; }
   // Bytes that are equal for equal programs only.
   std::string Identity() const;
   // The scalar program, of which each output that is folded is of the type that its fold computes in.

@@ -30,19 +30,20 @@ int64_t CeilDiv(int64_t n, int64_t d) { return (n + d - 1) / d; }
 // Axes, strides, and how many neighbours one access takes: `most` at the most.
 void SetAxes(const GpuColumns& columns, std::span<const opw_tensor* const> tensors, int most, Form& form) {
   const opw_tensor& shape = *tensors[static_cast<size_t>(columns.program().shape_of)];
-  const int split = columns.program().axes;
+  const ColumnProgram& program = columns.program();
+  std::vector<int64_t> row_extents, column_extents;
   std::vector<std::vector<int64_t>> of_rows, of_columns;
+  for (int a = 0; a < shape.rank; ++a) (program.FoldsAxis(a) ? row_extents : column_extents).push_back(shape.shape[a]);
   for (size_t t = 0; t < tensors.size(); ++t) {
     const opw_tensor& x = *tensors[t];
-    std::vector<int64_t>& rows = of_rows.emplace_back(static_cast<size_t>(split), 0);
-    std::vector<int64_t>& across = of_columns.emplace_back(static_cast<size_t>(shape.rank - split), 0);
-    const int shift = shape.rank - x.rank;
-    for (int a = std::max(0, shift); a < shape.rank && !columns.Folds(t); ++a) {
-      const int64_t stride = x.shape[a - shift] == 1 ? 0 : x.strides[a - shift];
-      (a < split ? rows[static_cast<size_t>(a)] : across[static_cast<size_t>(a - split)]) = stride;
+    std::vector<int64_t>&rows = of_rows.emplace_back(), &across = of_columns.emplace_back();
+    for (int a = 0; a < shape.rank; ++a) {
+      const int own = a - (shape.rank - x.rank);
+      const bool repeats = own < 0 || columns.Folds(t) || x.shape[own] == 1;
+      (program.FoldsAxis(a) ? rows : across).push_back(repeats ? 0 : x.strides[own]);
     }
   }
-  gpu::MergedAxes rows = gpu::Merge({shape.shape, shape.shape + split}, std::move(of_rows)), across = gpu::Merge({shape.shape + split, shape.shape + shape.rank}, std::move(of_columns));
+  gpu::MergedAxes rows = gpu::Merge(std::move(row_extents), std::move(of_rows)), across = gpu::Merge(std::move(column_extents), std::move(of_columns));
   const auto last = static_cast<size_t>(across.rank - 1);
   int items = most;
   const auto parts = [&](size_t t) { return across.strides[t][last] == 1; };

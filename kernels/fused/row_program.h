@@ -41,7 +41,7 @@ class RowProgram {
     kElements,  // broadcasts to it
     kRow,       // [..., 1], broadcasts to that
     kShort,     // [...], without the last axis; an input broadcasts to that
-    kColumn     // what a fold of leading axes leaves (ColumnProgram): nothing that a program of rows has
+    kColumn     // what a fold of axes in front of the last leaves (ColumnProgram): nothing that a program of rows has
   };
   struct Folded {
     FoldKind kind;

@@ -74,6 +74,14 @@ program @f(%x: f32[64, 8], %g: f32[64, 8]) -> (y: f32[64, 8], w: f32[8]) {
             (Labels{"fused(mean, sub, mul)", "fused(neg, abs, sum)"}));
 }
 
+TEST(ColumnSchedule, AxesBetweenOthersAreFoldedWhereLinesAreLong) {
+  const auto text = [](int line) {
+    return fmt::format("program @f(%x: f32[4, 64, {0}], %g: f32[{0}]) -> (a: f32[4, {0}]) {{\n  %0 = mul(%x, %g)\n  %1 = sum(%0) {{dims = [1]}}\n  return %1\n}}\n", line);
+  };
+  EXPECT_EQ(Fused(text(32)), Labels{"fused(mul, sum)"});
+  EXPECT_EQ(Fused(text(16)).size(), 2u);
+}
+
 // ---- Results -------------------------------------------------------------------------------------------------------------------
 
 using ColumnFusionTest = FusedRunsTest;
@@ -125,12 +133,18 @@ class RandomColumns {
     const uint64_t most = static_cast<uint64_t>(std::max<int64_t>(2, (Below(4) ? 80000 : type_.ends_with("64") ? 112'000 : 225'000) / length));
     const bool two = Below(3) == 0, splits = length % 2 == 0 && Below(4) == 0;
     const uint64_t outer = two ? 1 + Below(std::min<uint64_t>(4, most)) : 1;
-    const uint64_t rows = Below(8) == 0 ? 1 : 1 + Below(most / outer);
+    const uint64_t before = length >= 32 && most > 8 * outer && Below(4) == 0 ? 2 + Below(3) : 1;  // of an axis in front that stays
+    const uint64_t rows = Below(8) == 0 ? 1 : 1 + Below(most / outer / before);
     const std::string folded = two ? fmt::format("{}, {}", outer, rows) : std::to_string(rows), ones = two ? "1, 1" : "1";
     columns_ = splits ? fmt::format("{}, 2", length / 2) : std::to_string(length);
     kept_ = fmt::format("{}, {}", ones, columns_);
     full_ = fmt::format("{}, {}", folded, columns_);
+    left_ = columns_;
     dims_ = two ? "0, 1" : "0";
+    if (before > 1) {
+      for (std::string* const shape : {&kept_, &full_, &left_}) *shape = fmt::format("{}, {}", before, *shape);
+      dims_ = two ? "1, 2" : "1";
+    }
     Param(full_);
     if (Below(2)) Param(full_);
     if (Below(2)) Param(columns_);
@@ -172,14 +186,14 @@ class RandomColumns {
       const bool keeps = Below(2) != 0;
       const std::string& from = i == 0 ? made_.back() : made_[Below(made_.size())];
       body_ += fmt::format("  %f{} = {}({}) {{dims = [{}], keepdim = {}}}\n", i, type_ == "bool" ? bools[Below(2)] : whole ? wholes[Below(4)] : floats[Below(3)], from, dims_, keeps);
-      add(fmt::format("%f{}", i), keeps ? kept_ : columns_);
+      add(fmt::format("%f{}", i), keeps ? kept_ : left_);
     }
     if (Below(3) == 0) add(made_[Below(made_.size())], full_);
     text_ = fmt::format("program @f({}) -> ({}) {{\n{}  return {}\n}}\n", params_, results, body_, returned);
   }
 
   std::mt19937_64& random_;
-  std::string type_, columns_, kept_, full_, dims_, params_, body_, text_;
+  std::string type_, columns_, left_, kept_, full_, dims_, params_, body_, text_;
   std::vector<std::string> values_, made_;
 };
 

@@ -18,7 +18,7 @@ uint32_t CallColumns(const opw_kernel& kernel, const std::vector<TestTensor>& in
 }
 
 TEST(ColumnProgram, EqualProgramsHaveEqualIdentities) {
-  const auto folded = [](std::optional<FoldKind> kind, int axes) {
+  const auto folded = [](std::optional<FoldKind> kind, uint32_t axes) {
     ColumnProgram p{.results = {kind}, .axes = axes};
     p.scalar.AddOutput(p.scalar.AddInput(DType::kF32));
     return p.Identity();
@@ -35,7 +35,7 @@ TEST(ColumnKernels, RandomProgramsComputeWhatTheySay) {
   for (const DType type : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16, DType::kI32, DType::kU8, DType::kI16, DType::kI8, DType::kU32, DType::kBool}) {
     for (const auto& [axes, shape] : kColumnShapes) {
       const ColumnProgram p = RandomColumns(random, type, axes);
-      SCOPED_TRACE(testing::Message() << DTypeName(type) << " on " << testing::PrintToString(shape) << ", " << axes << " axes, seed " << Seed());
+      SCOPED_TRACE(testing::Message() << DTypeName(type) << " on " << testing::PrintToString(shape) << ", axes " << axes << ", seed " << Seed());
       if (LacksExtremes(p, shape)) continue;
       const auto kernel = ColumnKernel::Make(p);
       ASSERT_TRUE(kernel.ok()) << kernel.status();

@@ -13,7 +13,28 @@
 namespace opwire::fused {
 namespace {
 
-Shape ColumnsOf(const ColumnProgram& p, const Shape& shape) { return Shape(shape.begin() + p.axes, shape.end()); }
+Shape ColumnsOf(const ColumnProgram& p, const Shape& shape) {
+  Shape out;
+  for (size_t a = 0; a < shape.size(); ++a) {
+    if (!p.FoldsAxis(static_cast<int>(a))) out.push_back(shape[a]);
+  }
+  return out;
+}
+
+// The elements of each column, in their order.
+std::vector<std::vector<double>> ByColumn(const ColumnProgram& p, const Shape& shape, const std::vector<double>& elements, size_t columns) {
+  std::vector<std::vector<double>> out(columns);
+  for (size_t i = 0; i < elements.size(); ++i) {
+    size_t rest = i, column = 0, below = 1;
+    for (size_t a = shape.size(); a-- > 0; rest /= static_cast<size_t>(shape[a])) {
+      if (p.FoldsAxis(static_cast<int>(a))) continue;
+      column += rest % static_cast<size_t>(shape[a]) * below;
+      below *= static_cast<size_t>(shape[a]);
+    }
+    out[column].push_back(elements[i]);
+  }
+  return out;
+}
 
 // The values of one element of each output, as a program of rows without folds computes them.
 std::vector<std::vector<double>> Elements(const ColumnProgram& p, const std::vector<TestTensor>& operands, const Shape& shape) {
@@ -30,7 +51,7 @@ std::vector<std::vector<double>> Elements(const ColumnProgram& p, const std::vec
 struct Total {
   double value, scale;
 };
-Total Fold(FoldKind kind, DType type, const std::vector<double>& elements, int64_t column, int64_t columns) {
+Total Fold(FoldKind kind, DType type, const std::vector<double>& column) {
   const auto round = [&](double v) {
     const uint64_t bits = kFloats.Has(type) ? 0 : ElementBits(type, static_cast<int64_t>(v));
     return kFloats.Has(type) ? v : ElementValue(type, &bits);
@@ -38,8 +59,7 @@ Total Fold(FoldKind kind, DType type, const std::vector<double>& elements, int64
   Total t{kind == FoldKind::kProd || kind == FoldKind::kAll ? 1.0 : 0.0, 1};
   double sum = 0, count = 0;
   long double exact = 0;  // in f64, many equal values are rounded the same way
-  for (auto i = static_cast<size_t>(column); i < elements.size(); i += static_cast<size_t>(columns), ++count) {
-    const double v = elements[i];
+  for (const double v : column) {
     sum += std::fabs(v);
     exact += v;
     switch (kind) {
@@ -51,6 +71,7 @@ Total Fold(FoldKind kind, DType type, const std::vector<double>& elements, int64
       case FoldKind::kAny: t.value = std::max(t.value, v); break;
       case FoldKind::kAll: t.value = std::min(t.value, v); break;
     }
+    ++count;
   }
   if (kFloats.Has(type) && (kind == FoldKind::kSum || kind == FoldKind::kMean)) t.value = static_cast<double>(kind == FoldKind::kMean ? exact / count : exact);
   if (kind == FoldKind::kSum) t.scale = std::max(1.0, sum);
@@ -60,7 +81,7 @@ Total Fold(FoldKind kind, DType type, const std::vector<double>& elements, int64
 
 }  // namespace
 
-ColumnProgram RandomColumns(std::mt19937_64& random, DType type, int axes) {
+ColumnProgram RandomColumns(std::mt19937_64& random, DType type, uint32_t axes) {
   ColumnProgram p{.axes = axes};
   const auto below = [&](uint64_t n) { return static_cast<size_t>(random() % n); };
   const auto append = [&](const char* row, std::vector<int> operands) { return p.scalar.Append(*Catalogue().Find(row), operands, {}, type).value(); };
@@ -104,8 +125,9 @@ void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape)
     const std::vector<double> got = InOrder(t.results[o]);
     const DType type = t.results[o].type;
     const double bound = type == DType::kF32 ? 2e-6 : type == DType::kF64 ? 1e-13 : type == DType::kF16 ? 0x1p-10 : type == DType::kBF16 ? 0x1p-7 : 0;
+    const auto columns = p.results[o] ? ByColumn(p, shape, elements[o], got.size()) : std::vector<std::vector<double>>();
     for (size_t i = 0; i < got.size(); ++i) {
-      const Total expected = p.results[o] ? Fold(*p.results[o], type, elements[o], static_cast<int64_t>(i), static_cast<int64_t>(got.size())) : Total{elements[o][i], 1};
+      const Total expected = p.results[o] ? Fold(*p.results[o], type, columns[i]) : Total{elements[o][i], 1};
       if (std::isnan(expected.value) && std::isnan(got[i])) continue;
       if (type == DType::kF16 && std::fabs(expected.value) >= 65504 && std::isinf(got[i])) continue;  // beyond its range
       ASSERT_LE(std::fabs(got[i] - expected.value), bound * std::max(expected.scale, std::fabs(expected.value))) << "result " << o << ", element " << i << ": " << got[i] << " and " << expected.value;
@@ -116,7 +138,7 @@ void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape)
 bool LacksExtremes(const ColumnProgram& p, const Shape& shape) {
   const auto extremes = [](const auto& fold) { return fold == FoldKind::kMax || fold == FoldKind::kMin; };
   int64_t rows = 1, columns = 1;
-  for (size_t a = 0; a < shape.size(); ++a) (a < static_cast<size_t>(p.axes) ? rows : columns) *= shape[a];
+  for (size_t a = 0; a < shape.size(); ++a) (p.FoldsAxis(static_cast<int>(a)) ? rows : columns) *= shape[a];
   return rows == 0 && columns > 0 && std::ranges::any_of(p.results, extremes);
 }
 

@@ -13,7 +13,7 @@
 namespace opwire::fused {
 
 // Of operands and results of one type, the first operand of the whole shape. Of floats no products.
-ColumnProgram RandomColumns(std::mt19937_64& random, DType type, int axes);
+ColumnProgram RandomColumns(std::mt19937_64& random, DType type, uint32_t axes);
 // Operands of any strides, of which the first has the whole shape, and results.
 RowTensors ColumnTensorsFor(const ColumnProgram& p, const Shape& shape, std::mt19937_64& random);
 // Fails the test where the results are not what the program computes: floats within some ulps of the largest sum on the way, others exactly.
@@ -22,14 +22,16 @@ void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape)
 // Whether a shape has no rows for extremes that the program asks for.
 bool LacksExtremes(const ColumnProgram& p, const Shape& shape);
 
-// The leading axes of a shape that are folded, and the shape.
+// The axes of a shape that are folded, as a ColumnProgram has them, and the shape.
 struct ColumnShape {
-  int axes;
+  uint32_t axes;
   Shape shape;
 };
 inline const std::vector<ColumnShape> kColumnShapes = {{1, {10, 3}},     {1, {127, 5}},      {1, {40, 128}},   {1, {1000, 7}},   {1, {70'001, 2}}, {1, {2000, 130}},   {1, {1, 1}},    {1, {1, 77}},
-                                                       {1, {500, 1}},    {2, {3, 50, 1025}}, {1, {9, 2, 33}},  {2, {7, 1, 300}}, {1, {5, 4096}},   {1, {3, 20'001}},   {1, {0, 5}},    {1, {4, 0}},
-                                                       {3, {2, 3, 4, 8}}, {1, {33, 5, 7, 11}}, {1, {300, 1, 1}}, {1, {300, 2049}}, {2, {0, 3, 130}}, {1, {6, 140, 1}}};
+                                                       {1, {500, 1}},    {0b11, {3, 50, 1025}}, {1, {9, 2, 33}},  {0b11, {7, 1, 300}}, {1, {5, 4096}},   {1, {3, 20'001}},   {1, {0, 5}},    {1, {4, 0}},
+                                                       {0b111, {2, 3, 4, 8}}, {1, {33, 5, 7, 11}}, {1, {300, 1, 1}}, {1, {300, 2049}}, {0b11, {0, 3, 130}}, {1, {6, 140, 1}},
+                                                       {0b10, {3, 50, 1025}}, {0b10, {7, 300, 130}}, {0b10, {40, 33, 5}}, {0b101, {6, 3, 20, 140}}, {0b110, {5, 4, 3, 257}}, {0b10, {1, 30, 64}},
+                                                       {0b10, {4, 1, 9}}, {0b10, {3, 0, 5}}, {0b10, {2, 5000, 128}}, {0b10, {2, 9, 4100}}, {0b1, {9, 3, 130}}, {0b100, {3, 2, 7, 200}}};
 
 }  // namespace opwire::fused
 
