@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "ir/base/element.h"
 #include "ir/ops/catalogue.h"
@@ -21,19 +22,24 @@ Shape ColumnsOf(const ColumnProgram& p, const Shape& shape) {
   return out;
 }
 
-// The elements of each column, in their order.
-std::vector<std::vector<double>> ByColumn(const ColumnProgram& p, const Shape& shape, const std::vector<double>& elements, size_t columns) {
-  std::vector<std::vector<double>> out(columns);
-  for (size_t i = 0; i < elements.size(); ++i) {
-    size_t rest = i, column = 0, below = 1;
-    for (size_t a = shape.size(); a-- > 0; rest /= static_cast<size_t>(shape[a])) {
-      if (p.FoldsAxis(static_cast<int>(a))) continue;
-      column += rest % static_cast<size_t>(shape[a]) * below;
-      below *= static_cast<size_t>(shape[a]);
-    }
-    out[column].push_back(elements[i]);
+// Which column each element of a shape is of.
+std::vector<size_t> ColumnOfEach(const ColumnProgram& p, const Shape& shape) {
+  std::vector<size_t> steps(shape.size()), out;
+  for (size_t a = shape.size(), below = 1; a-- > 0;) {
+    if (!p.FoldsAxis(static_cast<int>(a))) steps[a] = std::exchange(below, below * static_cast<size_t>(shape[a]));
   }
-  return out;
+  std::vector<int64_t> at(shape.size());
+  for (size_t column = 0;;) {
+    out.push_back(column);
+    size_t a = shape.size();
+    while (a-- > 0) {
+      column += steps[a];
+      if (++at[a] < shape[a]) break;
+      column -= steps[a] * static_cast<size_t>(shape[a]);
+      at[a] = 0;
+    }
+    if (a > shape.size()) return out;
+  }
 }
 
 // The values of one element of each output, as a program of rows without folds computes them.
@@ -121,11 +127,13 @@ RowTensors ColumnTensorsFor(const ColumnProgram& p, const Shape& shape, std::mt1
 
 void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape) {
   const auto elements = Elements(p, t.operands, shape);
+  const std::vector<size_t> of_column = ColumnOfEach(p, shape);
   for (size_t o = 0; o < t.results.size(); ++o) {
     const std::vector<double> got = InOrder(t.results[o]);
     const DType type = t.results[o].type;
     const double bound = type == DType::kF32 ? 2e-6 : type == DType::kF64 ? 1e-13 : type == DType::kF16 ? 0x1p-10 : type == DType::kBF16 ? 0x1p-7 : 0;
-    const auto columns = p.results[o] ? ByColumn(p, shape, elements[o], got.size()) : std::vector<std::vector<double>>();
+    std::vector<std::vector<double>> columns(p.results[o] ? got.size() : 0);
+    for (size_t i = 0; i < elements[o].size() && p.results[o]; ++i) columns[of_column[i]].push_back(elements[o][i]);
     for (size_t i = 0; i < got.size(); ++i) {
       const Total expected = p.results[o] ? Fold(*p.results[o], type, columns[i]) : Total{elements[o][i], 1};
       if (std::isnan(expected.value) && std::isnan(got[i])) continue;
