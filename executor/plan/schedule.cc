@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kMaxNodes = 64;  // a group
 constexpr size_t kMaxEnds = 8;    // reasons that are kept
-constexpr int64_t kShortLine = 32;  // elements, 128 bytes of f32
+constexpr int64_t kShortLine = 128;  // elements: shorter ones are copied before they are computed with
 
 // An edge from an earlier node to a later one, which must run after it.
 struct Edge {

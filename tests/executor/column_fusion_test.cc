@@ -78,8 +78,8 @@ TEST(ColumnSchedule, AxesBetweenOthersAreFoldedWhereLinesAreLong) {
   const auto text = [](int line) {
     return fmt::format("program @f(%x: f32[4, 64, {0}], %g: f32[{0}]) -> (a: f32[4, {0}]) {{\n  %0 = mul(%x, %g)\n  %1 = sum(%0) {{dims = [1]}}\n  return %1\n}}\n", line);
   };
-  EXPECT_EQ(Fused(text(32)), Labels{"fused(mul, sum)"});
-  EXPECT_EQ(Fused(text(16)).size(), 2u);
+  EXPECT_EQ(Fused(text(128)), Labels{"fused(mul, sum)"});
+  EXPECT_EQ(Fused(text(64)).size(), 2u);
 }
 
 // ---- Results -------------------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class RandomColumns {
     const uint64_t most = static_cast<uint64_t>(std::max<int64_t>(2, (Below(4) ? 80000 : type_.ends_with("64") ? 112'000 : 225'000) / length));
     const bool two = Below(3) == 0, splits = length % 2 == 0 && Below(4) == 0;
     const uint64_t outer = two ? 1 + Below(std::min<uint64_t>(4, most)) : 1;
-    const uint64_t before = length >= 32 && most > 8 * outer && Below(4) == 0 ? 2 + Below(3) : 1;  // of an axis in front that stays
+    const uint64_t before = length >= 128 && most > 8 * outer && Below(4) == 0 ? 2 + Below(3) : 1;  // of an axis in front that stays
     const uint64_t rows = Below(8) == 0 ? 1 : 1 + Below(most / outer / before);
     const std::string folded = two ? fmt::format("{}, {}", outer, rows) : std::to_string(rows), ones = two ? "1, 1" : "1";
     columns_ = splits ? fmt::format("{}, 2", length / 2) : std::to_string(length);
