@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kMaxNodes = 64;  // a group
 constexpr size_t kMaxEnds = 8;    // reasons that are kept
-constexpr int64_t kShortLine = 128;  // elements: shorter ones are copied before they are computed with
+constexpr int64_t kShortLine = 128;  // elements: kernels copy shorter ones before they compute with them
 
 // An edge from an earlier node to a later one, which must run after it.
 struct Edge {
@@ -105,14 +105,16 @@ class Scheduler {
     // An extent of 1 that stays 1 would tell nothing apart.
     if (folds == last) return fuser_.HasRows() && node.results[0].shape != shape ? std::optional(NodeFold{*kind, 0}) : std::nullopt;
     if ((folds & last) != 0 || !fuser_.HasColumns()) return std::nullopt;
-    // Behind axes that stay, a line that is known to be short would be read in pieces.
     const bool leading = (folds & (folds + 1)) == 0;
+    return leading || !LeavesShortLines(shape, folds) ? std::optional(NodeFold{*kind, folds}) : std::nullopt;
+  }
+  // Whether what lies behind the folded axes is known to be short, so that behind axes that stay it would be read in pieces.
+  bool LeavesShortLines(const std::vector<Dim>& shape, uint32_t folds) const {
     int64_t line = 1;
-    for (int a = std::bit_width(folds); a < rank && line < kShortLine; ++a) {
-      const Dim d = shape[static_cast<size_t>(a)];
-      line = w_.dims.IsConstant(d) ? line * w_.dims.ConstantValue(d) : kShortLine;
+    for (auto a = static_cast<size_t>(std::bit_width(folds)); a < shape.size() && line < kShortLine; ++a) {
+      line = w_.dims.IsConstant(shape[a]) ? line * w_.dims.ConstantValue(shape[a]) : kShortLine;
     }
-    return leading || line >= kShortLine ? std::optional(NodeFold{*kind, folds}) : std::nullopt;
+    return line < kShortLine;
   }
   bool FoldsRows(uint32_t n) const { return fold_[n] && fold_[n]->columns == 0; }
   bool FoldsColumns(uint32_t n) const { return fold_[n] && fold_[n]->columns > 0; }

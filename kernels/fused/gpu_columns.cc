@@ -29,8 +29,8 @@ int64_t CeilDiv(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
 // Axes, strides, and how many neighbours one access takes: `most` at the most.
 void SetAxes(const GpuColumns& columns, std::span<const opw_tensor* const> tensors, int most, Form& form) {
-  const opw_tensor& shape = *tensors[static_cast<size_t>(columns.program().shape_of)];
   const ColumnProgram& program = columns.program();
+  const opw_tensor& shape = *tensors[static_cast<size_t>(program.shape_of)];
   std::vector<int64_t> row_extents, column_extents;
   std::vector<std::vector<int64_t>> of_rows, of_columns;
   for (int a = 0; a < shape.rank; ++a) (program.FoldsAxis(a) ? row_extents : column_extents).push_back(shape.shape[a]);

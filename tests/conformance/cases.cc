@@ -762,7 +762,10 @@ void Builder::Convolution() {
     both({2, 70, 5, 6}, 67, {3, 3}, {{"padding", Ints{1}}}, true);
     both({3, 16, 12, 13}, 32, {3, 3}, {{"padding", Ints{1}}, {"stride", Ints{2}}}, true);
     both({17, 3, 9, 9}, 64, {7, 7}, {{"padding", Ints{3}}, {"stride", Ints{2}}});
-    if (type_ == DType::kF32) both({1, 64, 13, 12}, 64, {3, 3}, {{"padding", Ints{1}}}, true);
+    if (type_ != DType::kF32) continue;
+    both({1, 64, 13, 12}, 64, {3, 3}, {{"padding", Ints{1}}}, true);
+    both({2, 64, 20, 20}, 64, {3, 3}, {{"padding", Ints{1}}}, true);
+    cases_.back().large = true;
   }
   add({2, 3, 5, 4}, {3, 4, 3, 3}, {{"stride", Ints{2, 3}}, {"padding", Ints{1, 0}}, {"output_padding", Ints{1, 2}}, {"transposed", true}}, true);
   add({2, 4, 7}, {4, 3, 2}, {{"stride", Ints{2}}, {"dilation", Ints{4}}, {"output_padding", Ints{3}}, {"transposed", true}}, true);

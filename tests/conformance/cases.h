@@ -21,6 +21,7 @@ struct Case {
   std::vector<NamedAttr> attrs;
   std::shared_ptr<DimTable> dims = std::make_shared<DimTable>();
   std::string blob;
+  bool large = false;  // takes an emulated device seconds
 };
 
 // `type` is that of the row's first type variable.

@@ -164,12 +164,13 @@ class Function:
         try:
             return compiled(leaves, on_emit)
         except ConnectionError:
-            with self._lock:
-                for cache in (self._cache, self._by_key):
-                    for key in [k for k, c in cache.items() if c is compiled and c.captured]:
-                        del cache[key]
-                for family in self._families.values():
-                    family.symbolic = [(p, c) for p, c in family.symbolic if c is not compiled or not c.captured]
+            if compiled.captured:
+                with self._lock:
+                    for cache in (self._cache, self._by_key):
+                        for key in [k for k, c in list(cache.items()) if c is compiled]:
+                            cache.pop(key, None)
+                    for family in self._families.values():
+                        family.symbolic = [(p, c) for p, c in family.symbolic if c is not compiled]
             raise
 
     def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[tuple[Any, Any]]]:
