@@ -95,6 +95,8 @@ std::string Describe(Instance& instance) {
       s["moved"] = cost.bytes;
       const double ns = instance.GroupAt(i) ? 0 : MeasuredOf(instance, step, node, number, s["label"]);
       if (ns > 0) s["measured_ns"] = ns;
+      const auto alone = step.kind == StepKind::kCall ? program.plans[number].schedule.WhyAlone(step.node()) : std::span<const std::string>();
+      if (!alone.empty() && !instance.GroupAt(i)) s["alone"] = alone;
     } else {
       s["flops"] = 0;
       s["moved"] = 2 * BytesOf(step.call.results[0]);

@@ -62,6 +62,10 @@ class Scheduler {
       FormGroups();
     }
     Order();
+    for (const Unit& unit : out_.units) {
+      if (unit.group < 0) ExplainAlone(unit.node);
+    }
+    std::ranges::sort(out_.lone, {}, &LoneNode::node);
     return std::move(out_);
   }
 
@@ -540,7 +544,7 @@ class Scheduler {
       for (uint32_t i = readers_begin_[n]; i < readers_begin_[n + 1]; ++i) {
         const uint32_t reader = readers_[i];
         if (group_of_[reader] == group) continue;
-        if (!leaves && ends.size() < kMaxEnds) ends.push_back(fmt::format("{} goes to {}, {}", ValueName(w_.f, static_cast<ValueId>(v)), w_.f.nodes[reader].op, FoldsColumns(n) ? "which waits for whole columns" : WhyApart(n, reader, "which also waits for others")));
+        if (!leaves) ExplainTo(n, reader, ends);
         leaves = true;
       }
       out.push_back(leaves);
@@ -549,20 +553,49 @@ class Scheduler {
   }
   // Of a node of a group and one that reads it or that it reads. `why`: where both could be of one.
   std::string_view WhyApart(uint32_t n, uint32_t other, std::string_view why) {
-    if (!joinable_[other]) {
-      if (fused::FoldKindOf(w_.f.nodes[other].op) && fuser_.HasRows() && !fold_[other]) {
-        return fuser_.HasColumns() ? "which folds the last axis and others, or leaves short lines" : "which does not fold the last axis alone";
-      }
-      return IsElementwise(RowOf(other)) || fold_[other] ? "which has a variant of its own" : "which is not elementwise";
-    }
+    if (!joinable_[other]) return WhyOfNone(other);
     if (const auto found = why_apart_.find(Permutes(other) ? other : n); found != why_apart_.end() && (Permutes(n) || Permutes(other))) return found->second;
     if (!(orders_ && orders_->AreJoined(n, other)) && !SameDomain(n, other)) return "which has another shape";
     return peeled_[other] ? "which folds other axes" : why;
   }
-  void Explain(FusedGroup& group, ValueId input) {
+  // Of a node that cannot be joined to any.
+  std::string_view WhyOfNone(uint32_t n) const {
+    if (fused::FoldKindOf(w_.f.nodes[n].op) && fuser_.HasRows() && !fold_[n]) {
+      return fuser_.HasColumns() ? "which folds the last axis and others, or leaves short lines" : "which does not fold the last axis alone";
+    }
+    return IsElementwise(RowOf(n)) || fold_[n] ? "which has a variant of its own" : "which is not elementwise";
+  }
+  void Explain(FusedGroup& group, ValueId input) { ExplainFrom(group.nodes[0], input, group.ends); }
+  void ExplainFrom(uint32_t n, ValueId input, std::vector<std::string>& ends) {
     const int32_t p = producer_[static_cast<size_t>(input)];
-    if (p < 0 || group.ends.size() >= kMaxEnds) return;
-    group.ends.push_back(fmt::format("{} comes from {}, {}", ValueName(w_.f, input), w_.f.nodes[static_cast<size_t>(p)].op, WhyApart(group.nodes[0], static_cast<uint32_t>(p), "for which others wait")));
+    if (p < 0 || ends.size() >= kMaxEnds) return;
+    ends.push_back(fmt::format("{} comes from {}, {}", ValueName(w_.f, input), w_.f.nodes[static_cast<size_t>(p)].op, WhyApart(n, static_cast<uint32_t>(p), "for which others wait")));
+  }
+  // Why a node that groups could take in is of none. Whoever pinned one knows.
+  void ExplainAlone(uint32_t n) {
+    const Node& node = w_.f.nodes[n];
+    if (!node.pin.empty() || w_.views.kinds[n] != ViewKind::kNone || node.operands.empty() || !(IsElementwise(RowOf(n)) || fused::FoldKindOf(node.op))) return;
+    LoneNode lone{.node = n, .ends = {}};
+    if (readers_begin_.empty()) IndexReaders();
+    const auto readers = std::span(readers_).subspan(readers_begin_[n], readers_begin_[n + 1] - readers_begin_[n]);
+    const auto made = [&](ValueId v) { return v != kAbsent && producer_[static_cast<size_t>(v)] >= 0 && !IsNumber(v); };
+    if (joinable_[n]) {
+      for (const uint32_t reader : readers) ExplainTo(n, reader, lone.ends);
+      for (const ValueId v : node.operands) {
+        if (made(v)) ExplainFrom(n, v, lone.ends);
+      }
+    } else if (!readers.empty() || std::ranges::any_of(node.operands, made)) {
+      lone.ends.push_back(fmt::format("{} comes from {}, {}", ValueName(w_.f, static_cast<ValueId>(ResultOf(n))), node.op, WhyOfNone(n)));
+    }
+    // Who reads it twice says so once.
+    const auto [again, end] = std::ranges::unique(lone.ends);
+    lone.ends.erase(again, end);
+    if (!lone.ends.empty()) out_.lone.push_back(std::move(lone));
+  }
+  void ExplainTo(uint32_t n, uint32_t reader, std::vector<std::string>& ends) {
+    if (ends.size() >= kMaxEnds) return;
+    ends.push_back(fmt::format("{} goes to {}, {}", ValueName(w_.f, static_cast<ValueId>(ResultOf(n))), w_.f.nodes[reader].op,
+                               FoldsColumns(n) ? "which waits for whole columns" : WhyApart(n, reader, "which also waits for others")));
   }
 
   // By node: who reads its first result.
@@ -686,6 +719,11 @@ class Scheduler {
 };
 
 }  // namespace
+
+std::span<const std::string> Schedule::WhyAlone(uint32_t node) const {
+  const auto found = std::ranges::lower_bound(lone, node, {}, &LoneNode::node);
+  return found != lone.end() && found->node == node ? std::span<const std::string>(found->ends) : std::span<const std::string>();
+}
 
 void ScheduleWriter::Add(FusedGroup group) {
   out_.groups.push_back(std::move(group));

@@ -53,18 +53,28 @@ struct Unit {
   int32_t group = -1;  // its number; -1: the node alone
 };
 
+// A node that groups could take in, and that is of none.
+struct LoneNode {
+  uint32_t node;
+  std::vector<std::string> ends;  // why, as of groups
+};
+
 struct Schedule {
   std::vector<FusedGroup> groups;
   std::vector<Unit> units;       // in the order in which they run; constants that groups have taken in are none
   std::vector<uint32_t> unit_of; // by node: where it is among the units; kNowhere for such a constant
   static constexpr uint32_t kNowhere = UINT32_MAX;
+  std::vector<LoneNode> lone;    // by node, where there is more to say than that they read parameters and make results
+
+  // Why a node is of no group; empty: nothing is to be said.
+  std::span<const std::string> WhyAlone(uint32_t node) const;
 };
 
 // Writes a schedule anew, unit by unit.
 class ScheduleWriter {
  public:
   // From here on its groups are taken out of `from` as they are added.
-  explicit ScheduleWriter(Schedule& from) : from_(from) { out_.unit_of.assign(from.unit_of.size(), Schedule::kNowhere); }
+  explicit ScheduleWriter(Schedule& from) : from_(from) { out_.unit_of.assign(from.unit_of.size(), Schedule::kNowhere), out_.lone = std::move(from.lone); }
   // A group that is new.
   void Add(FusedGroup group);
   // One of the units that there were.

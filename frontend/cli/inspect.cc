@@ -208,6 +208,7 @@ Status ExplainProgram(const Common& common, const ExplainArgs& args) {
   fmt::print("{}", table.ToString());
   for (size_t i = 0; i < plan.at("steps").size(); ++i) {
     const json& step = plan.at("steps")[i];
+    for (const json& end : step.value("alone", json::array())) fmt::print("step {} is {} alone: {}\n", i, Text(step.at("op")), Text(end));
     if (!step.contains("group")) continue;
     std::vector<std::string> ops;
     for (const json& op : step.at("group").at("ops")) ops.push_back(Text(op));

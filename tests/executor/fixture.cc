@@ -320,17 +320,30 @@ std::vector<std::string> CoreTest::Outcome(Client& c, const Module& m, uint64_t 
   return out;
 }
 
+namespace {
+
+std::shared_ptr<const Program> ProgramOf(Device& device, const std::string& text, bool fuses) {
+  auto set = std::make_shared<KernelSet>();
+  set->variants = BuildVariantTable(device);
+  if (fuses) set->fuser = BuildFuser(device);
+  return PrepareProgram(Serialise(Parse(text, "t").value()), set, ExecutorLimits()).value();
+}
+
+}  // namespace
+
+Schedule ScheduleOf(const std::string& text) {
+  const std::unique_ptr<Device> device = OpenDevice("cpu", {}).value();
+  return ProgramOf(*device, text, /*fuses=*/true)->plans[0].schedule;
+}
+
 std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols, bool fuses) {
   const std::unique_ptr<Device> device = OpenDevice("cpu", {}).value();
-  auto set = std::make_shared<KernelSet>();
-  set->variants = BuildVariantTable(*device);
-  if (fuses) set->fuser = BuildFuser(*device);
-  const auto program = PrepareProgram(Serialise(Parse(text, "t").value()), set, ExecutorLimits()).value();
+  const auto program = ProgramOf(*device, text, fuses);
   const auto instance = Instance::Build(*program, 0, std::move(symbols), {.runtime = device->runtime()}).value();
   std::vector<std::string> labels;
   for (uint32_t i = 0; i < instance->steps().size(); ++i) {
     const Step& step = instance->steps()[i];
-    labels.push_back(LabelOf(step, set->variants));
+    labels.push_back(LabelOf(step, program->kernels->variants));
     const FusedGroup* const group = instance->GroupAt(i);
     if (!group) continue;
     std::vector<std::string> ops;

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/plan/schedule.h"
 #include "executor/serve/core.h"
 
 namespace opwire {
@@ -186,6 +187,9 @@ std::vector<int64_t> RandomSymbols(const DimTable& dims, std::mt19937_64& random
 
 // The steps that a program's first function has on the CPU for these sizes, by label, groups as "fused(mul, add)".
 std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols = {}, bool fuses = false);
+
+// How it is planned there with groups.
+Schedule ScheduleOf(const std::string& text);
 
 std::vector<std::string> WithoutVariants(std::vector<std::string> labels);
 

@@ -146,6 +146,31 @@ program @f(%x: f32[4]) -> (y: f32[4]) {
   EXPECT_LE(parts.size(), 5u);
 }
 
+TEST(Schedule, ReasonsSayWhyANodeIsAlone) {
+  const auto alone = [](const std::string& text, uint32_t node) {
+    const Schedule schedule = ScheduleOf(text);
+    const std::span<const std::string> why = schedule.WhyAlone(node);
+    return Labels(why.begin(), why.end());
+  };
+  const std::string between = R"(
+program @f(%x: f32[4, 4], %y: f32[4]) -> (y: f32[4, 4], z: f32[]) {
+  %0 = matmul(%x, %x)
+  %1 = relu(%0)
+  %2 = matmul(%1, %1)
+  %3 = mul(%y, %y)
+  %4 = exp@reference(%3)
+  %5 = sum(%x) {dims = []}
+  %6 = neg(%5)
+  return %2, %6
+})";
+  EXPECT_EQ(alone(between, 1), (Labels{"%1 goes to matmul, which is not elementwise", "%0 comes from matmul, which is not elementwise"}));
+  EXPECT_EQ(alone(between, 0), Labels{}) << "nobody expects it to be of a group";
+  EXPECT_EQ(alone(between, 3), Labels{"%3 goes to exp, which has a variant of its own"});
+  EXPECT_EQ(alone(between, 4), Labels{}) << "who pinned it knows";
+  EXPECT_EQ(alone(between, 5), Labels{"%5 comes from sum, which folds the last axis and others, or leaves short lines"});
+  EXPECT_EQ(alone(between, 6), Labels{"%5 comes from sum, which folds the last axis and others, or leaves short lines"});
+}
+
 TEST(Schedule, AnOldValueIsReadBeforeItIsReplaced) {
   EXPECT_EQ(Fused(R"(
 program @step(inout %w: f32[8], inout %m: f32[8], %g: f32[8], %b: f32[]) -> (w: f32[8], m: f32[8], n: f32[8]) {

@@ -165,11 +165,7 @@ program @step(inout %w: f32[4, 4], %g: f32[4, 4]) -> (w: f32[4, 4]) {
 }
 
 TEST(PermutedSchedule, ReasonsNameWhatIsApart) {
-  const auto ends = [](const std::string& text, size_t group) {
-    const std::unique_ptr<Device> device = OpenDevice("cpu", {}).value();
-    const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = BuildFuser(*device), .variants = BuildVariantTable(*device)});
-    return PrepareProgram(Serialise(Parse(text, "t").value()), set, ExecutorLimits()).value()->plans[0].schedule.groups[group].ends;
-  };
+  const auto ends = [](const std::string& text, size_t group) { return ScheduleOf(text).groups[group].ends; };
   EXPECT_EQ(ends(R"(
 program @f(%x: f32[5, 4]) -> (y: f32[4]) {
   %0 = permute(%x) {dims = [1, 0]}

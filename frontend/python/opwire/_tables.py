@@ -113,7 +113,7 @@ def of_plan(plan: dict[str, Any]) -> Table:
         group = step.get("group")
         what = " ".join(group["ops"]) if group else step["op"]
         places = ", ".join(f"{w['to']}{'' if w['to'].startswith('result') else ' +' + str(w['at'])}" for w in step.get("writes", []))
-        ends = "; ".join(group.get("ends", [])) if group else ""
+        ends = "; ".join(group.get("ends", []) if group else step.get("alone", []))
         rows.append([step.get("value", ""), what, step["label"], bytes_text(step.get("moved", 0)), float(step.get("flops", 0)), places, ends])
     title = f"@{plan['function']}: {_count(len(rows), 'step')}, {bytes_text(plan['scratch_bytes'])} of scratch memory"
     return Table(title, ["value", "ops", "variant", "moves", "flops", "writes", "fusion ends as"], rows, plan)
