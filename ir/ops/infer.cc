@@ -90,7 +90,7 @@ Status CheckResult(const OpRow& row, const ResultSpec& spec, const TensorType& t
     return InvalidArgument("{}: result {}: expected {}, got {}", row.name, spec.name, row.TypesOf(spec.type).ToString(), DTypeName(t.dtype));
   }
   if (t.rank() > kMaxRank) {
-    return ResourceExhausted("{}: result {}: expected at most rank {}, got {}", row.name, spec.name, kMaxRank, t.rank());
+    return InvalidArgument("{}: result {}: expected at most rank {}, got {}", row.name, spec.name, kMaxRank, t.rank());
   }
   for (Dim d : t.shape) {
     if (dims.TreeSize(d) <= kMaxTreeSize) continue;

@@ -86,6 +86,8 @@ def test_comparisons_with_numbers_that_the_type_does_not_hold():
 
 
 def test_what_int64_does_not_hold_and_lists():
+    with pytest.raises(ValueError, match="rank 16"):
+        ow.ones((1,) * 17)
     with pytest.raises(ValueError, match="-1"):
         ow.eye(3, -1)
     with pytest.raises(OverflowError, match=str(2**70)):
@@ -386,6 +388,27 @@ def test_dlpack(rng):
     a = rng.random((3, 4)).astype(np.float32)
     np.testing.assert_array_equal(np.from_dlpack(ow.asarray(a)), a)
     np.testing.assert_array_equal(np.asarray(ow.from_dlpack(a)), a)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_dlpack_of_types_that_numpy_lacks(name, rng):
+    class Foreign:  # as other libraries see an array, and show theirs
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **keywords):
+            return self.array.__dlpack__(**keywords)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    for shape in ((3, 4), (), (0, 2)):
+        x = ow.asarray(rng.random(shape).astype(np.float32)).astype(name)
+        y = ow.from_dlpack(Foreign(x))
+        assert y.dtype == x.dtype and y.shape == x.shape
+        np.testing.assert_array_equal(np.asarray(y.astype("float32")), np.asarray(x.astype("float32")))
+    with pytest.raises((BufferError, RuntimeError), match="dtype"):
+        np.from_dlpack(ow.ones((2,), dtype=name))
 
 
 def test_await():

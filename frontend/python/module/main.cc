@@ -12,6 +12,7 @@
 #include "frontend/cpp/placement.h"
 #include "frontend/python/module/array.h"
 #include "frontend/python/module/call.h"
+#include "frontend/python/module/dlpack.h"
 #include "frontend/python/module/dtypes.h"
 #include "frontend/python/module/errors.h"
 #include "frontend/python/module/interpreter.h"
@@ -236,6 +237,7 @@ void BindArray(nb::module_& m) {
   m.def("fetch", &Fetch);
   m.def("read_header", &ReadHeader);
   BindTransfer(m);
+  BindDLPack(m);
 }
 
 void BindTrace(nb::module_& m) {

@@ -169,7 +169,10 @@ class Array(_core.Array):
             raise BufferError("an array is handed over as a copy in this process")
         if dl_device not in (None, (1, 0)):
             raise BufferError(f"an array is handed over in the host's memory, (1, 0), not in {dl_device}")
-        return np.array(self).__dlpack__()
+        if self.dtype.name not in NOT_NUMPYS:
+            return np.array(self).__dlpack__()
+        bits = np.frombuffer(self._bytes(), NOT_NUMPYS[self.dtype.name]).reshape(self.shape).copy()
+        return _core.to_dlpack(bits, self.dtype).__dlpack__(max_version=max_version)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
@@ -336,19 +339,23 @@ _core.set_array_class(Array)
 
 
 def _of_host(value: np.ndarray[Any, Any], dtype: _core.dtype, device: Any) -> Array:
-    from ._client import device as find
-
     if value.dtype != numpy_dtype(dtype):
         if dtype.name not in NOT_NUMPYS:
             value = value.astype(numpy_dtype(dtype))
         elif value.dtype.name != dtype.name:  # rounded where it lies, so that NumPy need not know the type
             wide = np.asarray(value, np.float32)
             return _of_host(wide, _core.float32, device).astype(dtype)
-    plain = host_bytes(value)
+    return _of_bytes(host_bytes(value), dtype, value.shape, device)
+
+
+def _of_bytes(plain: np.ndarray[Any, Any], dtype: _core.dtype, shape: tuple[int, ...], device: Any) -> Array:
+    """Of elements that lie one after another in an array of whatever type and shape."""
+    from ._client import device as find
+
     trace = _core.Trace.current()
     if trace is not None:
-        return trace.constant(dtype, list(value.shape), plain.tobytes())
-    return _core.put(find(device).session, dtype, list(value.shape), plain)
+        return trace.constant(dtype, list(shape), plain.tobytes())
+    return _core.put(find(device).session, dtype, list(shape), plain)
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
@@ -406,7 +413,11 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
         return asarray(x, device=device, copy=copy)
     if copy is False:
         raise ValueError("from_dlpack: memory of this process cannot be a device's without a copy")
-    return asarray(np.from_dlpack(x), device=device)
+    narrow = _core.from_dlpack(x)
+    if narrow is None:
+        return asarray(np.from_dlpack(x), device=device)
+    dtype, bits = narrow
+    return _of_bytes(np.ascontiguousarray(bits), dtype, bits.shape, device)
 
 
 def _converter(foreign: Any, like: Array) -> Any:
