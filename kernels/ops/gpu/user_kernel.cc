@@ -18,7 +18,7 @@
 namespace opwire::gpu {
 namespace {
 
-constexpr int64_t kMostBlocks[] = {INT32_MAX, 65535, 65535};
+constexpr int64_t kMostOfAxis[] = {INT32_MAX, 65535, 65535};
 
 class LoadedKernel final : public Planner, public UserKernel {
  public:
@@ -82,7 +82,7 @@ class LoadedKernel final : public Planner, public UserKernel {
       const jit::LaunchSpec& launch = variant_.launches[l];
       int64_t blocks[3];
       for (int a = 0; a < 3; ++a) {
-        OPWIRE_ASSIGN_OR_RETURN(blocks[a], value(launch.blocks[a], "blocks", kMostBlocks[a]));
+        OPWIRE_ASSIGN_OR_RETURN(blocks[a], value(launch.blocks[a], "blocks", kMostOfAxis[a]));
       }
       OPWIRE_ASSIGN_OR_RETURN(const int64_t shared, value(launch.shared, "shared memory", device_.shared_bytes()));
       if (blocks[0] == 0 || blocks[1] == 0 || blocks[2] == 0) continue;
