@@ -10,6 +10,7 @@
 #include "frontend/python/module/call.h"
 #include "frontend/python/module/dtypes.h"
 #include "frontend/python/module/errors.h"
+#include "frontend/python/module/trace.h"
 #include "frontend/python/module/transfer.h"
 #include "ir/text/text.h"
 
@@ -214,6 +215,7 @@ std::string PyProgram::Text() {
 }
 
 nb::object CallKey(nb::tuple args) {
+  if (Trace::Current()) return nb::none();
   char key[512];
   size_t at = 0;
   bool arrays = false;

@@ -70,7 +70,7 @@ class Array(_core.Array):
         return _core.fetch(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        made = np.frombuffer(self._bytes(), numpy_dtype(self.dtype)).reshape(self.shape)
+        made: np.ndarray[Any, Any] = np.ndarray(self.shape, numpy_dtype(self.dtype), self._bytes())
         if dtype is not None and np.dtype(dtype) != made.dtype:
             if copy is False:
                 raise ValueError(f"an array of {self.dtype.name} is one of {np.dtype(dtype)} as a copy only")

@@ -25,6 +25,7 @@ BLOCKS = (_core.q4_0, _core.q4_1, _core.q8_0, _core.q6_k)  # of weights in GGUF 
 _BY_NAME = {d.name: d for d in ALL}
 # Bytes that NumPy can hold where it has no type of that name by itself.
 NOT_NUMPYS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
+_NUMPYS = {d: np.dtype(d.name) for d in ALL if d.name not in NOT_NUMPYS}
 
 
 def _dtype_named(name: str) -> dtype:
@@ -50,8 +51,11 @@ def as_dtype(given: Any) -> dtype:
 
 def numpy_dtype(d: dtype) -> np.dtype[Any]:
     """NumPy's type for it; of the 16 and 8 bit types that NumPy lacks, ml_dtypes's. TypeError where that is not installed."""
-    if d.name not in NOT_NUMPYS:
-        return np.dtype(d.name)
+    known = _NUMPYS.get(d)
+    if known is not None:
+        return known
+    if d in BLOCKS:
+        raise TypeError(f"NumPy has no {d.name}: dequantize_blocks gives the elements of blocks")
     try:
         import ml_dtypes
     except ImportError:

@@ -74,10 +74,14 @@ class _Compiled:
         self.form = traced.form
         self.captured = traced.captured
         self.checked = traced.checked
+        self.is_leaf = traced.form == "leaf" and traced.results == 1 and not traced.checked
 
     def __call__(self, leaves: list[Any], on_emit: Any = None) -> Any:
         """What the function gives for these arguments."""
-        results = self.pick(self.program(leaves, on_emit))
+        results = self.program(leaves, on_emit)
+        if self.is_leaf:
+            return results[0]
+        results = self.pick(results)
         if self.checked:
             counts = np.asarray(results.pop())
             for n, what in zip(counts, self.checked):
@@ -133,18 +137,17 @@ class Function:
     # ---- Calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Arrays and numbers alone, as in most calls, have a key that is quickly made.
-        key = _core.call_key(args) if not kwargs and not self._static else None
+        # Arrays and numbers alone, as in most calls, have a key that is quickly made; there is none while a function is traced.
+        key = None if kwargs or self._static else _core.call_key(args)
         compiled = self._by_key.get(key)
+        if compiled is not None:
+            return self._run(compiled, [*args, *compiled.captured])
         outer = _core.Trace.current()
         if outer is not None:
             return self._inline(outer, args, kwargs)
-        if compiled is not None:
-            leaves = [*args, *compiled.captured]
-        else:
-            compiled, leaves = self._prepare(args, kwargs)
-            if key is not None:
-                self._by_key[key] = compiled
+        compiled, leaves = self._prepare(args, kwargs)
+        if key is not None:
+            self._by_key[key] = compiled
         return self._run(compiled, leaves)
 
     def run(self, *args: Any, on_emit: Callable[[str, np.ndarray[Any, Any]], None] | None = None, **kwargs: Any) -> Any:
