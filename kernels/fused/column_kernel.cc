@@ -255,7 +255,7 @@ class ColumnRun {
     }
     const int last = l_.rank - 1;
     const int64_t runs = plan_.joined ? 1 : rows, n = plan_.joined ? rows * width : width;
-    Rows call{now_.context, c_->attrs, n, l_.repeated, false, {}, {}};
+    Rows call{now_.context, c_->attrs, n, l_.repeated, false, l_.far && width == plan_.columns, {}, {}};
     // What is direct lies in one line of each row.
     const int64_t lines = plan_.columns / plan_.line, at_line = column / plan_.line, in_line = column % plan_.line;
     std::optional<RowWalk> walk(std::in_place, l_, row * lines + at_line);

@@ -25,6 +25,7 @@ struct Layout {
   int32_t inputs, tensors, rank;
   bool direct;                    // along the last axis each input is contiguous or repeated, each output contiguous
   bool stream;
+  bool far;                       // an input is as large as outputs that are streamed
   uint32_t repeated;              // along the last axis
   uint32_t constant;              // along all axes
   uint32_t dense;                 // without gaps, in the order of the elements
@@ -162,6 +163,7 @@ inline int PrepareLayout(const opw_call* c, int inputs, int outputs, void** stat
     const bool input = t < inputs;
     l.direct = l.direct && (stride == l.bytes[t] || (input && stride == 0));
     l.stream = l.stream && (input || l.elements * l.bytes[t] >= kStreamBytes);
+    l.far = l.far || (input && stride == l.bytes[t] && l.elements * l.bytes[t] >= kStreamBytes);
     if (input && stride == 0) l.repeated |= 1u << t;
     bool constant = input;
     for (int a = 0; a < l.rank; ++a) constant = constant && l.strides[t][a] == 0;
@@ -262,7 +264,7 @@ struct Job {
   // Parts of rows, from where they are.
   void RunDirect(int64_t begin, int64_t end) const {
     const int last = l.rank - 1;
-    Rows rows{c->context, c->attrs, 0, l.repeated, Streams(), {}, {}};
+    Rows rows{c->context, c->attrs, 0, l.repeated, Streams(), l.far, {}, {}};
     RowWalk walk(l, begin / parts);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t first = unit % parts * part;
@@ -290,7 +292,7 @@ struct Job {
     const int last = l.rank - 1, across = last - 1;
     const int64_t down = (l.shape[across] - 1) / l.tile_rows + 1, along = (l.shape[last] - 1) / l.tile_row + 1;
     alignas(64) char tiles[kTileBytes];
-    Rows rows{c->context, c->attrs, 0, 0, Streams(), {}, {}};
+    Rows rows{c->context, c->attrs, 0, 0, Streams(), false, {}, {}};
     char* at[kMaxTensors];       // the tile's first element of each tensor
     char* held[kMaxTensors];     // of those that are turned its copy,
     int64_t row_bytes[kMaxTensors];  // whose rows are so far apart; of others the tensor's
@@ -341,7 +343,7 @@ struct Job {
   void RunPacked(int64_t begin, int64_t end) const {
     alignas(64) char blocks[kMaxTensors][kPacked * 8 + 64];  // not a power of two apart, so that they share no lines of a cache
     const int64_t extent = l.shape[l.rank - 1];
-    Rows rows{c->context, c->attrs, 0, l.constant, false, {}, {}};
+    Rows rows{c->context, c->attrs, 0, l.constant, false, false, {}, {}};
     for (int64_t at = begin; at < end; at += l.packed) {
       rows.n = end - at < l.packed ? end - at : l.packed;
       const RowWalk walk(l, at / extent);

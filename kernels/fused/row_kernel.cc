@@ -311,7 +311,7 @@ class RowRun {
   }
 
   Rows RowsOf(const RowPhase& phase, int64_t n) const {
-    return {now_[static_cast<size_t>(phase.program)].context, c_->attrs, n, 0, false, {}, {}};
+    return {now_[static_cast<size_t>(phase.program)].context, c_->attrs, n, 0, false, false, {}, {}};
   }
   void Call(const RowPhase& phase, const Rows& rows) const { job_.Raise(now_[static_cast<size_t>(phase.program)].run(rows)); }
 
@@ -380,6 +380,7 @@ class RowRun {
         }
       }
       rows.stream = streams;
+      rows.far = l_.far;
       for (size_t o = 0; o < phase.out.size(); ++o) {
         rows.out[o] = phase.out[o].kind == RowSlot::kTensor ? tensor(phase.out[o].index) : kept(phase.out[o].index);
         rows.stream = rows.stream && (reinterpret_cast<uintptr_t>(rows.out[o]) & 63) == 0;

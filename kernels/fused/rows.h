@@ -16,6 +16,7 @@ struct Rows {
   int64_t n;
   uint32_t repeated;
   bool stream;           // the outputs are 64-byte aligned, and should not push other things out of the caches
+  bool far;              // inputs come from memory rather than caches, so that they are asked for ahead
   const char* in[kMaxInputs];
   char* out[kMaxOutputs];
 };

@@ -119,7 +119,7 @@ class Writer {
         "  template <bool kOrdered>\n"
         "  static uint32_t LoopOf(const fused::Rows& rows, const int64_t* step, int64_t vectors) {{\n"
         "    uint32_t flags = 0;\n"
-        "    const bool stream = rows.stream;\n{5}"
+        "    const bool stream = rows.stream, far = rows.far;\n{5}"
         "    for (int64_t i = 0; i < vectors; ++i) {{\n{6}    }}\n"
         "    return flags;\n"
         "  }}\n"
@@ -151,6 +151,7 @@ class Writer {
     switch (one.prim) {
       case Prim::kIn: {
         before_ += fmt::format("    const char* p{0} = rows.in[{1}];\n    const int64_t s{0} = step[{1}];\n", at, one.index);
+        body_ += fmt::format("      if (far) AskAhead(p{0} + i * s{0});\n", at);
         if (mask) return Line(at, fmt::format("GetMask<kLanes>(p{0} + i * s{0})", at));
         const std::string_view held = ElementName(one.type);
         if (!bounds_.contains(at)) return Line(at, fmt::format("Get<{0}, kLanes>(p{1} + i * s{1})", held, at));

@@ -106,7 +106,7 @@ bool IsWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
 bool MayStand(const std::string& token) {
   static const std::set<std::string> words = {
       "struct",       "static",       "constexpr", "const",        "auto",      "bool",     "char",     "int",      "for",
-      "return",       "true",         "false",     "fused",        "Rows",      "rows",     "stream",   "in",       "out",
+      "return",       "true",         "false",     "fused",        "Rows",      "rows",     "stream", "far", "AskAhead",   "in",       "out",
       "step",         "vectors",      "i",         "flags",        "arguments", "Loop",     "kInputs",  "kOutputs", "kLanes",
       "template",     "if",           "LoopOf",    "kOrdered",     "Bounded",   "IsBound",
       "kTypes",       "kVectorBytes", "uint8_t",   "uint16_t",     "uint32_t",  "uint64_t", "int8_t",   "int16_t",  "int32_t",
@@ -269,6 +269,32 @@ TEST_F(FusedKernels, ReadAllBeforeTheyWrite) {
         }
       }
     }
+  }
+}
+
+// More than 8 MiB: results that lie at lines go past the caches, operands are asked for ahead, to their ends and beyond.
+TEST_F(FusedKernels, TakeWhatNoCacheHolds) {
+  if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
+  constexpr int64_t kCount = (int64_t{2} << 20) + 5, kSpare = 16, kStride = 1, kStill = 0;
+  FusedKernel add(Chain(DType::kF32, {"add"}));
+  add.functions().Compile(builder_.toolchain(), builder_.cache());
+  ASSERT_TRUE(add.functions().compiled()) << add.functions().status();
+  std::vector<float> x(kCount), memory(kCount + 2 * kSpare, -1.0f);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+  float three = 3.0f;
+  const opw_tensor tx = {x.data(), &kCount, &kStride, kCount, OPW_F32, 0, 1, 1}, number = {&three, &kCount, &kStill, kCount, OPW_F32, 0, 1, 1};
+  float* const line = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / sizeof(float);
+  for (const int64_t apart : {0, 1}) {  // from the beginning of a line
+    for (const opw_tensor& other : {tx, number}) {
+      float* const y = line + apart;
+      const opw_tensor operands[] = {tx, other}, ty = {y, &kCount, &kStride, kCount, OPW_F32, 0, 1, 1};
+      ASSERT_EQ(CallOn(add.kernel(), operands, {&ty, 1}), 0u);
+      int64_t wrong = 0;
+      for (size_t i = 0; i < x.size(); ++i) wrong += y[i] != x[i] + (other.data == &three ? 3.0f : x[i]);
+      EXPECT_EQ(wrong, 0) << apart;
+      ASSERT_EQ(y[kCount], -1.0f) << "what lies behind";
+    }
+    std::ranges::fill(memory, -1.0f);
   }
 }
 
