@@ -578,6 +578,7 @@ class Scheduler {
     LoneNode lone{.node = n, .ends = {}};
     if (readers_begin_.empty()) IndexReaders();
     const auto readers = std::span(readers_).subspan(readers_begin_[n], readers_begin_[n + 1] - readers_begin_[n]);
+    if (readers.empty() && !returned_[ResultOf(n)]) return;
     const auto made = [&](ValueId v) { return v != kAbsent && producer_[static_cast<size_t>(v)] >= 0 && !IsNumber(v); };
     if (joinable_[n]) {
       for (const uint32_t reader : readers) ExplainTo(n, reader, lone.ends);

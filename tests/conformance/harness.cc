@@ -259,11 +259,6 @@ bool IsChecked(std::string_view variant) {
   return checked.empty() || std::ranges::find(checked, variant) != checked.end();
 }
 
-bool IsFamilyChecked(std::string_view family) {
-  static const std::vector<std::string> checked = Listed("OPWIRE_FAMILIES", "");
-  return checked.empty() || std::ranges::find(checked, family) != checked.end();
-}
-
 StatusOr<BoundCase> Bind(const OpRow& row, const Case& c) {
   BoundCase b{.row = &row, .c = &c};
   OPWIRE_ASSIGN_OR_RETURN(b.attrs, ResolveAttrs(row, c.attrs, *c.dims));

@@ -39,8 +39,6 @@ bool OnlySmall();
 
 // Whether OPWIRE_VARIANTS, names with commas between, has this one, or is not set.
 bool IsChecked(std::string_view variant);
-// The same of OPWIRE_FAMILIES, folders of kernels/ops.
-bool IsFamilyChecked(std::string_view family);
 
 // A case with its attributes resolved and its results' types known.
 struct BoundCase {

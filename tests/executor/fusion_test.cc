@@ -161,6 +161,7 @@ program @f(%x: f32[4, 4], %y: f32[4]) -> (y: f32[4, 4], z: f32[]) {
   %4 = exp@reference(%3)
   %5 = sum(%x) {dims = []}
   %6 = neg(%5)
+  %7 = relu(%0)
   return %2, %6
 })";
   EXPECT_EQ(alone(between, 1), (Labels{"%1 goes to matmul, which is not elementwise", "%0 comes from matmul, which is not elementwise"}));
@@ -168,6 +169,7 @@ program @f(%x: f32[4, 4], %y: f32[4]) -> (y: f32[4, 4], z: f32[]) {
   EXPECT_EQ(alone(between, 3), Labels{"%3 goes to exp, which has a variant of its own"});
   EXPECT_EQ(alone(between, 4), Labels{}) << "who pinned it knows";
   EXPECT_EQ(alone(between, 5), Labels{"%5 comes from sum, which folds the last axis and others, or leaves short lines"});
+  EXPECT_EQ(alone(between, 7), Labels{}) << "nobody reads it";
   EXPECT_EQ(alone(between, 6), Labels{"%5 comes from sum, which folds the last axis and others, or leaves short lines"});
 }
 

@@ -413,11 +413,15 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
         return asarray(x, device=device, copy=copy)
     if copy is False:
         raise ValueError("from_dlpack: memory of this process cannot be a device's without a copy")
-    narrow = _core.from_dlpack(x)
-    if narrow is None:
-        return asarray(np.from_dlpack(x), device=device)
-    dtype, bits = narrow
-    return _of_bytes(np.ascontiguousarray(bits), dtype, bits.shape, device)
+    try:
+        value = np.from_dlpack(x)
+    except (BufferError, RuntimeError):
+        narrow = _core.from_dlpack(x)  # of a type that NumPy lacks
+        if narrow is None:
+            raise
+        dtype, bits = narrow
+        return _of_bytes(np.ascontiguousarray(bits), dtype, bits.shape, device)
+    return asarray(value, device=device)
 
 
 def _converter(foreign: Any, like: Array) -> Any:
