@@ -29,7 +29,7 @@ demo: setup
 	@examples/01_digits/demo.sh $(BUILD) $(DEVICE)
 
 test: build
-	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS) || { awk -f $(CURDIR)/cmake/failed-tests.awk Testing/Temporary/LastTest.log; exit 1; }
 
 bench: build
 	@$(BUILD)/tests/bench/opwire_bench --out $(BUILD)/bench.json --build $(BUILD)

@@ -35,6 +35,8 @@ class Attention {
       total += p.back();
       off += p.back() * relative.back();
     }
+    // A weight is rounded by the largest score of its block and those before, where it may be next above a power of two.
+    const Real rounding = ComputingType(q_.dtype) == q_.dtype ? 0 : Ulp(q_.dtype, 1) / 2;
     const Real terms = static_cast<Real>(seen.size()), tiny = std::ldexp(eps_, q_.dtype == DType::kF64 ? -970 : -103);
     const int64_t columns = v_.shape.back();
     for (int64_t l = 0; l < columns && !seen.empty(); ++l) {
@@ -43,7 +45,7 @@ class Attention {
         const Real v = v_.values[seen[j].at * columns + l];
         sum += p[j] * v;
         magnitude += (p[j] + tiny) * std::fabs(v);
-        error += (p[j] * relative[j] + Rounding(p[j])) * std::fabs(v);
+        error += p[j] * (relative[j] + rounding) * std::fabs(v);
       }
       const Real y = sum / total;
       e->results[0].tensor.values[row * columns + l] = y;
