@@ -20,13 +20,6 @@ inline constexpr int kLanesIn = sizeof(V) / sizeof(LaneOf<V>);
 template <typename V, typename E>
 using With = Lanes<E, kLanesIn<V>>;  // as many lanes as V has
 
-template <typename To, typename V>
-inline To ConvertLanes(V v) {
-  if constexpr (std::is_same_v<To, V>)
-    return v;
-  else
-    return __builtin_convertvector(v, To);
-}
 // A vector's first lanes, or it and zeros after it.
 template <typename To, typename V>
 inline To Resize(V v) {
@@ -128,22 +121,22 @@ inline V Canonical(V v) {
 }
 template <typename M, typename V>
 inline V Choose(M condition, V a, V b) {
-  return ConvertLanes<BitsOf<V>>(condition) != 0 ? a : b;
+  return ConvertVector<BitsOf<V>>(condition) != 0 ? a : b;
 }
 
 // Masks.
 
 template <typename E, typename M>
 inline With<M, E> Ones(M mask) {  // 1 where it holds, else 0
-  return ConvertLanes<With<M, E>>(mask & 1);
+  return ConvertVector<With<M, E>>(mask & 1);
 }
 template <typename Op, typename A, typename B>
 inline A OfMasks(A a, B b) {
-  return Op::Apply(a, ConvertLanes<A>(b));
+  return Op::Apply(a, ConvertVector<A>(b));
 }
 template <typename M, typename A, typename B>
 inline A ChooseMask(M condition, A a, B b) {
-  return Choose(condition, a, ConvertLanes<A>(b));
+  return Choose(condition, a, ConvertVector<A>(b));
 }
 
 // Casts between the types that values compute in, and the narrow floats' bits to f32 and back.
@@ -155,7 +148,7 @@ inline With<V, To> CastTo(V v) {
     for (int i = 0; i < kLanesIn<V>; ++i) y[i] = Saturate::Apply<To>(v[i]);
     return y;
   } else {
-    return ConvertLanes<With<V, To>>(v);
+    return ConvertVector<With<V, To>>(v);
   }
 }
 // To f32, from which rounding to a narrower type is rounding once.
@@ -163,7 +156,7 @@ template <typename V>
 inline With<V, float> ToNarrow(V v) {
   using E = LaneOf<V>;
   if constexpr (sizeof(E) < 4 || std::is_same_v<E, float>) {
-    return ConvertLanes<With<V, float>>(v);
+    return ConvertVector<With<V, float>>(v);
   } else {
     With<V, float> y;
     for (int i = 0; i < kLanesIn<V>; ++i) y[i] = RoundToOdd::Apply<float>(v[i]);
@@ -175,7 +168,7 @@ inline With<V, float> Widen(V v) {
   if constexpr (sizeof(S) == 2) {
     return Resize<With<V, float>>(Mem<S>::Widen(Resize<typename Mem<S>::Stored>(v)));
   } else {
-    const auto half = Widen<Half>(S::HalfBits(ConvertLanes<With<V, uint16_t>>(v)));
+    const auto half = Widen<Half>(S::HalfBits(ConvertVector<With<V, uint16_t>>(v)));
     return S::kScale != 1 ? half * S::kScale : half;
   }
 }
@@ -198,7 +191,7 @@ inline With<V, uint8_t> NarrowEighth(V v) {
   U code = absolute < kNormal ? small : normal;
   code = code >= kBeyond ? (code & 0) + (kSaturate ? kBeyond - 1 : kBeyond) : code;
   code = v == v ? code : (code & 0) + 0x7fu;
-  return ConvertLanes<With<V, uint8_t>>(code | (bits >> 31 << 7));
+  return ConvertVector<With<V, uint8_t>>(code | (bits >> 31 << 7));
 }
 
 // Programs.

@@ -8,8 +8,6 @@ namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
 template <typename V>
-using LaneOf = std::remove_cvref_t<decltype(V{}[0])>;
-template <typename V>
 inline constexpr bool kFloatLanes = std::is_floating_point_v<LaneOf<V>>;
 template <typename V>
 using BitsOf = decltype(V{} == V{});

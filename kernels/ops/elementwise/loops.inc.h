@@ -104,7 +104,7 @@ uint32_t WhereLoop(void* y, const void* const* in, int64_t n, unsigned repeated)
   }
   const int64_t step = (repeated & 1) != 0 ? 0 : Out::kLanes;
   Cursor<U> a(in[1], repeated & 2), b(in[2], repeated & 4);
-  const auto select = [](Bytes c, Vec<U> x, Vec<U> z) { return __builtin_convertvector(c, Vec<U>) != 0 ? x : z; };
+  const auto select = [](Bytes c, Vec<U> x, Vec<U> z) { return ConvertVector<Vec<U>>(c) != 0 ? x : z; };
   int64_t i = 0;
   for (; i + Out::kLanes <= n; i += Out::kLanes, condition += step) {
     const Vec<U> x = a.Next();

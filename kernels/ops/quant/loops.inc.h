@@ -30,7 +30,7 @@ void QuantizeBytes(int8_t* values, const S* x, int64_t n, typename Mem<S>::Compu
   ForVectors<E>(n, [&](int64_t i, auto lanes) {
     const Vec<E> v = (lanes.Load(x + i) - Splat(offset)) * Splat(factor), least = Splat(low), most = Splat(-low - 1);
     const Vec<E> clamped = v < least ? least : v > most ? most : v;
-    const Bytes out = __builtin_convertvector(__builtin_convertvector(RoundEven(v != v ? Vec<E>{} : clamped), Vec<I>), Bytes);
+    const Bytes out = ConvertVector<Bytes>(ConvertVector<Vec<I>>(RoundEven(v != v ? Vec<E>{} : clamped)));
     if constexpr (__is_same(decltype(lanes), Whole)) StoreBytes(values + i, out);
     else __builtin_memcpy(values + i, &out, static_cast<size_t>(lanes.count));
   });
@@ -59,7 +59,7 @@ void DequantizeBytes(S* y, const int8_t* values, int64_t n, typename Mem<S>::Com
     Bytes v{};
     if constexpr (__is_same(decltype(lanes), Whole)) v = LoadBytes<Bytes>(values + i);
     else __builtin_memcpy(&v, values + i, static_cast<size_t>(lanes.count));
-    const Vec<E> product = __builtin_convertvector(v, Vec<E>) * Splat(scale);
+    const Vec<E> product = ConvertVector<Vec<E>>(v) * Splat(scale);
     lanes.Store(y + i, offset != nullptr ? product + Splat(added) : product);
   });
 }

@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include <type_traits>
+
 #include "kernels/ops/isa_namespace.h"
 #include "kernels/ops/simd/intrinsics.h"
 
@@ -50,6 +52,9 @@ struct SignedOf<8> {
 template <typename E>
 using Mask = Vec<typename SignedOf<sizeof(E)>::Type>;
 
+template <typename V>
+using LaneOf = std::remove_cvref_t<decltype(V{}[0])>;
+
 // e - 0 keeps the sign of a zero.
 template <typename E>
 inline Vec<E> Splat(E e) {
@@ -71,6 +76,26 @@ inline V LoadBytes(const void* p) {
 template <typename V>
 inline void StoreBytes(void* p, V v) {
   __builtin_memcpy(p, &v, sizeof(V));
+}
+
+// As __builtin_convertvector, which compilers do element by element where sizes are further apart than twice and half: integers take a step at a time,
+// and below 32 bits become floats by int32.
+template <typename To, typename V>
+inline To ConvertVector(V v) {
+  using From = LaneOf<V>;
+  constexpr int kLanes = sizeof(V) / sizeof(From), kFrom = sizeof(From), kTo = sizeof(LaneOf<To>);
+  static_assert(sizeof(To) == kLanes * kTo);
+  if constexpr (std::is_same_v<To, V>) {
+    return v;
+  } else if constexpr (std::is_integral_v<From> && std::is_floating_point_v<LaneOf<To>> && kFrom < 4) {
+    return ConvertVector<To>(ConvertVector<typename VectorOf<int32_t, kLanes * 4>::Type>(v));
+  } else if constexpr (std::is_integral_v<From> && std::is_integral_v<LaneOf<To>> && (kTo > 2 * kFrom || kFrom > 2 * kTo)) {
+    using Signed = typename SignedOf<(kTo > kFrom ? 2 * kFrom : kFrom / 2)>::Type;
+    using Next = std::conditional_t<std::is_signed_v<From>, Signed, std::make_unsigned_t<Signed>>;
+    return ConvertVector<To>(__builtin_convertvector(v, typename VectorOf<Next, kLanes * static_cast<int>(sizeof(Next))>::Type));
+  } else {
+    return __builtin_convertvector(v, To);
+  }
 }
 
 // The first n elements of `V`, zeros after them; touches no memory beyond them.
@@ -189,7 +214,7 @@ struct Mem<Boolean> {
 // Lanes of a mask of E as bytes 0 or 1.
 template <typename E>
 inline VecLike<uint8_t, E> BytesOfMask(Mask<E> m) {
-  return __builtin_convertvector(m & 1, VecLike<uint8_t, E>);
+  return ConvertVector<VecLike<uint8_t, E>>(m & 1);
 }
 
 }  // namespace opwire::ops::OPWIRE_ISA
