@@ -29,13 +29,14 @@ struct Layout {
   uint32_t repeated;              // along the last axis
   uint32_t constant;              // along all axes
   uint32_t dense;                 // without gaps, in the order of the elements
-  uint32_t periodic;              // inputs that repeat after a part of `packed` elements
+  uint32_t periodic;              // inputs that repeat after `period` elements, a part of `packed`
   int64_t packed, grain;          // elements that are packed at once, and those of a range of such
   // In tiles: the last axis but one is the one that some tensors are contiguous along, which a tile holds turned; the others are so along the last.
   uint32_t turned;
   int64_t tile_rows, tile_row;    // a tile's extents along these two axes; 0: no tiles
   int64_t elements;
   int64_t bytes[kMaxTensors];     // an element
+  int64_t period[kMaxTensors];
   int64_t shape[OPW_MAX_RANK];
   int64_t strides[kMaxTensors][OPW_MAX_RANK];  // in bytes
 };
@@ -180,6 +181,7 @@ inline int PrepareLayout(const opw_call* c, int inputs, int outputs, void** stat
     if (both > kPacked) continue;
     common = both;
     l.periodic |= 1u << t;
+    l.period[t] = period;
   }
   l.packed = kPacked / common * common;
   l.grain = kGrain / l.packed * l.packed;
@@ -339,6 +341,14 @@ struct Job {
     }
   }
 
+  // The same of an input that is periodic, of which one period is fetched.
+  void Repeat(int t, const RowWalk& walk, int64_t column, int64_t n, char* block) const {
+    const int64_t bytes = n * l.bytes[t];
+    int64_t held = l.period[t] * l.bytes[t];
+    Transfer(t, walk, column, l.period[t] < n ? l.period[t] : n, block);
+    for (; held < bytes; held *= 2) __builtin_memcpy(block + held, block, static_cast<uint64_t>(held < bytes - held ? held : bytes - held));
+  }
+
   // Elements through blocks, but for tensors that lie as blocks do.
   void RunPacked(int64_t begin, int64_t end) const {
     alignas(64) char blocks[kMaxTensors][kPacked * 8 + 64];  // not a power of two apart, so that they share no lines of a cache
@@ -352,8 +362,9 @@ struct Job {
         const uint32_t bit = 1u << t;
         const bool constant = (l.constant & bit) != 0, dense = (l.dense & bit) != 0;
         Point(rows, t, constant ? Data(t) : dense ? Data(t) + at * l.bytes[t] : blocks[t]);
-        const bool there = (l.periodic & bit) != 0 && at > begin;  // from the block before
-        if (t < l.inputs && !constant && !dense && !there) Transfer(t, walk, column, rows.n, blocks[t]);
+        if (t >= l.inputs || constant || dense) continue;
+        if ((l.periodic & bit) == 0) Transfer(t, walk, column, rows.n, blocks[t]);
+        else if (at == begin) Repeat(t, walk, column, rows.n, blocks[t]);  // which is there for the blocks behind this one
       }
       Raise(function(rows));
       for (int t = l.inputs; t < l.tensors; ++t) {

@@ -2,6 +2,7 @@
 // call in `run`.
 #include "kernels/ops/elementwise/plan.h"
 
+#include <cstring>
 #include <memory>
 #include <numeric>
 
@@ -32,8 +33,9 @@ struct Plan {
   int rank;
   int64_t shape[OPW_MAX_RANK];
   int64_t strides[kMaxOperands + 1][OPW_MAX_RANK];
-  // Periodic: operands without gaps, in the order of the elements; the others but the repeated ones repeat after a part of `block`.
+  // Periodic: operands without gaps, in the order of the elements; the others but the repeated ones repeat after `period` elements, a part of `block`.
   unsigned dense;
+  int64_t period[kMaxOperands];
   int64_t block, grain;
 };
 
@@ -123,7 +125,10 @@ int RunPeriodic(const Plan& p, const opw_call* c) {
   ParallelFor(c, p.elements, p.grain, [&](int64_t begin, int64_t end) {
     alignas(64) char blocks[kMaxOperands][kBlock * 8];
     for (int t = 0; t < p.operands; ++t) {
-      if (((p.dense | p.repeated) >> t & 1) == 0) Gather(p, c, t, std::min(p.block, p.elements), blocks[t]);
+      if (((p.dense | p.repeated) >> t & 1) != 0) continue;
+      const int64_t bytes = std::min(p.block, p.elements) * p.bytes[t];
+      Gather(p, c, t, p.period[t], blocks[t]);
+      for (int64_t held = p.period[t] * p.bytes[t]; held < bytes; held *= 2) std::memcpy(blocks[t] + held, blocks[t], static_cast<size_t>(std::min(held, bytes - held)));
     }
     for (int64_t at = begin; at < end; at += p.block) {
       const void* in[kMaxOperands];
@@ -212,6 +217,7 @@ bool SetPeriods(Plan* p) {
     for (int a = p->rank; a-- > 0; below *= p->shape[a]) {
       if (p->strides[t][a] != 0) period = below * p->shape[a];
     }
+    p->period[t] = period;
     if (period == 1) repeated |= 1u << t;
     else if (is_dense(t)) dense |= 1u << t;
     else if (period > kBlock || (common = std::lcm(common, period)) > kBlock) return false;
