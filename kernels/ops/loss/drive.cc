@@ -9,12 +9,22 @@
 namespace opwire::ops {
 namespace {
 
-// An element of a floating type as f64, and back.
+// Elements of a floating type as f64, and back.
+template <typename T>
+double ReadAs(const void* base, int64_t i) {
+  return static_cast<double>(Load<T>(base, i));
+}
 double ReadFloat(DType type, const void* base, int64_t i) {
-  return VisitType(type, [&](auto tag) { return static_cast<double>(Load<typename decltype(tag)::Type>(base, i)); });
+  return VisitType(type, [&](auto tag) { return ReadAs<typename decltype(tag)::Type>(base, i); });
 }
 void WriteFloat(DType type, void* base, int64_t i, double v) {
   VisitType(type, [&](auto tag) { Store<typename decltype(tag)::Type>(base, i, v); });
+}
+// What each of `count` rows has at its target: those that have one.
+void AtTargets(const LogitRows& l, const char* rows, int64_t count, const int64_t* targets, double* at) {
+  VisitType(l.type, [&](auto tag) {
+    for (int64_t i = 0; i < count; ++i) at[i] = targets[i] < 0 ? 0 : ReadAs<typename decltype(tag)::Type>(rows, i * l.classes + targets[i]);
+  });
 }
 
 const char* Supports(const opw_call* c) { return AllDense(c, 2) ? nullptr : "needs dense tensors"; }
@@ -104,12 +114,13 @@ void LossesOf(const opw_call* c, const LogitRows& l, double* losses, const opw_t
   const int64_t row_bytes = l.classes * DTypeBytes(l.type);
   ForBlocks(c, l, [&](int64_t begin, int64_t count, const int64_t* targets) {
     const char* const block = static_cast<const char*>(l.logits) + begin * row_bytes;
-    double sums[kTogether];
+    double sums[kTogether], at_targets[kTogether];
     LogSums(l, block, count, targets, log_sums != nullptr, sums);
+    AtTargets(l, block, count, targets, at_targets);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = l.first + begin + i;
       if (log_sums != nullptr) WriteFloat(l.type, log_sums->data, row, sums[i]);
-      losses[row] = targets[i] < 0 ? 0 : sums[i] - ReadFloat(l.type, block + i * row_bytes, targets[i]);
+      losses[row] = targets[i] < 0 ? 0 : sums[i] - at_targets[i];
     }
   });
 }
@@ -130,30 +141,35 @@ void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_
   const opw_tensor& grad = Operand(c, 0);
   const ExpRow exp = l.loops.exp[static_cast<int>(l.type)];
   const int64_t row_bytes = l.classes * DTypeBytes(l.type);
+  const double scale = grad.rank == 0 ? ReadFloat(TypeOf(grad), grad.data, 0) / count : 0;
   ForBlocks(c, l, [&](int64_t begin, int64_t rows, const int64_t* targets) {
     const char* const block = static_cast<const char*>(l.logits) + begin * row_bytes;
     char* const into = static_cast<char*>(to) + begin * row_bytes;
-    double sums[kTogether], scales[kTogether], at_targets[kTogether];
+    double sums[kTogether], scales[kTogether], at_targets[kTogether], minus_losses[kTogether];
     if (log_sums == nullptr) LogSums(l, block, rows, targets, false, sums);
+    AtTargets(l, block, rows, targets, at_targets);
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = l.first + begin + i;
-      scales[i] = ReadFloat(TypeOf(grad), grad.data, grad.rank == 0 ? 0 : row) / count;
+      scales[i] = grad.rank == 0 ? scale : ReadFloat(TypeOf(grad), grad.data, row) / count;
       if (log_sums != nullptr) sums[i] = ReadFloat(l.type, log_sums->data, row);
-      const double loss = targets[i] < 0 ? 0 : sums[i] - ReadFloat(l.type, block + i * row_bytes, targets[i]);
+      const double loss = targets[i] < 0 ? 0 : sums[i] - at_targets[i];
       if (losses != nullptr) losses[row] = loss;
-      at_targets[i] = (std::exp(-loss) - 1) * scales[i];
+      minus_losses[i] = -loss;
     }
+    l.loops.exp[static_cast<int>(DType::kF64)](at_targets, minus_losses, rows, 0, 1);
     const bool together = l.classes <= kSoftmaxShortRow;
     if (together) l.loops.short_exp[static_cast<int>(l.type)](into, block, rows, l.classes, sums, scales);
-    for (int64_t i = 0; i < rows; ++i) {
-      char* const row = into + i * row_bytes;
-      if (targets[i] < 0) {
-        std::memset(row, 0, static_cast<size_t>(row_bytes));
-        continue;
+    VisitType(l.type, [&](auto tag) {
+      for (int64_t i = 0; i < rows; ++i) {
+        char* const row = into + i * row_bytes;
+        if (targets[i] < 0) {
+          std::memset(row, 0, static_cast<size_t>(row_bytes));
+          continue;
+        }
+        if (!together) exp(row, block + i * row_bytes, l.classes, sums[i], scales[i]);
+        Store<typename decltype(tag)::Type>(row, targets[i], (at_targets[i] - 1) * scales[i]);
       }
-      if (!together) exp(row, block + i * row_bytes, l.classes, sums[i], scales[i]);
-      WriteFloat(l.type, row, targets[i], at_targets[i]);
-    }
+    });
   });
 }
 

@@ -11,6 +11,30 @@ inline E LogOne(E v) {
   return Log(Splat(v))[0];
 }
 
+// Processors take many times as long for numbers that are no normal ones, and for all products of them later; and what a network has learnt well has hardly
+// another gradient. So exponentials of rows are zero where they would be such. The least normal number, and its logarithm rounded towards zero:
+template <typename E>
+inline constexpr E kLeastNormal = sizeof(E) == 8 ? 0x1p-1022 : 0x1p-126;
+template <typename E>
+inline constexpr E kLogOfLeast = sizeof(E) == 8 ? -708.396 : -87.3365;
+
+// exp(v) for sums of 1 and more, to which it adds what is nothing there where v is less.
+template <typename V>
+inline V Term(V v) {
+  return ExpFrom(kLogOfLeast<LaneOf<V>>, v);
+}
+// The least exp(v) whose product by a factor is a normal number, and that product, or zero where exp(v) is less.
+template <typename V>
+inline V LeastBy(V factor) {
+  const V magnitude = Abs(factor);
+  return (kLeastNormal<LaneOf<V>> * static_cast<LaneOf<V>>(1.001)) / (magnitude < 1 ? magnitude : magnitude * 0 + 1);
+}
+template <typename V>
+inline V NormalExp(V v, V factor, V least) {
+  const V e = Term(v);
+  return (e < least ? V{} : e) * factor;
+}
+
 // The largest element; a NaN makes everything NaN later, by its exponential.
 template <typename S>
 inline typename Mem<S>::Compute Most(const S* x, int64_t n) {
@@ -21,7 +45,7 @@ template <typename S>
 inline typename Mem<S>::Compute SumExp(const S* x, int64_t n, typename Mem<S>::Compute most) {
   using E = typename Mem<S>::Compute;
   return FoldWith(
-      x, n, E{0}, [most](Vec<E> v) { return Exp(v - most); }, Plus());
+      x, n, E{0}, [most](Vec<E> v) { return Term(v - most); }, Plus());
 }
 
 template <typename S>
@@ -29,8 +53,9 @@ void Softmax(void* to, const void* from, int64_t n) {
   using E = typename Mem<S>::Compute;
   S* const y = static_cast<S*>(to);
   const S* const x = static_cast<const S*>(from);
-  const E most = Most(x, n), factor = E{1} / SumExp(x, n, most);
-  Map(y, x, n, [=](Vec<E> v) { return Exp(v - most) * factor; });
+  const E most = Most(x, n);
+  const Vec<E> factor = Splat(E{1} / SumExp(x, n, most)), least = LeastBy(factor);
+  Map(y, x, n, [=](Vec<E> v) { return NormalExp(v - most, factor, least); });
 }
 
 template <typename S>
@@ -67,14 +92,18 @@ void SoftmaxColumns(void* to, const void* from, int64_t n, int64_t columns, int6
     for (int64_t first = 0; first < n; first += kRows) {
       Vec<E> sums[kVectors] = {};
       for (int64_t r = first; r < n && r < first + kRows; ++r) {
-        each(r, [&](int k, Vec<E> v, int64_t, int64_t) { sums[k] += Exp(v - most[k]); });
+        each(r, [&](int k, Vec<E> v, int64_t, int64_t) { sums[k] += Term(v - most[k]); });
       }
       for (int k = 0; k < kVectors; ++k) totals[k] += sums[k];
     }
-    for (Vec<E>& t : totals) t = kLog ? Log(t) : 1 / t;
+    Vec<E> least[kVectors];
+    for (int k = 0; k < kVectors; ++k) {
+      totals[k] = kLog ? Log(totals[k]) : 1 / totals[k];
+      least[k] = LeastBy(totals[k]);
+    }
     for (int64_t r = 0; r < n; ++r) {
       each(r, [&](int k, Vec<E> v, int64_t at, int64_t lanes) {
-        const Vec<E> result = kLog ? (v - most[k]) - totals[k] : Exp(v - most[k]) * totals[k];
+        const Vec<E> result = kLog ? (v - most[k]) - totals[k] : NormalExp(v - most[k], totals[k], least[k]);
         if (lanes == kLanes)
           Mem<S>::Store(y + at, result);
         else
@@ -144,8 +173,9 @@ double LogSumExp(const void* from, int64_t n) {
 template <typename S>
 void ExpScaled(void* to, const void* from, int64_t n, double log_sum, double scale) {
   using E = typename Mem<S>::Compute;
-  const E shift = static_cast<E>(log_sum), factor = static_cast<E>(scale);
-  Map(static_cast<S*>(to), static_cast<const S*>(from), n, [=](Vec<E> v) { return Exp(v - shift) * factor; });
+  const E shift = static_cast<E>(log_sum);
+  const Vec<E> factor = Splat(static_cast<E>(scale)), least = LeastBy(factor);
+  Map(static_cast<S*>(to), static_cast<const S*>(from), n, [=](Vec<E> v) { return NormalExp(v - shift, factor, least); });
 }
 
 // Elements of up to a vector's lanes of short rows: the same of each row side by side.
@@ -188,7 +218,7 @@ inline void ForShortRows(const void* from, int64_t rows, int64_t n, const F& f) 
     x.Load(static_cast<const S*>(from) + first * n, count, n);
     Vec<E> most = Splat(static_cast<E>(-__builtin_inf())), sum{};
     for (int64_t k = 0; k < n; ++k) most = larger(most, x.at[k]);
-    for (int64_t k = 0; k < n; ++k) sum += Exp(x.at[k] - most);
+    for (int64_t k = 0; k < n; ++k) sum += Term(x.at[k] - most);
     f(x, first, count, most, sum);
   }
 }
@@ -197,8 +227,8 @@ template <typename S, bool kLog>
 void SoftmaxOfRows(void* to, const void* from, int64_t rows, int64_t n) {
   using E = typename Mem<S>::Compute;
   ForShortRows<S>(from, rows, n, [&](ShortRows<S>& x, int64_t first, int64_t count, Vec<E> most, Vec<E> sum) {
-    const Vec<E> last = kLog ? Log(sum) : 1 / sum;
-    for (int64_t k = 0; k < n; ++k) x.at[k] = kLog ? (x.at[k] - most) - last : Exp(x.at[k] - most) * last;
+    const Vec<E> last = kLog ? Log(sum) : 1 / sum, least = LeastBy(last);
+    for (int64_t k = 0; k < n; ++k) x.at[k] = kLog ? (x.at[k] - most) - last : NormalExp(x.at[k] - most, last, least);
     x.Store(static_cast<S*>(to) + first * n, count, n);
   });
 }
@@ -225,8 +255,8 @@ void ExpScaledOfRows(void* to, const void* from, int64_t rows, int64_t n, const 
       shifts[r] = static_cast<E>(log_sums[first + r]);
       factors[r] = static_cast<E>(scales[first + r]);
     }
-    const Vec<E> shift = Mem<E>::Load(shifts), factor = Mem<E>::Load(factors);
-    for (int64_t k = 0; k < n; ++k) x.at[k] = Exp(x.at[k] - shift) * factor;
+    const Vec<E> shift = Mem<E>::Load(shifts), factor = Mem<E>::Load(factors), least = LeastBy(factor);
+    for (int64_t k = 0; k < n; ++k) x.at[k] = NormalExp(x.at[k] - shift, factor, least);
     x.Store(static_cast<S*>(to) + first * n, count, n);
   }
 }

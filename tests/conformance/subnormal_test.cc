@@ -1,0 +1,67 @@
+// What the CPU's fast kernels give of losses is zero where it is no normal number: products of such take many times as long.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/conformance/harness.h"
+
+namespace opwire::conformance {
+namespace {
+
+// Rows of scores, the first the largest, the others down to where an exponential vanishes.
+Tensor Scores(DType type, Extents shape, int64_t axis) {
+  Tensor t{type, shape, {}};
+  const Real lowest = type == DType::kF64 ? 800 : 110;
+  const int64_t extent = shape[axis];
+  for (int64_t i = 0; i < Count(shape); ++i) {
+    const int64_t at = axis == 0 ? i / shape[1] : i % shape[1];
+    t.values.push_back(Rounded(type, at == 0 ? 0 : -lowest * static_cast<Real>(at) / static_cast<Real>(extent)));
+  }
+  return t;
+}
+
+// Of `row`, by every variant of a vector instruction set.
+void Check(const char* row, Case c, size_t result) {
+  const OpRow& op = *Catalogue().Find(row);
+  const BoundCase b = Bind(op, c).value();
+  for (const auto& target : Targets()) {
+    if (target->spec != "cpu") continue;
+    const Expected expected = ExpectedOf(b, *target->device);
+    for (const Variant& v : target->variants.Of(row)) {
+      if (!v.unavailable.empty() || !v.name.starts_with("avx")) continue;
+      const Outcome out = RunCase(v, b, Layout::kDense, false, *target->device);
+      ASSERT_EQ(out.failure, "");
+      const Tensor& got = out.results[result];
+      const Real least = std::ldexp(Real{1}, got.dtype == DType::kF64 ? -1022 : -126);
+      int zeros = 0;
+      for (size_t i = 0; i < got.values.size(); ++i) {
+        zeros += got.values[i] == 0;
+        ASSERT_TRUE(got.values[i] == 0 || std::fabs(got.values[i]) >= least) << row << "@" << v.name << " element " << i << ": " << static_cast<double>(got.values[i]);
+        ASSERT_LE(std::fabs(got.values[i] - expected.results[result].tensor.values[i]), expected.results[result].error[i]) << row << "@" << v.name << " element " << i;
+      }
+      EXPECT_GT(zeros, 0) << row << "@" << v.name;
+    }
+  }
+}
+
+TEST(Subnormals, OfSoftmaxAndGradientsOfLossesAreZero) {
+  for (const DType type : {DType::kF32, DType::kF64}) {
+    for (const int64_t classes : {30, 700}) {  // several rows side by side, and one by itself
+      for (const int64_t axis : {1, 0}) {
+        Case c;
+        c.operands = {Scores(type, axis == 1 ? Extents{5, classes} : Extents{classes, 5}, axis)};
+        c.attrs = {{"dim", axis}};
+        Check("softmax", std::move(c), 0);
+      }
+      for (const char* row : {"cross_entropy_backward", "cross_entropy_with_gradient"}) {
+        Case c;
+        c.operands = {{type, {}, {1}}, Scores(type, {5, classes}, 1), {DType::kI32, {5}, {0, 1, 2, 0, 0}}};
+        c.attrs = {{"reduction", std::string("mean")}};
+        Check(row, std::move(c), std::string_view(row).ends_with("gradient") ? 1 : 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace opwire::conformance
