@@ -234,6 +234,7 @@ StatusOr<std::unique_ptr<RingChannel>> RingChannel::Connect(const std::string& p
 
 Status RingChannel::Send(Bytes head, Bytes bulk) {
   spin_until_ = 0;
+  sent_ = MonotonicNow();
   return end_->Write(head, bulk);
 }
 
@@ -247,9 +248,18 @@ StatusOr<bool> RingChannel::Receive(Message& message, Nanos timeout) {
     }
     if (timeout == 0) return false;
     const Nanos now = MonotonicNow();
-    if (spin_until_ == 0) spin_until_ = now + kRingSpin;
     if (deadline == 0) deadline = timeout == kNever ? kNever : now + timeout;
     if (now >= deadline) return false;
+    if (spin_until_ == 0) {
+      spin_until_ = now + kRingSpin;
+      if (now - sent_ > kRingLong) {
+        const Nanos nap = std::min({(now - sent_) / 16, kRingNap, deadline - now});
+        const timespec ts{0, nap};
+        nanosleep(&ts, nullptr);
+        spin_until_ = now;
+        continue;
+      }
+    }
     if (now < spin_until_) {
       sched_yield();
       continue;

@@ -18,6 +18,9 @@
 namespace opwire {
 
 inline constexpr Nanos kRingSpin = 50 * kMicrosecond;  // after traffic; then a reader parks
+// What a client sent so long ago takes long. What is told meanwhile (values that a run emits, say) it looks for in between, after a sixteenth of the time
+// since then and this at the most: looking all the time would take a processor from who computes, and to be woken each time would cost that a system call.
+inline constexpr Nanos kRingLong = kMillisecond, kRingNap = 200 * kMicrosecond;
 
 // One side of the pair: writes one ring, reads the other.
 class RingEnd {
@@ -90,7 +93,8 @@ class RingChannel : public ClientChannel {
   OwnedFd socket_;  // its end of file is the server's death
   std::shared_ptr<uint8_t> segment_;
   int64_t segment_bytes_ = 0;
-  Nanos spin_until_ = 0;
+  Nanos sent_ = 0;
+  Nanos spin_until_ = 0;  // 0: begins with the next look
 };
 
 // The server's part of the handshake: sends the descriptors and the segment's size on the accepted socket.

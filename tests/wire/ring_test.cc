@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -277,6 +278,39 @@ TEST_F(DoorTest, WhatWasWrittenBeforeAPeersDeathStillArrives) {
   EXPECT_EQ(m.head, "last words");
   EXPECT_EQ(m.bulk, "bulk");
   EXPECT_EQ((*channel)->Receive(m, kNever).status().code(), absl::StatusCode::kUnavailable) << "its end is noticed";
+}
+
+TEST_F(DoorTest, WhatIsToldAllTheTimeIsWaitedForAsleep) {
+  constexpr int kRecords = 1000;
+  std::thread executor([&] {
+    OwnedFd client(accept(listener_.get(), nullptr, nullptr));
+    RingToken token;
+    EXPECT_EQ(recv(client.get(), token.data(), token.size(), MSG_WAITALL), 16);
+    auto end = RingEnd::Create();
+    ASSERT_TRUE(end.ok());
+    OwnedFd segment(memfd_create("segment", MFD_CLOEXEC));
+    ASSERT_TRUE(SendRing(client.get(), **end, segment.get(), 0).ok());
+    for (int i = 0; i < kRecords; ++i) {
+      const Nanos begun = MonotonicNow();
+      while (MonotonicNow() - begun < 30 * kMicrosecond) {
+      }
+      ASSERT_TRUE((*end)->Write(AsBytes(std::to_string(i)), {}).ok());
+    }
+  });
+  auto channel = RingChannel::Connect(path_, {});
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  ASSERT_TRUE((*channel)->Send(AsBytes("go on"), {}).ok());
+  rusage before{}, after{};
+  getrusage(RUSAGE_THREAD, &before);
+  for (int i = 0; i < kRecords; ++i) {
+    ClientChannel::Message m;
+    const auto got = (*channel)->Receive(m, kNever);
+    ASSERT_TRUE(got.ok() && *got) << got.status();
+    EXPECT_EQ(m.head, std::to_string(i));
+  }
+  getrusage(RUSAGE_THREAD, &after);
+  EXPECT_GT(after.ru_nvcsw - before.ru_nvcsw, 20) << "it looked all the time";
+  executor.join();
 }
 
 TEST_F(DoorTest, DoorsThatGiveNothing) {
