@@ -78,7 +78,6 @@ void FewOf(const uint8_t* unit, int64_t blocks, const RoundedRows& x, int64_t fi
     const uint8_t* at = unit;
     for (int64_t block = 0; block < blocks; block += kPacked.blocks, at += kPacked.UnitBytes()) {
       Prefetch<kPacked.UnitBytes()>(at);
-#pragma GCC unroll 2
       for (int b = 0; b < kPacked.blocks && block + b < blocks; ++b) {
 #pragma GCC unroll 1
         for (int time = 0; time < kTimes; ++time) {
