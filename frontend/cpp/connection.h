@@ -29,6 +29,10 @@ class Connection {
   Status Send(Bytes head, Bytes bulk) { return run_->Send(head, bulk); }
   // As ClientChannel::Receive; notices a dead or stopped executor within a second on every carrier.
   StatusOr<bool> Receive(ClientChannel::Message& message, Nanos timeout);
+  // As RingChannel::MayNap, where there is a ring.
+  void MayNap() {
+    if (ring_) ring_->MayNap();
+  }
 
   // One request on the control socket and its reply, verified and without error.
   template <typename BodyT>

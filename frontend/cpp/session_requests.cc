@@ -87,6 +87,7 @@ StatusOr<bool> SessionState::Dispatch(Status& stray) {
   if (!bytes || static_cast<uint64_t>(*bytes) != got) return Internal("executor {}: an emitted value of {} bytes is no {}{}", executor_id, got, DTypeName(dtype), ShapeToString(shape));
   Array value = Array::Uninitialised(dtype, std::move(shape));
   if (got > 0) std::memcpy(value.bytes().data(), emitted->payload()->data(), got);
+  connection->MayNap();
   handler->second(emitted->name() ? emitted->name()->string_view() : std::string_view(), value);
   return known;
 }

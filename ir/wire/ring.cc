@@ -244,6 +244,7 @@ StatusOr<bool> RingChannel::Receive(Message& message, Nanos timeout) {
     OPWIRE_ASSIGN_OR_RETURN(const bool got, end_->Read(message.head, message.bulk));
     if (got) {
       spin_until_ = 0;
+      may_nap_ = false;
       return true;
     }
     if (timeout == 0) return false;
@@ -252,7 +253,7 @@ StatusOr<bool> RingChannel::Receive(Message& message, Nanos timeout) {
     if (now >= deadline) return false;
     if (spin_until_ == 0) {
       spin_until_ = now + kRingSpin;
-      if (now - sent_ > kRingLong) {
+      if (may_nap_ && now - sent_ > kRingLong) {
         const Nanos nap = std::min({(now - sent_) / 16, kRingNap, deadline - now});
         const timespec ts{0, nap};
         nanosleep(&ts, nullptr);

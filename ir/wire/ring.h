@@ -18,8 +18,8 @@
 namespace opwire {
 
 inline constexpr Nanos kRingSpin = 50 * kMicrosecond;  // after traffic; then a reader parks
-// What a client sent so long ago takes long. What is told meanwhile (values that a run emits, say) it looks for in between, after a sixteenth of the time
-// since then and this at the most: looking all the time would take a processor from who computes, and to be woken each time would cost that a system call.
+// What a client sent so long ago takes long. What is told meanwhile it looks for after a sixteenth of the time since then, but after this at the most:
+// looking all the time would take a processor from who computes, and to be woken each time would cost that a system call.
 inline constexpr Nanos kRingLong = kMillisecond, kRingNap = 200 * kMicrosecond;
 
 // One side of the pair: writes one ring, reads the other.
@@ -82,6 +82,8 @@ class RingChannel : public ClientChannel {
   static StatusOr<std::unique_ptr<RingChannel>> Connect(const std::string& path, const RingToken& token);
   Status Send(Bytes head, Bytes bulk = {}) override;
   StatusOr<bool> Receive(Message& message, Nanos timeout) override;
+  // What was read last is no answer, but told on the way (a value that a run emits): until the next record the caller may sleep for a while.
+  void MayNap() { may_nap_ = true; }
 
   // The session's segment, mapped; null where it could not be. Who holds it may use it after the channel's end.
   const std::shared_ptr<uint8_t>& segment() const { return segment_; }
@@ -94,6 +96,7 @@ class RingChannel : public ClientChannel {
   std::shared_ptr<uint8_t> segment_;
   int64_t segment_bytes_ = 0;
   Nanos sent_ = 0;
+  bool may_nap_ = false;
   Nanos spin_until_ = 0;  // 0: begins with the next look
 };
 

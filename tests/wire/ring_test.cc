@@ -290,6 +290,8 @@ TEST_F(DoorTest, WhatIsToldAllTheTimeIsWaitedForAsleep) {
     ASSERT_TRUE(end.ok());
     OwnedFd segment(memfd_create("segment", MFD_CLOEXEC));
     ASSERT_TRUE(SendRing(client.get(), **end, segment.get(), 0).ok());
+    std::string head, bulk;
+    while (!*(*end)->Read(head, bulk)) sched_yield();
     for (int i = 0; i < kRecords; ++i) {
       const Nanos begun = MonotonicNow();
       while (MonotonicNow() - begun < 30 * kMicrosecond) {
@@ -307,6 +309,7 @@ TEST_F(DoorTest, WhatIsToldAllTheTimeIsWaitedForAsleep) {
     const auto got = (*channel)->Receive(m, kNever);
     ASSERT_TRUE(got.ok() && *got) << got.status();
     EXPECT_EQ(m.head, std::to_string(i));
+    (*channel)->MayNap();
   }
   getrusage(RUSAGE_THREAD, &after);
   EXPECT_GT(after.ru_nvcsw - before.ru_nvcsw, 20) << "it looked all the time";
