@@ -37,7 +37,9 @@ void Check(const char* row, Case c, size_t result) {
       for (size_t i = 0; i < got.values.size(); ++i) {
         zeros += got.values[i] == 0;
         ASSERT_TRUE(got.values[i] == 0 || std::fabs(got.values[i]) >= least) << row << "@" << v.name << " element " << i << ": " << static_cast<double>(got.values[i]);
-        ASSERT_LE(std::fabs(got.values[i] - expected.results[result].tensor.values[i]), expected.results[result].error[i]) << row << "@" << v.name << " element " << i;
+        const Real want = expected.results[result].tensor.values[i];
+        ASSERT_LE(std::fabs(got.values[i] - want), expected.results[result].error[i]) << row << "@" << v.name << " element " << i;
+        ASSERT_EQ(got.values[i] == 0, std::fabs(want) < 1.0005L * least) << row << "@" << v.name << " element " << i << ": expected " << static_cast<double>(want);
       }
       EXPECT_GT(zeros, 0) << row << "@" << v.name;
     }
@@ -54,11 +56,30 @@ TEST(Subnormals, OfSoftmaxAndGradientsOfLossesAreZero) {
         Check("softmax", std::move(c), 0);
       }
       for (const char* row : {"cross_entropy_backward", "cross_entropy_with_gradient"}) {
-        Case c;
-        c.operands = {{type, {}, {1}}, Scores(type, {5, classes}, 1), {DType::kI32, {5}, {0, 1, 2, 0, 0}}};
-        c.attrs = {{"reduction", std::string("mean")}};
-        Check(row, std::move(c), std::string_view(row).ends_with("gradient") ? 1 : 0);
+        for (const Real grad : {1.0L, -0.01L}) {
+          Case c;
+          c.operands = {{type, {}, {Rounded(type, grad)}}, Scores(type, {5, classes}, 1), {DType::kI32, {5}, {0, 1, 2, 0, 0}}};
+          c.attrs = {{"reduction", std::string("sum")}};
+          Check(row, std::move(c), std::string_view(row).ends_with("gradient") ? 1 : 0);
+        }
       }
+    }
+  }
+}
+
+// What is one by a factor beyond 1, as scaled losses have it.
+TEST(Subnormals, ByLargeFactorsAreNumbers) {
+  Case c;
+  c.operands = {{DType::kF32, {}, {32768}}, {DType::kF32, {1, 5}, {0, -88, -90, -95, -INFINITY}}, {DType::kI32, {1}, {0}}};
+  c.attrs = {{"reduction", std::string("sum")}};
+  const BoundCase b = Bind(*Catalogue().Find("cross_entropy_backward"), c).value();
+  for (const auto& target : Targets()) {
+    if (target->spec != "cpu") continue;
+    for (const Variant& v : target->variants.Of("cross_entropy_backward")) {
+      if (!v.unavailable.empty()) continue;
+      const std::vector<Real>& got = RunCase(v, b, Layout::kDense, false, *target->device).results[0].values;
+      for (int i = 1; i < 4; ++i) EXPECT_NEAR(static_cast<double>(got[i] / (32768 * std::exp(b.c->operands[1].values[i]))), 1, 1e-3) << v.name << " class " << i;
+      EXPECT_EQ(got[4], 0) << v.name;
     }
   }
 }

@@ -98,28 +98,31 @@ inline D Scale(D v, D n) {
 #endif
 }
 
-// exp of x, or of `least` where x is less. REQUIRES: least >= -105, of f64 -746.
-inline F ExpFrom(float least, F x) {
+// What exp is zero of.
+template <typename E>
+inline constexpr E kLogOfNothing = sizeof(E) == 8 ? -746 : -105;
+// exp of x, or of `least` where x is less. REQUIRES: least >= kLogOfNothing.
+inline F ExpFrom(F least, F x) {
   x = x > 89.0f ? Splat(89.0f) : x;  // a NaN stays
-  x = x < least ? Splat(least) : x;
+  x = x < least ? least : x;
   const F n = RoundEven(x * 1.44269504088896341f);
   const F r = Fma(n, Splat(-1.42860677e-06f), Fma(n, Splat(-0.693145752f), x));
   const F p =
       Polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f);
   return Scale(Fma(p, r * r, r) + 1.0f, n);
 }
-inline F Exp(F x) { return ExpFrom(-105.0f, x); }
+inline F Exp(F x) { return ExpFrom(Splat(kLogOfNothing<float>), x); }
 
-inline D ExpFrom(double least, D x) {
+inline D ExpFrom(D least, D x) {
   x = x > 710.0 ? Splat(710.0) : x;
-  x = x < least ? Splat(least) : x;
+  x = x < least ? least : x;
   const D n = RoundEven(x * 1.44269504088896338700);
   const D high = Fma(n, Splat(-6.93147180369123816490e-01), x), low = n * 1.90821492927058770002e-10, r = high - low, t = r * r;
   const D c = r - t * Polynomial(t, 4.13813679705723846039e-08, -1.65339022054652515390e-06, 6.61375632143793436117e-05,
                                  -2.77777777770155933842e-03, 1.66666666666666019037e-01);
   return Scale(1.0 - ((low - r * c / (2.0 - c)) - high), n);
 }
-inline D Exp(D x) { return ExpFrom(-746.0, x); }
+inline D Exp(D x) { return ExpFrom(Splat(kLogOfNothing<double>), x); }
 
 inline F Log(F x) {
   const Vec<int32_t> tiny = x < 0x1p-126f;

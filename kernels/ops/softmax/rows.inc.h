@@ -12,7 +12,7 @@ inline E LogOne(E v) {
 }
 
 // Processors take many times as long for numbers that are no normal ones, and for all products of them later; and what a network has learnt well has hardly
-// another gradient. So exponentials of rows are zero where they would be such. The least normal number, and its logarithm rounded towards zero:
+// another gradient. So products of exponentials are zero where they would be such. The least normal number, and its logarithm rounded towards zero:
 template <typename E>
 inline constexpr E kLeastNormal = sizeof(E) == 8 ? 0x1p-1022 : 0x1p-126;
 template <typename E>
@@ -21,18 +21,24 @@ inline constexpr E kLogOfLeast = sizeof(E) == 8 ? -708.396 : -87.3365;
 // exp(v) for sums of 1 and more, to which it adds what is nothing there where v is less.
 template <typename V>
 inline V Term(V v) {
-  return ExpFrom(kLogOfLeast<LaneOf<V>>, v);
+  return ExpFrom(Splat(kLogOfLeast<LaneOf<V>>), v);
 }
-// The least exp(v) whose product by a factor is a normal number, and that product, or zero where exp(v) is less.
+// A factor of exponentials, the v from which on they are told apart, and the least of them whose product is a normal number (to a thousandth).
 template <typename V>
-inline V LeastBy(V factor) {
-  const V magnitude = Abs(factor);
-  return (kLeastNormal<LaneOf<V>> * static_cast<LaneOf<V>>(1.001)) / (magnitude < 1 ? magnitude : magnitude * 0 + 1);
-}
+struct Factor {
+  explicit Factor(V f) : factor(f) {
+    using E = LaneOf<V>;
+    const V magnitude = Abs(f);
+    const auto small = magnitude <= 1;
+    from = small ? Splat(kLogOfLeast<E>) : Splat(kLogOfNothing<E>);
+    least = (small ? Splat(kLeastNormal<E> * static_cast<E>(1.001)) : Splat(kLeastNormal<E>)) / magnitude;
+  }
+  V factor, from, least;
+};
 template <typename V>
-inline V NormalExp(V v, V factor, V least) {
-  const V e = Term(v);
-  return (e < least ? V{} : e) * factor;
+inline V NormalExp(V v, const Factor<V>& by) {
+  const V e = ExpFrom(by.from, v);
+  return (e < by.least ? V{} : e) * by.factor;
 }
 
 // The largest element; a NaN makes everything NaN later, by its exponential.
@@ -54,8 +60,8 @@ void Softmax(void* to, const void* from, int64_t n) {
   S* const y = static_cast<S*>(to);
   const S* const x = static_cast<const S*>(from);
   const E most = Most(x, n);
-  const Vec<E> factor = Splat(E{1} / SumExp(x, n, most)), least = LeastBy(factor);
-  Map(y, x, n, [=](Vec<E> v) { return NormalExp(v - most, factor, least); });
+  const Factor<Vec<E>> factor(Splat(E{1} / SumExp(x, n, most)));
+  Map(y, x, n, [=](Vec<E> v) { return NormalExp(v - most, factor); });
 }
 
 template <typename S>
@@ -96,14 +102,12 @@ void SoftmaxColumns(void* to, const void* from, int64_t n, int64_t columns, int6
       }
       for (int k = 0; k < kVectors; ++k) totals[k] += sums[k];
     }
-    Vec<E> least[kVectors];
-    for (int k = 0; k < kVectors; ++k) {
-      totals[k] = kLog ? Log(totals[k]) : 1 / totals[k];
-      least[k] = LeastBy(totals[k]);
-    }
+    for (Vec<E>& t : totals) t = kLog ? Log(t) : 1 / t;
+    const Factor<Vec<E>> factors[] = {Factor(totals[0]), Factor(totals[1]), Factor(totals[2]), Factor(totals[3])};
+    static_assert(sizeof(factors) / sizeof(factors[0]) == kVectors);
     for (int64_t r = 0; r < n; ++r) {
       each(r, [&](int k, Vec<E> v, int64_t at, int64_t lanes) {
-        const Vec<E> result = kLog ? (v - most[k]) - totals[k] : NormalExp(v - most[k], totals[k], least[k]);
+        const Vec<E> result = kLog ? (v - most[k]) - totals[k] : NormalExp(v - most[k], factors[k]);
         if (lanes == kLanes)
           Mem<S>::Store(y + at, result);
         else
@@ -174,8 +178,8 @@ template <typename S>
 void ExpScaled(void* to, const void* from, int64_t n, double log_sum, double scale) {
   using E = typename Mem<S>::Compute;
   const E shift = static_cast<E>(log_sum);
-  const Vec<E> factor = Splat(static_cast<E>(scale)), least = LeastBy(factor);
-  Map(static_cast<S*>(to), static_cast<const S*>(from), n, [=](Vec<E> v) { return NormalExp(v - shift, factor, least); });
+  const Factor<Vec<E>> factor(Splat(static_cast<E>(scale)));
+  Map(static_cast<S*>(to), static_cast<const S*>(from), n, [=](Vec<E> v) { return NormalExp(v - shift, factor); });
 }
 
 // Elements of up to a vector's lanes of short rows: the same of each row side by side.
@@ -227,8 +231,9 @@ template <typename S, bool kLog>
 void SoftmaxOfRows(void* to, const void* from, int64_t rows, int64_t n) {
   using E = typename Mem<S>::Compute;
   ForShortRows<S>(from, rows, n, [&](ShortRows<S>& x, int64_t first, int64_t count, Vec<E> most, Vec<E> sum) {
-    const Vec<E> last = kLog ? Log(sum) : 1 / sum, least = LeastBy(last);
-    for (int64_t k = 0; k < n; ++k) x.at[k] = kLog ? (x.at[k] - most) - last : NormalExp(x.at[k] - most, last, least);
+    const Vec<E> last = kLog ? Log(sum) : 1 / sum;
+    const Factor<Vec<E>> by(last);
+    for (int64_t k = 0; k < n; ++k) x.at[k] = kLog ? (x.at[k] - most) - last : NormalExp(x.at[k] - most, by);
     x.Store(static_cast<S*>(to) + first * n, count, n);
   });
 }
@@ -255,8 +260,9 @@ void ExpScaledOfRows(void* to, const void* from, int64_t rows, int64_t n, const 
       shifts[r] = static_cast<E>(log_sums[first + r]);
       factors[r] = static_cast<E>(scales[first + r]);
     }
-    const Vec<E> shift = Mem<E>::Load(shifts), factor = Mem<E>::Load(factors), least = LeastBy(factor);
-    for (int64_t k = 0; k < n; ++k) x.at[k] = NormalExp(x.at[k] - shift, factor, least);
+    const Vec<E> shift = Mem<E>::Load(shifts);
+    const Factor<Vec<E>> factor(Mem<E>::Load(factors));
+    for (int64_t k = 0; k < n; ++k) x.at[k] = NormalExp(x.at[k] - shift, factor);
     x.Store(static_cast<S*>(to) + first * n, count, n);
   }
 }
