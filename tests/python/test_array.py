@@ -384,6 +384,24 @@ def test_a_large_value_is_not_copied_and_stays_as_it_was(rng):
     assert np.array(ow.asarray(a), copy=True).flags.writeable
 
 
+def test_values_stay_where_they_are(rng):
+    x = rng.standard_normal(6)
+    a = np.asarray(ow.asarray(x))
+    with pytest.raises((AttributeError, BufferError)):
+        a.base.extend(bytes(1 << 20))
+    a[2] = x[2] = 1
+    np.testing.assert_array_equal(a, x)
+
+
+def test_dlpack_by_bits(rng):
+    bits = rng.integers(0, 1 << 16, (4, 6), dtype=np.uint16)
+    dtype, there = ow._core.from_dlpack(ow._core.to_dlpack(bits[:, ::2], ow.bfloat16))
+    assert dtype == ow.bfloat16
+    np.testing.assert_array_equal(there, bits[:, ::2])
+    with pytest.raises(ValueError, match="16 bits, got 64"):
+        ow._core.to_dlpack(np.zeros(3), ow.bfloat16)
+
+
 def test_dlpack(rng):
     a = rng.random((3, 4)).astype(np.float32)
     np.testing.assert_array_equal(np.from_dlpack(ow.asarray(a)), a)

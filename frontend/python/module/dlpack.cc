@@ -1,6 +1,7 @@
 // By nanobind's arrays, which are DLPack's: the same memory under another type.
 #include "frontend/python/module/dlpack.h"
 
+#include <fmt/format.h>
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
@@ -40,7 +41,8 @@ nb::object ToDLPack(nb::handle bits, PyDType type) {
   const auto known = std::ranges::find(kKnown, type.type, &Known::type);
   if (known == std::end(kKnown) || type.encoding != Encoding::kDense) throw nb::type_error("to DLPack by its bits: a type that NumPy knows");
   const auto a = nb::cast<nb::ndarray<nb::c_contig, nb::device::cpu>>(bits);
-  return As<nb::array_api>(a, known->there, bits);
+  if (a.dtype().bits != known->there.bits) throw nb::value_error(fmt::format("to DLPack by its bits: expected elements of {} bits, got {}", known->there.bits, a.dtype().bits).c_str());
+  return As<nb::array_api>(a, known->there, nb::cast(a));
 }
 
 nb::object FromDLPack(nb::handle array) {

@@ -48,7 +48,19 @@ int GetBuffer(PyObject* object, Py_buffer* out, int flags) {
   return PyBuffer_FillInfo(out, object, const_cast<uint8_t*>(bytes.data()), static_cast<Py_ssize_t>(bytes.size()), /*readonly=*/1, flags);
 }
 
-PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetBuffer)}, {0, nullptr}};
+PyType_Slot shared_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetBuffer)}, {0, nullptr}};
+
+// Memory of this process. (A bytearray could be resized while an array of NumPy's reads it, which holds the object, but no view of it.)
+struct FetchedBytes {
+  opwire::Array array;
+};
+
+int GetFetched(PyObject* object, Py_buffer* out, int flags) {
+  const auto bytes = nb::inst_ptr<FetchedBytes>(object)->array.bytes();
+  return PyBuffer_FillInfo(out, object, bytes.data(), static_cast<Py_ssize_t>(bytes.size()), /*readonly=*/0, flags);
+}
+
+PyType_Slot fetched_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetFetched)}, {0, nullptr}};
 
 }  // namespace
 
@@ -87,10 +99,16 @@ nb::object Fetch(nb::handle h) {
     nb::inst_mark_ready(made);
     return made;
   }
-  const opwire::Array got = use.Unwrap(Waiting([&] { return use->Fetch(tensor); }));
-  return nb::steal(PyByteArray_FromStringAndSize(reinterpret_cast<const char*>(got.bytes().data()), static_cast<Py_ssize_t>(got.bytes().size())));
+  opwire::Array got = use.Unwrap(Waiting([&] { return use->Fetch(tensor); }));
+  nb::object made = nb::inst_alloc(nb::type<FetchedBytes>());
+  new (nb::inst_ptr<FetchedBytes>(made)) FetchedBytes{std::move(got)};
+  nb::inst_mark_ready(made);
+  return made;
 }
 
-void BindTransfer(nb::module_& m) { nb::class_<SharedBytes>(m, "SharedBytes", nb::type_slots(slots)); }
+void BindTransfer(nb::module_& m) {
+  nb::class_<SharedBytes>(m, "SharedBytes", nb::type_slots(shared_slots));
+  nb::class_<FetchedBytes>(m, "FetchedBytes", nb::type_slots(fetched_slots));
+}
 
 }  // namespace opwire::python
