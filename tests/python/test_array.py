@@ -402,6 +402,21 @@ def test_dlpack_by_bits(rng):
         ow._core.to_dlpack(np.zeros(3), ow.bfloat16)
 
 
+def test_what_dlpack_raises_is_raised():
+    class Foreign:
+        raises = BufferError, KeyboardInterrupt
+
+        def __dlpack__(self, **keywords):
+            error, *self.raises = self.raises
+            raise error
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    with pytest.raises(KeyboardInterrupt):
+        ow.from_dlpack(Foreign())
+
+
 def test_dlpack(rng):
     a = rng.random((3, 4)).astype(np.float32)
     np.testing.assert_array_equal(np.from_dlpack(ow.asarray(a)), a)

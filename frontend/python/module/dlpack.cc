@@ -23,9 +23,10 @@ constexpr Known kKnown[] = {
     {DType::kF8E5M2, {static_cast<uint8_t>(nb::dlpack::dtype_code::Float8_E5M2), 8, 1}},
 };
 
-// The array's memory as an array of another type, which keeps `owner`.
+// The array's memory as an array of another type, which keeps it.
 template <typename Framework, typename From>
-nb::object As(const From& a, nb::dlpack::dtype type, nb::handle owner) {
+nb::object As(const From& a, nb::dlpack::dtype type) {
+  const nb::capsule owner(new From(a), [](void* held) noexcept { delete static_cast<From*>(held); });
   std::vector<size_t> shape;
   std::vector<int64_t> strides;
   for (size_t i = 0; i < a.ndim(); ++i) {
@@ -42,7 +43,7 @@ nb::object ToDLPack(nb::handle bits, PyDType type) {
   if (known == std::end(kKnown) || type.encoding != Encoding::kDense) throw nb::type_error("to DLPack by its bits: a type that NumPy knows");
   const auto a = nb::cast<nb::ndarray<nb::c_contig, nb::device::cpu>>(bits);
   if (a.dtype().bits != known->there.bits) throw nb::value_error(fmt::format("to DLPack by its bits: expected elements of {} bits, got {}", known->there.bits, a.dtype().bits).c_str());
-  return As<nb::array_api>(a, known->there, nb::cast(a));
+  return As<nb::array_api>(a, known->there);
 }
 
 nb::object FromDLPack(nb::handle array) {
@@ -51,7 +52,7 @@ nb::object FromDLPack(nb::handle array) {
   const auto known = std::ranges::find_if(kKnown, [&](const Known& k) { return k.there == a.dtype(); });
   if (known == std::end(kKnown)) return nb::none();
   const nb::dlpack::dtype bits{static_cast<uint8_t>(nb::dlpack::dtype_code::UInt), known->there.bits, 1};
-  return nb::make_tuple(DTypeObject(known->type), As<nb::numpy>(a, bits, nb::cast(a)));
+  return nb::make_tuple(DTypeObject(known->type), As<nb::numpy>(a, bits));
 }
 
 void BindDLPack(nb::module_& m) {

@@ -416,7 +416,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     try:
         value = np.from_dlpack(x)
     except (BufferError, RuntimeError):
-        narrow = _core.from_dlpack(x)  # of a type that NumPy lacks
+        narrow = _core.from_dlpack(x.__dlpack__())  # of a type that NumPy lacks
         if narrow is None:
             raise
         dtype, bits = narrow
