@@ -1,8 +1,8 @@
 // parallel_for over OpenMP, and the flags of a run. Without OpenMP, and under ThreadSanitizer, which does not see how its threads meet, the
 // calling thread does all.
 //
-// A team ends a region together. Where another process keeps one of its cores busy, that is when the system gives the thread there its turn, some milliseconds later, though there is nothing left to do:
-// such regions are noticed, and for a while the calling thread does all.
+// A team ends a region together. Where another process keeps one of its cores busy, that is when the system gives the thread there its turn, some milliseconds later, though there is nothing left to do;
+// the calling thread itself may be who waits, for another of the team that was woken where it ran. Such regions are noticed, and for a while the calling thread does all.
 #include "kernels/device/host_runtime.h"
 
 #if defined(_OPENMP) && !defined(__SANITIZE_THREAD__)
@@ -13,12 +13,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 namespace opwire {
 namespace {
 
-// A region's last wait counts as one for a turn where it is so long, and several times what the caller's ranges took.
+// What is between the first and the last thread's end counts as a wait for a turn where it is so long, and several times what a range took.
 constexpr int64_t kTurnNanos = 500'000;
 constexpr int64_t kTimesARange = 4;
 // How long the caller then does all: twice as long each time, and half as long again where so many times that long went by without.
@@ -79,14 +80,15 @@ void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body
     }
     self->BindTeam();
     std::atomic<int64_t> next{first};
-    int64_t own = 0, ended = 0;  // the caller's ranges, and when they were done
-#pragma omp parallel num_threads(self->threads)
+    int64_t a_range = std::numeric_limits<int64_t>::max(), earliest = a_range, latest = 0;
+#pragma omp parallel num_threads(self->threads) reduction(min : a_range, earliest) reduction(max : latest)
     {
       int64_t did = 0;
       for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < ranges; ++did) run(i);
-      if (omp_get_thread_num() == 0) own = did, ended = Now();
+      earliest = latest = Now();
+      if (did > 0) a_range = (latest - begun) / did;
     }
-    self->NoteRegion(ended - begun, own, Now() - ended, ended);
+    self->NoteRegion(a_range, latest - earliest, latest);
     return;
   }
 #endif
@@ -96,13 +98,13 @@ void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body
 HostRuntime::Together::Together() { ++together; }
 HostRuntime::Together::~Together() { --together; }
 
-void HostRuntime::NoteRegion(int64_t took, int64_t ranges, int64_t waited, int64_t now) {
-  if (waited < kTurnNanos || ranges == 0 || waited < kTimesARange * (took / ranges)) {
+void HostRuntime::NoteRegion(int64_t a_range, int64_t waited, int64_t now) {
+  if (waited < kTurnNanos || waited / kTimesARange < a_range) {
     if (now - noted_ > kTimesAlone * alone_) alone_ /= 2, noted_ = now;
     return;
   }
   alone_ = std::clamp(2 * alone_, kLeastAloneNanos, kMostAloneNanos);
-  alone_until_ = noted_ = now + waited + alone_;
+  alone_until_ = noted_ = now + alone_;
 }
 
 void HostRuntime::OutOfRange(opw_runtime* r, int operand, int64_t position) {

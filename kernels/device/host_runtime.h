@@ -43,8 +43,8 @@ class HostRuntime : private opw_runtime {
   static void OutOfRange(opw_runtime* r, int operand, int64_t position);
   static void Raise(opw_runtime* r, uint32_t flags);
   void BindTeam();
-  // Of a region: what the caller did and how long it then waited for the others.
-  void NoteRegion(int64_t took_nanos, int64_t ranges, int64_t waited_nanos, int64_t now);
+  // Of a region: what a range took whom it took the least, and how long who ended first waited for who ended last.
+  void NoteRegion(int64_t range_nanos, int64_t waited_nanos, int64_t now);
 
   std::vector<int> pinned_;
   // How long the caller does all, in nanoseconds, until when, and when the first last changed. The calling thread's.

@@ -55,6 +55,18 @@ TEST(Team, IsLeftOutForAWhileWhereAThreadOfItIsLate) {
   EXPECT_TRUE(back);
 }
 
+TEST(Team, IsLeftOutForAWhileWhereItTakesTheCallersTurn) {
+  HostRuntime runtime(2, {});
+  if (!OthersTakePart(runtime, std::chrono::seconds(10), [] {})) GTEST_SKIP() << "regions have one thread in this build";
+  const std::thread::id caller = std::this_thread::get_id();
+  bool alone = false;
+  for (int i = 0; i < 50 && !alone; ++i) {
+    ParallelFor(runtime, 64, [&](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(std::this_thread::get_id() == caller ? 30 : 0)); });
+    alone = !OthersTakePart(runtime, std::chrono::milliseconds(2), [] {});
+  }
+  EXPECT_TRUE(alone);
+}
+
 TEST(Team, HasTheRestOfALongRegionAndWhatIsMeasured) {
   HostRuntime runtime(2, {});
   if (!OthersTakePart(runtime, std::chrono::seconds(10), [] {})) GTEST_SKIP() << "regions have one thread in this build";
