@@ -5,7 +5,7 @@
 // half an ulp of a narrower result type; where a device has cheaper bodies for such types, by a further 1/128. A sum of n terms may be off
 // by (8 + n/32) eps of the sum of magnitudes: eight steps for the tree and the rest in 32 or more partial sums; a matrix product of depth k by (k + 2) eps, as its order is the library's; a linear layer's bias by eps of its terms, and its activation by 8 eps of
 // what it is of, gelu_tanh of bf16 by 2^-12 of it, as a library's tanh may be off by 2^-11; x that is normalised first by (8 + depth/32) eps and a rounding of
-// each; a convolution whose element has k products, of them a bias, as a matrix product, of 16 bits by half an ulp of 1 of the sum of
+// each; a convolution whose element has k products, of them a bias, as a matrix product, of 16 bits by half an ulp of the sum of
 // magnitudes, as parts may be rounded, and, like a linear layer's, by half an ulp of the sum before bias and activation. A score of attention is off as a
 // product of its depth that is scaled and masked, and each weight, exp(score - maximum), relatively by that, by 2 |score - maximum| + 16 eps for the
 // exponential and the maxima that came before the last, and by eps / 4 for each key, as sums are scaled anew for blocks of 16 keys or more; both

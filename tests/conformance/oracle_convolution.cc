@@ -56,7 +56,7 @@ struct Sums {
     const DType type = result->tensor.dtype;
     const Real eps = Eps(ComputingType(type));
     for (size_t i = 0; i < terms.size(); ++i) {
-      const Real parts = DTypeBytes(type) == 2 ? Ulp(type, 1) / 2 * magnitude[i] : 0;  // that are rounded, each by so much of itself
+      const Real parts = DTypeBytes(type) == 2 ? Ulp(type, magnitude[i]) / 2 : 0;  // that are rounded
       result->error.push_back(WithRounding(type, result->tensor.values[i], (terms[i] + 2) * eps * magnitude[i] + parts));
     }
   }

@@ -54,12 +54,18 @@ std::vector<std::vector<double>> Elements(const ColumnProgram& p, const std::vec
   return Expected(rows, operands, shape);
 }
 
-// What rounding errors of each element are measured by where values cancel: the largest magnitude of all that it is made of.
-std::vector<double> Magnitudes(const ColumnProgram& p, const std::vector<TestTensor>& operands, const Shape& shape) {
+// What rounding errors of each element of an output are measured by where values cancel: the largest magnitude of all that it is made of.
+std::vector<double> Magnitudes(const ColumnProgram& p, int output, const std::vector<TestTensor>& operands, const Shape& shape) {
   std::vector<double> most;
-  for (size_t v = 0; v < p.scalar.instructions().size(); ++v) {
+  std::vector<bool> needed(p.scalar.instructions().size());
+  needed[static_cast<size_t>(output)] = true;
+  for (size_t v = needed.size(); v-- > 0;) {
+    if (!needed[v]) continue;
+    for (const int operand : p.scalar.instructions()[v].operands) {
+      if (operand >= 0) needed[static_cast<size_t>(operand)] = true;
+    }
     const std::vector<double> at = Elements(p, {static_cast<int>(v)}, operands, shape)[0];
-    most.resize(at.size(), 1);
+    most.resize(at.size());
     for (size_t i = 0; i < at.size(); ++i) most[i] = std::fmax(most[i], std::fabs(at[i]));
   }
   return most;
@@ -140,10 +146,12 @@ RowTensors ColumnTensorsFor(const ColumnProgram& p, const Shape& shape, std::mt1
 void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape) {
   const auto elements = Elements(p, p.scalar.outputs(), t.operands, shape);
   const std::vector<size_t> of_column = ColumnOfEach(p, shape);
-  std::vector<double> magnitudes;  // made where they are asked for, which takes a while
-  // Of element i of a result, or of what is folded to it.
-  const auto magnitude = [&](std::optional<FoldKind> kind, size_t i) {
-    if (magnitudes.empty()) magnitudes = Magnitudes(p, t.operands, shape);
+  std::vector<std::vector<double>> made(t.results.size());  // where they are asked for, as it takes a while
+  // Of element i of result o, or of what is folded to it.
+  const auto magnitude = [&](size_t o, size_t i) {
+    std::vector<double>& magnitudes = made[o];
+    if (magnitudes.empty()) magnitudes = Magnitudes(p, p.scalar.outputs()[o], t.operands, shape);
+    const std::optional<FoldKind> kind = p.results[o];
     if (!kind) return magnitudes[i];
     double sum = 0, most = 0, count = 0;
     for (size_t e = 0; e < magnitudes.size(); ++e) {
@@ -166,7 +174,7 @@ void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape)
       if (type == DType::kF16 && std::fabs(expected.value) >= 65504 && std::isinf(got[i])) continue;  // beyond its range
       const double off = std::fabs(got[i] - expected.value);
       if (off <= bound * std::max(expected.scale, std::fabs(expected.value))) continue;
-      ASSERT_LE(off, bound * magnitude(p.results[o], i)) << "result " << o << ", element " << i << ": " << got[i] << " and " << expected.value;
+      ASSERT_LE(off, bound * magnitude(o, i)) << "result " << o << ", element " << i << ": " << got[i] << " and " << expected.value;
     }
   }
 }
