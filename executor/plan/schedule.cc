@@ -589,8 +589,7 @@ class Scheduler {
       lone.ends.push_back(fmt::format("{} comes from {}, {}", ValueName(w_.f, static_cast<ValueId>(ResultOf(n))), node.op, WhyOfNone(n)));
     }
     // Who reads it twice says so once.
-    const auto [again, end] = std::ranges::unique(lone.ends);
-    lone.ends.erase(again, end);
+    lone.ends.erase(std::unique(lone.ends.begin(), lone.ends.end()), lone.ends.end());
     if (!lone.ends.empty()) out_.lone.push_back(std::move(lone));
   }
   void ExplainTo(uint32_t n, uint32_t reader, std::vector<std::string>& ends) {
