@@ -97,11 +97,11 @@ Status PlanSplits(const Call& call, Plan& plan) {
   const int64_t rows = std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.rows)), most_rows), tiles = (s.rows + rows - 1) / rows;
   const int resident = rows == 8 || each > 1 ? 2 : rows == 4 ? 3 : 4;  // blocks of a multiprocessor, by what a thread keeps
   const auto kernel = [&](int cluster) {
-    return call.code.Get({kSplitFile, fmt::format("attention::KvSplit<{}, {}, {}, {}, {}>", CodeName(type), rows, lanes, each, cluster), std::string(kKvParams), kSplitThreads, resident, cluster});
+    return call.code.Get({kSplitFile, fmt::format("attention::KvSplit<{}, {}, {}, {}, {}>", CodeName(type), rows, lanes, each, cluster), std::string(kKvParams), kSplitThreads, resident, cluster, /*awaits=*/true});
   };
   opw::attention::KvParams p = ParamsOf(s);
   const int64_t step = kStep * kSplitThreads / lanes, blocks = std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(s.positions / step, 1, call.code.cluster_blocks())));
-  const int64_t shared = (kSplitThreads / lanes + blocks) * rows * (lanes * width + 2) * std::max<int64_t>(4, DTypeBytes(type));  // of what groups and blocks come to
+  const int64_t shared = (kSplitThreads / 32 + blocks) * rows * (lanes * width + 2) * std::max<int64_t>(4, DTypeBytes(type));  // of what warps and blocks come to
   if (blocks > 1 && each == 1 && IsShort(s) && p.slices <= kMostInGrid && shared <= kMostShared) {
     p.splits = blocks;
     LaunchKv(call, kernel(static_cast<int>(blocks)), {.blocks = blocks, .threads = kSplitThreads, .blocks_y = tiles, .blocks_z = p.slices}, p, plan);

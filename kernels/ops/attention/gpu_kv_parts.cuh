@@ -61,65 +61,63 @@ OPW_DEVICE Seen SplitOf(const KvParams& p, i64 r0, int there, i64 length) {
   return {begin, begin + split < last ? begin + split : last};
 }
 
-// What the groups of a block come to, in shared memory.
-template <typename C, int kGroups, int kRows, int kColumns>
-struct Groups {
-  C mosts[kGroups][kRows], totals[kGroups][kRows], all[kRows], weights[kRows], parts[kGroups][kRows][kColumns];
+// What parts of the positions come to, in shared memory: by row the largest score, the sum of weights that it is the base of, and the values by these weights.
+template <typename C, int kParts, int kRows, int kColumns>
+struct Parts {
+  C mosts[kParts][kRows], totals[kParts][kRows], sums[kParts][kRows][kColumns];
 };
-struct Largest {
-  template <typename C>
-  OPW_DEVICE C operator()(C a, C b) const { return Larger(a, b); }
+// The first `count` of them as one, at a column of row r.
+template <typename C>
+struct Joined {
+  C most, total, sum;
 };
-
-// What each group of a block has of a row is to be multiplied by, in groups.mosts, and what the row comes to: its largest score and the sum of weights. All
-// threads of the block.
-template <typename C, int kGroups, int kRows, int kColumns>
-OPW_DEVICE void WeighGroups(Groups<C, kGroups, kRows, kColumns>& groups, int there) {
-  static_assert(kGroups <= OPW_WARP);
-  __syncthreads();
-  for (int r = Warp(); r < there; r += kKvSplitThreads / OPW_WARP) {
-    const bool own = Lane() < kGroups;
-    const C most = own ? groups.mosts[own ? Lane() : 0][r] : -Infinity<C>(), all = WarpReduce(most, Largest());
-    const C factor = Exp(most - FiniteOrZero(all)), weight = WarpReduce(own ? groups.totals[own ? Lane() : 0][r] * factor : C(0), Sum());
-    if (own) groups.mosts[Lane()][r] = factor;
-    if (Lane() == 0) {
-      groups.all[r] = all;
-      groups.weights[r] = weight;
-    }
-  }
-  __syncthreads();
-}
-template <typename C, int kGroups, int kRows, int kColumns>
-OPW_DEVICE C SumOfGroups(const Groups<C, kGroups, kRows, kColumns>& groups, int r, int c) {
-  C sum = 0;
-#pragma unroll
-  for (int g = 0; g < kGroups; ++g) sum = Fma(groups.parts[g][r][c], groups.mosts[g][r], sum);
-  return sum;
-}
-
-// The groups' parts, which the block has written, are one: a split's, or the result. All threads of the block.
-template <typename T, int kGroups, int kRows, int kColumns>
-OPW_DEVICE void JoinGroups(const KvParams& p, Groups<ComputeOf<T>, kGroups, kRows, kColumns>& groups, i64 slice, i64 r0, int there) {
+template <typename T, int kParts, int kRows, int kColumns>
+OPW_DEVICE Joined<ComputeOf<T>> Join(const Parts<ComputeOf<T>, kParts, kRows, kColumns>& parts, int count, int r, int c) {
   using C = ComputeOf<T>;
-  const int value_depth = static_cast<int>(p.value_depth);
-  WeighGroups(groups, there);
-  const i64 row0 = slice * p.rows + r0;
-  if (const int r = static_cast<int>(threadIdx.x); r < there) {
-    if (p.splits > 1) {
-      C* const partial = static_cast<C*>(p.partials) + ((row0 + r) * p.splits + blockIdx.x) * 2;
-      partial[0] = groups.all[r];
-      partial[1] = groups.weights[r];
-    } else {
-      static_cast<C*>(p.log_sum_exp)[row0 + r] = FiniteOrZero(groups.all[r]) + Log(groups.weights[r]);
-    }
+  Joined<C> out{-Infinity<C>(), 0, 0};
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) out.most = Larger(out.most, parts.mosts[i][r]);
+  const C base = FiniteOrZero(out.most);
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) {
+    const C factor = ExpFor<T>(parts.mosts[i][r] - base);
+    out.total = Fma(parts.totals[i][r], factor, out.total);
+    out.sum = Fma(parts.sums[i][r][c], factor, out.sum);
   }
+  return out;
+}
+
+// Calls store(row among `there`, column, what it comes to) for all of them; a row without columns has one for what its weights come to.
+template <typename T, int kParts, int kRows, int kColumns, typename F>
+OPW_DEVICE void JoinRows(const KvParams& p, const Parts<ComputeOf<T>, kParts, kRows, kColumns>& parts, int count, int there, const F& store) {
+  const int columns = p.value_depth > 0 ? static_cast<int>(p.value_depth) : 1;
 #pragma unroll 1
-  for (int e = static_cast<int>(threadIdx.x); e < there * value_depth; e += kKvSplitThreads) {
-    const int r = e / value_depth, c = e - r * value_depth;
-    const C sum = SumOfGroups(groups, r, c);
-    if (p.splits > 1) static_cast<C*>(p.partial_sums)[((row0 + r) * p.splits + blockIdx.x) * p.value_depth + c] = sum;
-    else static_cast<T*>(p.output)[(row0 + r) * p.value_depth + c] = Store<T>(groups.weights[r] == 0 ? C(0) : sum / groups.weights[r]);
+  for (int e = static_cast<int>(threadIdx.x); e < there * columns; e += kKvSplitThreads) {
+    const int r = e / columns, c = e - r * columns;
+    store(r, c, Join<T>(parts, count, r, c));
   }
+}
+template <typename T, typename C>
+OPW_DEVICE void StoreJoined(const KvParams& p, i64 row, int c, const Joined<C>& j) {
+  if (c < p.value_depth) static_cast<T*>(p.output)[row * p.value_depth + c] = Store<T>(j.total == 0 ? C(0) : j.sum / j.total);
+  if (c == 0) static_cast<C*>(p.log_sum_exp)[row] = FiniteOrZero(j.most) + Log(j.total);
+}
+
+// The parts, which the block has written, are one: a split's, or the result. All threads of the block.
+template <typename T, int kParts, int kRows, int kColumns>
+OPW_DEVICE void JoinParts(const KvParams& p, const Parts<ComputeOf<T>, kParts, kRows, kColumns>& parts, i64 slice, i64 r0, int there) {
+  using C = ComputeOf<T>;
+  const i64 row0 = slice * p.rows + r0;
+  __syncthreads();
+  if (p.splits == 1) return JoinRows<T>(p, parts, kParts, there, [&](int r, int c, const Joined<C>& j) { StoreJoined<T>(p, row0 + r, c, j); });
+  JoinRows<T>(p, parts, kParts, there, [&](int r, int c, const Joined<C>& j) {
+    const i64 split = (row0 + r) * p.splits + blockIdx.x;
+    if (c < p.value_depth) static_cast<C*>(p.partial_sums)[split * p.value_depth + c] = j.sum;
+    if (c > 0) return;
+    C* const partial = static_cast<C*>(p.partials) + split * 2;
+    partial[0] = j.most;
+    partial[1] = j.total;
+  });
 }
 
 }  // namespace opw::attention

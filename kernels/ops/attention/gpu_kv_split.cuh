@@ -19,13 +19,13 @@ OPW_DEVICE Wide<T> LoadPart(const T* row, int at, int n) {
   return out;
 }
 
-// Each of kLanes neighbours has kN values to be added up across them; afterwards the first kN / kLanes (1 at least) of a lane are sums: of the values from
-// lane * kN / kLanes on.
-template <int kLanes, int kN, typename C>
+// Lanes that differ in the bits from kFrom up to kTo / 2, powers of two, have kN values each to be added up across them; afterwards the first kN / (kTo / kFrom) (1 at
+// least) of a lane are sums: of the values from lane % kTo / kFrom times as many on.
+template <int kFrom, int kTo, int kN, typename C>
 OPW_DEVICE void SumAcross(C (&v)[kN]) {
   int n = kN;
 #pragma unroll
-  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+  for (int mask = kTo / 2; mask >= kFrom; mask /= 2) {
     n = n / 2;
     const bool upper = (Lane() & mask) != 0;
     if (n > 0) {
@@ -55,75 +55,74 @@ OPW_DEVICE i64 LastSeen(const KvParams& p, i64 r0, int there, i64 length) {
   return last;
 }
 
-template <typename T, int kRows, int kLanes, int kVectors>
-using GroupsOf = Groups<ComputeOf<T>, kKvSplitThreads / kLanes, kRows, kLanes * kVectors * kPerVector<T>>;
-
-// The same where the splits are the kBlocks blocks of a cluster: each gives what it has to the first, which has the result. Once for a block.
-template <typename C, int kBlocks, int kRows, int kColumns>
-struct Given {
-  C all[kBlocks][kRows], weights[kBlocks][kRows], parts[kBlocks][kRows][kColumns];
-};
+// What the warps of a block come to, and the blocks of a cluster, in the memory of its first.
 template <typename T, int kRows, int kLanes, int kVectors, int kCluster>
-using GivenTo = Given<ComputeOf<T>, kCluster, (kCluster > 1 ? kRows : 1), (kCluster > 1 ? kLanes * kVectors * kPerVector<T> : 1)>;
+struct Joint {
+  static constexpr int kColumns = kLanes * kVectors * kPerVector<T>, kGiven = kCluster > 1 ? kRows : 1, kGivenColumns = kCluster > 1 ? kColumns : 1;
+  Parts<ComputeOf<T>, kKvSplitThreads / OPW_WARP, kRows, kColumns> warps;
+  Parts<ComputeOf<T>, kCluster, kGiven, kGivenColumns> blocks;
+};
+
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
-template <typename T, int kBlocks, int kGroups, int kRows, int kColumns>
-OPW_DEVICE void JoinBlocks(const KvParams& p, Groups<ComputeOf<T>, kGroups, kRows, kColumns>& groups, Given<ComputeOf<T>, kBlocks, kRows, kColumns>& given, i64 slice, i64 r0, int there) {
+// The first `used` blocks of a cluster give what they have to the first, which stores the rows from `row0` on.
+template <typename T, int kRows, int kLanes, int kVectors, int kCluster>
+OPW_DEVICE void JoinBlocks(const KvParams& p, Joint<T, kRows, kLanes, kVectors, kCluster>& joint, int used, i64 row0, int there) {
   using C = ComputeOf<T>;
-  const int value_depth = static_cast<int>(p.value_depth), thread = static_cast<int>(threadIdx.x), own = static_cast<int>(blockIdx.x);
-  WeighGroups(groups, there);
-  Given<C, kBlocks, kRows, kColumns>& first = *InBlock(&given, 0);
+  constexpr int kWarps = kKvSplitThreads / OPW_WARP;
+  const auto store = [&](int r, int c, const Joined<C>& j) { StoreJoined<T>(p, row0 + r, c, j); };
+  __syncthreads();
+  if (used == 1) return JoinRows<T>(p, joint.warps, kWarps, there, store);
+  auto& first = InBlock(&joint, 0)->blocks;
+  const int own = static_cast<int>(blockIdx.x);
   ClusterWait();  // the first has begun
-  if (thread < there) {
-    first.all[own][thread] = groups.all[thread];
-    first.weights[own][thread] = groups.weights[thread];
-  }
-#pragma unroll 1
-  for (int e = thread; e < there * value_depth; e += kKvSplitThreads) {
-    const int r = e / value_depth, c = e - r * value_depth;
-    first.parts[own][r][c] = SumOfGroups(groups, r, c);
-  }
+  JoinRows<T>(p, joint.warps, kWarps, there, [&](int r, int c, const Joined<C>& j) {
+    first.sums[own][r][c] = j.sum;
+    if (c > 0) return;
+    first.mosts[own][r] = j.most;
+    first.totals[own][r] = j.total;
+  });
   ClusterArrive();
-  if (own != 0) return;
+  if (own > 0) return;
   ClusterWait();
-#pragma unroll 1
-  for (int e = thread; e < there * value_depth; e += kKvSplitThreads) {
-    const int r = e / value_depth, c = e - r * value_depth;
-    C all = -Infinity<C>(), total = 0, sum = 0;
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) all = Larger(all, given.all[b][r]);
-    const C base = FiniteOrZero(all);
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      const C factor = Exp(given.all[b][r] - base);
-      total = Fma(given.weights[b][r], factor, total);
-      sum = Fma(given.parts[b][r][c], factor, sum);
-    }
-    const i64 row_at = slice * p.rows + r0 + r;
-    static_cast<T*>(p.output)[row_at * p.value_depth + c] = Store<T>(total == 0 ? C(0) : sum / total);
-    if (c == 0) static_cast<C*>(p.log_sum_exp)[row_at] = base + Log(total);
-  }
+  JoinRows<T>(p, joint.blocks, used, there, store);
 }
 #endif
 
 // kRows rows a block (grid.y, in tiles) of the slice (z) against a split of its positions (x), of which each group of kLanes lanes takes kKeys at a time: a
-// page has a multiple of them. With kCluster the splits are the blocks of a cluster, and there are neither pages nor windows. Loads of single elements take more
+// page has a multiple of them. With kCluster the splits are the blocks of a cluster, the first of which joins them, and there are neither pages nor windows. Loads of single elements take more
 // registers, and compilers for waves of 64 keep more of what is loaded: there it is one. A lane has kVectors vectors of a head, and the running maximum and sum of one row: a row has kShare lanes of each group.
 template <typename T, int kRows, int kLanes, int kVectors, int kCluster, bool kAligned>
-OPW_DEVICE void KvSplitAs(const KvParams& p, GroupsOf<T, kRows, kLanes, kVectors>& groups, GivenTo<T, kRows, kLanes, kVectors, kCluster>& given) {
+OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, kCluster>& joint) {
   using C = ComputeOf<T>;
   constexpr int kWidth = kPerVector<T>, kKeys = !kAligned || OPW_WARP != 32 ? 1 : kVectors == 1 ? 4 : 2, kScores = kRows * kKeys;
   constexpr int kGroups = kKvSplitThreads / kLanes, kShare = kLanes / kRows, kStep = kGroups * kKeys;
+  constexpr int kSums = kRows * kVectors * kWidth, kOfWarp = OPW_WARP / kLanes, kEach = kSums > kOfWarp ? kSums / kOfWarp : 1;  // sums of a lane; groups of a warp, and sums of a lane once these are joined
   constexpr int kOwn = kScores > kLanes ? kScores / kLanes : 1, kCopies = kLanes > kScores ? kLanes / kScores : 1;  // scores of a lane; lanes of a score
   static_assert(kShare >= 1 && kOwn <= kKeys);
   const int lane = static_cast<int>(threadIdx.x) % kLanes, group = static_cast<int>(threadIdx.x) / kLanes;
   const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
   const i64 r0 = static_cast<i64>(blockIdx.y) * kRows;
   const int there = p.rows - r0 < kRows ? static_cast<int>(p.rows - r0) : kRows;
+  const auto first_of = [&](i64 slice) { return slice * p.page + blockIdx.x * kStep + group * kKeys; };
+  if constexpr (kCluster > 1) {
+    // Of a line of 128 bytes, one lane of 8.
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      if (lane % 8 != 0 || blockIdx.x * kStep + group * kKeys + i >= p.positions) continue;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        const int at = (v * kLanes + lane) * kWidth;
+        if (at < depth) Prefetch(static_cast<const T*>(p.key) + (first_of(blockIdx.z) + i) * p.depth + at);
+        if (at < value_depth) Prefetch(static_cast<const T*>(p.value) + (first_of(blockIdx.z) + i) * p.value_depth + at);
+      }
+    }
+  }
+  AwaitPrevious();
   for (i64 slice = blockIdx.z; slice < p.slices; slice += gridDim.z) {
     const bool speaks = blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0;
     const T* const query = static_cast<const T*>(p.query) + (slice * p.rows + r0) * p.depth;
     Wide<T> queries[kRows][kVectors], keys[kKeys][kVectors], values[kKeys][kVectors];
-    C sums[kRows][kVectors][kWidth] = {};
+    C sums[kSums] = {};
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
@@ -144,7 +143,7 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, GroupsOf<T, kRows, kLanes, kVectors
       }
     };
     // In a cluster steps go to blocks in turn, so that the first are asked for before the length is known; what lies behind it counts as zeros, whatever it is.
-    i64 row = slice * p.page + blockIdx.x * kStep + group * kKeys;
+    i64 row = first_of(slice);
     if constexpr (kCluster > 1) load(row, blockIdx.x * kStep + group * kKeys, p.positions);
     const Slice s = SliceOf(p, slice, speaks && slice % p.heads == 0);
     const Seen split = kCluster > 1 ? Seen{static_cast<i64>(blockIdx.x) * kStep, LastSeen<kRows>(p, r0, there, s.length)} : SplitOf<kRows, kKeys>(p, r0, there, s.length);
@@ -192,7 +191,7 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, GroupsOf<T, kRows, kLanes, kVectors
           }
         }
       }
-      SumAcross<kLanes>(scores);
+      SumAcross<1, kLanes>(scores);
       C larger = most;
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
@@ -223,7 +222,7 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, GroupsOf<T, kRows, kLanes, kVectors
 #pragma unroll
         for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
-          for (int k = 0; k < kWidth; ++k) sums[r][v][k] *= scaled;
+          for (int k = 0; k < kWidth; ++k) sums[(r * kVectors + v) * kWidth + k] *= scaled;
         }
       }
 #pragma unroll
@@ -234,44 +233,57 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, GroupsOf<T, kRows, kLanes, kVectors
           for (int i = 0; i < kKeys; ++i) {
             const C value = Load(values[i][v].Get(k));
 #pragma unroll
-            for (int r = 0; r < kRows; ++r) sums[r][v][k] = Fma(weights[r][i], value, sums[r][v][k]);
+            for (int r = 0; r < kRows; ++r) sums[(r * kVectors + v) * kWidth + k] = Fma(weights[r][i], value, sums[(r * kVectors + v) * kWidth + k]);
           }
         }
       }
     }
-    // What the groups have is joined.
+    // Blocks of a cluster that have no positions give nothing.
+    const int steps = kCluster > 1 ? static_cast<int>((end + kStep - 1) / kStep) : 0, used = steps < 1 ? 1 : steps < kCluster ? steps : kCluster;
+    if (kCluster > 1 && static_cast<int>(blockIdx.x) >= used) return;
+    // What the groups of a warp have is joined.
+    C all = most;
 #pragma unroll
-    for (int mask = kShare / 2; mask >= kCopies; mask /= 2) total += ShuffleXor(total, mask);
-    __syncthreads();  // the slice before this one is read
-    if (lane % kShare == 0) {
-      groups.mosts[group][own] = most;
-      groups.totals[group][own] = total;
-    }
+    for (int mask = OPW_WARP / 2; mask >= kLanes; mask /= 2) all = Larger(all, ShuffleXor(all, mask));
+    const C factor = ExpFor<T>(most - FiniteOrZero(all));
+    total *= factor;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
+      const C scaled = ShuffleFrom(factor, Lane() - lane + r * kShare);
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
+      for (int i = 0; i < kVectors * kWidth; ++i) sums[r * kVectors * kWidth + i] *= scaled;
+    }
+    SumAcross<kLanes, OPW_WARP>(sums);
 #pragma unroll
-        for (int k = 0; k < kWidth; ++k) groups.parts[group][r][(v * kLanes + lane) * kWidth + k] = sums[r][v][k];
-      }
+    for (int mask = OPW_WARP / 2; mask >= kLanes; mask /= 2) total += ShuffleXor(total, mask);
+#pragma unroll
+    for (int mask = kShare / 2; mask >= kCopies; mask /= 2) total += ShuffleXor(total, mask);
+    if constexpr (kCluster == 1) __syncthreads();  // the slice before this one is read
+    if (Lane() == lane && lane % kShare == 0) {
+      joint.warps.mosts[Warp()][own] = all;
+      joint.warps.totals[Warp()][own] = total;
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int at = Lane() / kLanes * kSums / kOfWarp + i, r = at / (kVectors * kWidth), v = at / kWidth % kVectors;
+      joint.warps.sums[Warp()][r][(v * kLanes + lane) * kWidth + at % kWidth] = sums[i];
     }
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
-    if constexpr (kCluster > 1) return JoinBlocks<T>(p, groups, given, slice, r0, there);
+    if constexpr (kCluster > 1) return JoinBlocks<T>(p, joint, used, slice * p.rows + r0, there);
 #endif
-    JoinGroups<T>(p, groups, slice, r0, there);
+    JoinParts<T>(p, joint.warps, slice, r0, there);
   }
 }
 template <typename T, int kRows, int kLanes, int kVectors, int kCluster>
 OPW_DEVICE void KvSplit(const KvParams& p) {
-  __shared__ GroupsOf<T, kRows, kLanes, kVectors> groups;
-  __shared__ GivenTo<T, kRows, kLanes, kVectors, kCluster> given;
+  __shared__ Joint<T, kRows, kLanes, kVectors, kCluster> joint;
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
   if constexpr (kCluster > 1) ClusterArrive();
 #endif
   const u64 all = reinterpret_cast<u64>(p.query) | reinterpret_cast<u64>(p.key) | reinterpret_cast<u64>(p.value);
   const bool aligned = (all & 15) == 0 && p.depth % kPerVector<T> == 0 && p.value_depth % kPerVector<T> == 0;
-  if (aligned) KvSplitAs<T, kRows, kLanes, kVectors, kCluster, true>(p, groups, given);
-  else KvSplitAs<T, kRows, kLanes, kVectors, kCluster, false>(p, groups, given);
+  if (aligned) KvSplitAs<T, kRows, kLanes, kVectors, kCluster, true>(p, joint);
+  else KvSplitAs<T, kRows, kLanes, kVectors, kCluster, false>(p, joint);
 }
 
 }  // namespace opw::attention

@@ -26,7 +26,7 @@ OPW_DEVICE Wide<T> LoadVector(const T* row, int at, int n) {
 // elements of two products. With g = lane / 4 and t = lane % 4 it has scores of row g, with the positions 2t and 2t + 1 of each 8, and there the weights are
 // where the next product wants them. Of values it reads the same positions, and pairs them; it ends with rows 2t and 2t + 1 of the result.
 template <typename T, int kBlocks, bool kAligned>
-OPW_DEVICE void KvTilesAs(const KvParams& p, Groups<float, kKvSplitThreads / 32, kKvTileRows, 64 * kBlocks>& groups) {
+OPW_DEVICE void KvTilesAs(const KvParams& p, Parts<float, kKvSplitThreads / 32, kKvTileRows, 64 * kBlocks>& of_warps) {
   constexpr int kWarps = kKvSplitThreads / 32, kParts = kKvTileParts[kBlocks], kStep = kParts * kKvTileStep;
   const int g = Lane() / 4, t = Lane() % 4, warp = Warp();
   const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
@@ -150,23 +150,23 @@ OPW_DEVICE void KvTilesAs(const KvParams& p, Groups<float, kKvSplitThreads / 32,
     total += ShuffleXor(total, 2);
     __syncthreads();  // the slice before this one is read
     if (t == 0) {
-      groups.mosts[warp][g] = most;
-      groups.totals[warp][g] = total;
+      of_warps.mosts[warp][g] = most;
+      of_warps.totals[warp][g] = total;
     }
 #pragma unroll
     for (int w = 0; w < 4 * kBlocks; ++w) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) groups.parts[warp][2 * t + k % 2][w / 4 * 64 + g * 8 + w % 4 * 2 + k / 2] = sums[w][k];
+      for (int k = 0; k < 4; ++k) of_warps.sums[warp][2 * t + k % 2][w / 4 * 64 + g * 8 + w % 4 * 2 + k / 2] = sums[w][k];
     }
-    JoinGroups<T>(p, groups, slice, r0, there);
+    JoinParts<T>(p, of_warps, slice, r0, there);
   }
 }
 template <typename T, int kBlocks>
 OPW_DEVICE void KvTiles(const KvParams& p) {
-  __shared__ Groups<float, kKvSplitThreads / 32, kKvTileRows, 64 * kBlocks> groups;
+  __shared__ Parts<float, kKvSplitThreads / 32, kKvTileRows, 64 * kBlocks> of_warps;
   const u64 all = reinterpret_cast<u64>(p.query) | reinterpret_cast<u64>(p.key) | reinterpret_cast<u64>(p.value);
-  if ((all & 15) == 0) KvTilesAs<T, kBlocks, true>(p, groups);
-  else KvTilesAs<T, kBlocks, false>(p, groups);
+  if ((all & 15) == 0) KvTilesAs<T, kBlocks, true>(p, of_warps);
+  else KvTilesAs<T, kBlocks, false>(p, of_warps);
 }
 #endif
 
