@@ -159,12 +159,17 @@ class Folder {
   }
 
   Status FoldRows(int64_t rows, int64_t extent, bool final) {
-    constexpr int64_t kLeastChunk = 8 << 10;  // bytes
+    constexpr int64_t kLeastChunk = 8 << 10, kMostClustered = 512 << 10;  // bytes
     opw::reduce::FoldParams p = Params(rows, extent, 1);
     const int64_t vectors = extent * op_.element_bytes / 16;
     const bool few = rows < 8 * wanted_blocks();  // for 32 rows a block
     const int lanes = vectors <= 128 && (!few || vectors <= 32) ? 8 : vectors <= 1024 && rows >= 2 * wanted_blocks() ? 32 : 0;
     if (lanes == 0) Split(p, std::min(CeilDiv(wanted_blocks(), rows), extent * op_.element_bytes / kLeastChunk), 64);
+    // Of few rows that are no longer than that, clusters are done before a second launch has begun.
+    if (const int cluster = call_.code.cluster_blocks(); p.chunks > 1 && cluster > 1 && extent * op_.element_bytes <= kMostClustered) {
+      p.chunk = extent, p.chunks = 1;
+      return Launch(p, fmt::format("reduce::FoldRows<{}, {}, {}>", op_.code, -cluster, final), {rows, 512, cluster}, final, rows);
+    }
     const int64_t blocks = lanes == 0 ? rows : CeilDiv(rows, kThreads / lanes);
     return Launch(p, fmt::format("reduce::FoldRows<{}, {}, {}>", op_.code, lanes, final && p.chunks == 1), {blocks}, final, rows);
   }

@@ -14,13 +14,16 @@ OPW_DEVICE i64 ChunkEnd(const FoldParams& p, i64 chunk) {
   return end < p.extent ? end : p.extent;
 }
 
-// Rows (inner is 1), each by kLanes lanes of a warp or, with 0, a block.
+// Rows (inner is 1), each by kLanes lanes of a warp or, with 0, a block, or with -n a cluster of n blocks, of which there is one for each row.
 template <typename Op, int kLanes, bool kFinal>
 OPW_DEVICE void FoldRows(const FoldParams& p) {
   using T = typename Op::Element;
   using State = typename Op::State;
   constexpr int kStates = Op::kArg ? 1 : kPerVector<T>;
   const i64 begin = static_cast<i64>(blockIdx.y) * p.chunk, end = ChunkEnd(p, blockIdx.y);
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+  if constexpr (kIsCluster<kLanes>) ClusterArrive();
+#endif
   ForRows<kLanes>(p.columns, [&](i64 row, bool there) {
     const T* const x = static_cast<const T*>(p.x) + row * p.extent + begin;
     State states[kStates], edges = Op::Identity();
@@ -42,6 +45,9 @@ OPW_DEVICE void FoldRows(const FoldParams& p) {
         });
 #pragma unroll
     for (int k = 1; k < kStates; ++k) states[0] = Op()(states[0], states[k]);
+#if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
+    if constexpr (kIsCluster<kLanes>) ClusterWait();  // all blocks have begun
+#endif
     const State all = GroupReduce<kLanes>(Op()(states[0], edges), Op(), Op::Identity());
     if (there && GroupRank<kLanes>() == 0) Put<Op, kFinal>(p, row * p.chunks + blockIdx.y, all);
   });
