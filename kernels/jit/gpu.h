@@ -102,7 +102,7 @@ OPW_DEVICE void WaitForCopies() {
 // ---- What runs before, on the same stream
 
 // Lets the kernel behind this one begin where there is room, and waits until all that is before it is done and can be seen. Kernels that are launched to begin
-// early (GpuDevice::LaunchShape::overlaps) do nothing before it but compute and ask for what they will read (Prefetch).
+// early (GpuDevice::LaunchShape::overlaps) do nothing before it but compute, ask for what they will read (Prefetch), and read what nothing before them writes (reads_early).
 OPW_DEVICE void AwaitPrevious() {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
@@ -354,11 +354,22 @@ OPW_UNARY(Abs, fabsf, fabs)
 #undef OPW_UNARY
 OPW_DEVICE float Fma(float a, float b, float c) { return fmaf(a, b, c); }
 OPW_DEVICE double Fma(double a, double b, double c) { return fma(a, b, c); }
+// To 2 ulp below 2^40; above, where neighbouring floats are turns apart, an angle counts as 0. The compilers' own sincosf has branches, and an array on the stack for large angles.
 OPW_DEVICE void SineAndCosine(float x, float& sine, float& cosine) {
 #ifdef OPW_EMU
   sine = sinf(x), cosine = cosf(x);
 #else
-  sincosf(x, &sine, &cosine);
+  // What is left of quarters of a circle, in f64: pi / 2 in two parts. Then the polynomials of Cephes (Moshier), within pi / 4 of 0.
+  const double quarters = rint(static_cast<double>(x) * 0.63661977236758134);
+  const float left = static_cast<float>(fma(quarters, -6.123233995736766e-17, fma(quarters, -1.5707963267948966, static_cast<double>(x))));
+  const bool known = fabsf(x) < 1.0995116e12f;
+  const float r = known ? left : 0.0f * x, z = r * r;
+  const float s = fmaf(r * z, fmaf(z, fmaf(z, -1.9515295891e-4f, 8.3321608736e-3f), -1.6666654611e-1f), r);
+  const float c = fmaf(z * z, fmaf(z, fmaf(z, 2.443315711809948e-5f, -1.388731625493765e-3f), 4.166664568298827e-2f), fmaf(z, -0.5f, 1.0f));
+  const int turn = known ? static_cast<int>(static_cast<long long>(quarters) & 3) : 0;
+  const float a = (turn & 1) != 0 ? c : s, b = (turn & 1) != 0 ? s : c;
+  sine = (turn & 2) != 0 ? -a : a;
+  cosine = turn == 1 || turn == 2 ? -b : b;
 #endif
 }
 OPW_DEVICE void SineAndCosine(double x, double& sine, double& cosine) {
