@@ -397,7 +397,7 @@ class ProductJoiner {
       group.nodes.insert(group.nodes.end(), f.nodes.begin(), f.nodes.end());
       if (!Describe(f, group, program.sections.emplace_back())) return;
     }
-    if (group.nodes.size() < 2) return;
+    if (group.nodes.size() < 2 && IsOfMany(products[0])) return;
     group.kernel = fuser_.GetProducts(program);
     if (!group.kernel) return;
     std::ranges::sort(group.nodes);

@@ -189,9 +189,12 @@ Status Graphs::CaptureLoop(DeviceLoop& loop, Call call) {
   const opw_tensor* const number = instance_.steps()[loop.trip].call.results;
   OPWIRE_RETURN_IF_ERROR(loops.BeginLoop({.state = loop.state, .number = number ? static_cast<int64_t*>(number->data) : nullptr,
                                           .condition = loop.condition ? static_cast<const uint8_t*>(loop.condition->data) : nullptr}));
-  // From behind the trip step to it again: what a while asks comes behind its trip.
+  // From behind the trip step to it again: what a while asks comes behind its trip, which writes what are parameters there.
   Status captured = CaptureSteps(loop.trip + 1, loop.next, call);
-  if (captured.ok() && loop.condition) captured = CaptureSteps(loop.head, loop.trip - 1, call);
+  if (captured.ok() && loop.condition) {
+    loops.Part();
+    captured = CaptureSteps(loop.head, loop.trip - 1, call);
+  }
   if (!captured.ok()) {
     loops.AbandonLoop();
     return captured;

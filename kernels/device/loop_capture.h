@@ -53,6 +53,8 @@ class LoopCapture {
   virtual Status BeginBranch(const uint8_t* condition, bool otherwise) = 0;
   virtual Status Otherwise() = 0;
   virtual Status EndBranch() = 0;
+  // Within either: what comes before may write what kernels read early (GpuDevice::LaunchShape) that follow, so these begin when all of it has ended.
+  virtual void Part() = 0;
 };
 
 }  // namespace opwire

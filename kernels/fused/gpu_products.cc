@@ -17,10 +17,8 @@ namespace {
 using gpu::CodeName;
 using Section = ProductProgram::Section;
 
-constexpr int64_t kPair = 2, kGroups = GpuProductForm::kThreads / 32;  // as in gpu_products.cuh
+constexpr int64_t kGroups = GpuProductForm::kThreads / 32;  // as in gpu_products.cuh
 constexpr int64_t kMostHeld = 40 << 10;  // bytes of x in shared memory
-constexpr int64_t kMostBatch = 4;
-constexpr int64_t kBlocks = 3;         // of a multiprocessor at the most, so that one of the kernel behind has room
 
 int64_t CeilDiv(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
@@ -72,7 +70,11 @@ StatusOr<GpuProducts> GpuProducts::Make(const ProductProgram& program) {
   return GpuProducts(program);
 }
 
-int64_t GpuProducts::UnitsOf(const Section& s) const { return CeilDiv(s.columns, kPair / s.products); }
+// Sums of a unit: two where two columns are turned together, or two products become one value.
+int GpuProducts::Each() const {
+  return std::ranges::any_of(program_.sections, [](const Section& s) { return s.products == 2 || s.turn; }) ? 2 : 1;
+}
+int64_t GpuProducts::UnitsOf(const Section& s) const { return CeilDiv(s.columns, Each() / s.products); }
 int64_t GpuProducts::Units() const {
   int64_t units = 0;
   for (const Section& s : program_.sections) units += UnitsOf(s);
@@ -80,12 +82,18 @@ int64_t GpuProducts::Units() const {
 }
 
 GpuProductForm GpuProducts::FormOf(int multiprocessors) const {
+  const int64_t units = Units(), of_lane = CeilDiv(program_.terms * DTypeBytes(program_.type), 16 * 32);
+  const auto turns = [&](int64_t resident) { return CeilDiv(units, kGroups * resident * multiprocessors); };
+  // What is on its way at a time is bound by registers. One row of weights a unit leaves most to it; of two, where units follow one another, more of each by fewer
+  // threads reads memory faster.
+  constexpr int64_t kOne[] = {4, 8}, kTwo[] = {3, 4}, kTwoOften[] = {2, 8};  // blocks, vectors of a row
+  const auto& [resident, batch] = Each() == 1 ? kOne : of_lane > kTwo[1] && turns(kTwo[0]) > 1 ? kTwoOften : kTwo;
   GpuProductForm form;
   form.vectors = static_cast<int>(VectorsOf(program_));
-  form.batch = static_cast<int>(std::min(CeilDiv(program_.terms * DTypeBytes(program_.type), 16 * 32), kMostBatch));
+  form.batch = static_cast<int>(std::min(of_lane, batch));
+  form.resident = resident;
   // Equal shares for all.
-  const int64_t turns = CeilDiv(Units(), kGroups * kBlocks * multiprocessors);
-  form.blocks = CeilDiv(CeilDiv(Units(), turns), kGroups);
+  form.blocks = CeilDiv(CeilDiv(units, turns(resident)), kGroups);
   return form;
 }
 
@@ -107,13 +115,13 @@ std::vector<GpuProducts::Appended> GpuProducts::Caches() const {
   return out;
 }
 
-// A unit is a pair of sums of one section: of two products, or of two columns of one, those of a turn being turned together.
+// A unit is a sum of one section or, where there are turns or two products, a pair of one section: of two products, or of two columns of one, those of a turn being turned together.
 std::string GpuProducts::Source(const GpuProductForm& form) const {
   const Places places(program_);
   const std::string_view type = CodeName(program_.type);
-  const int rows = static_cast<int>(program_.rows);
+  const int rows = static_cast<int>(program_.rows), each = Each();
   std::string functions, finds, begins, finishes;
-  bool raises = false;
+  bool raises = false, reports = false;
   size_t most_read = 0;
   int argument = 0;
   for (size_t i = 0; i < program_.sections.size(); ++i) {
@@ -128,13 +136,14 @@ std::string GpuProducts::Source(const GpuProductForm& form) const {
     // The column of sum `k`, as an expression.
     const auto column = [&](int k) -> std::string {
       if (two) return "u";
-      if (!s.turn) return fmt::format("u * 2 + {}", k);
+      if (!s.turn) return each == 1 ? "u" : fmt::format("u * 2 + {}", k);
       const std::string head = fmt::format("Divide(u, p.sections[{}].pairs)", i);
       return s.turn->interleaved ? fmt::format("u * 2 + {}", k) : fmt::format("({0} + {2}) * p.sections[{1}].pairs.divisor + u", head, i, k);
     };
     finds += section;
-    for (int k = 0; k < 2; ++k) {
-      const std::string at = two || s.turn ? fmt::format("static_cast<i64>({})", column(k)) : fmt::format("Least(static_cast<i64>({}), p.sections[{}].columns - 1)", column(k), i);
+    const bool exact = two || s.turn || each == 1;  // no column is behind the last
+    for (int k = 0; k < each; ++k) {
+      const std::string at = exact ? fmt::format("static_cast<i64>({})", column(k)) : fmt::format("Least(static_cast<i64>({}), p.sections[{}].columns - 1)", column(k), i);
       finds += fmt::format("      rows[{}] = static_cast<const T*>(p.data[{}]) + {} * p.rows.terms;\n", k, own.inputs[two ? static_cast<size_t>(k) : 0], at);
     }
     finds += "      return;\n    }\n";
@@ -146,18 +155,22 @@ std::string GpuProducts::Source(const GpuProductForm& form) const {
           "      SineAndCosine(angle, held.sine, held.cosine);\n", own.frequencies, i);
     }
     size_t read = 0;
-    const auto sums = static_cast<int>(two ? 1 : 2);  // results of Finish for a row
+    const int sums = two ? 1 : each;  // results of Finish for a row
     for (size_t in = products; in < own.inputs.size(); ++in) {
       for (int k = 0; k < sums; ++k) {
         for (int m = 0; m < rows; ++m) {
-          const std::string at = two || s.turn ? fmt::format("static_cast<i64>({})", column(k)) : fmt::format("Least(static_cast<i64>({}), p.sections[{}].columns - 1)", column(k), i);
+          const std::string at = exact ? fmt::format("static_cast<i64>({})", column(k)) : fmt::format("Least(static_cast<i64>({}), p.sections[{}].columns - 1)", column(k), i);
           const std::string row = s.by_row[in - products] && m > 0 ? fmt::format(" + {} * p.sections[{}].columns", m, i) : "";
           begins += fmt::format("      held.read[{}] = static_cast<const T*>(p.data[{}])[{}{}];\n", read++, own.inputs[in], at, row);
         }
       }
     }
     most_read = std::max(most_read, read);
-    if (s.places > 0) begins += "      held.place = PlaceOf(p);\n";
+    if (s.places > 0) {
+      begins += "      held.place = PlaceOf(p);\n";
+      if (!reports) begins += "      if (held.place < 0 && u == 0 && GroupRank<products::kLanes>() == 0) ReportOutOfRange(p.reporter, 2, 0);\n";
+      reports = true;
+    }
     begins += "      return;\n    }\n";
 
     finishes += section;
@@ -183,7 +196,7 @@ std::string GpuProducts::Source(const GpuProductForm& form) const {
           const std::string name = fmt::format("y{}_{}_{}", o, k, m);
           const std::string_view to = s.turn ? type : CodeName(s.finish.OutputType(static_cast<int>(o)));
           const std::string value = s.turn || body.RoundsLate(o) ? fmt::format("Store<{}>({})", to, name) : name;
-          const std::string there = two || s.turn ? "there" : fmt::format("there && {} < p.sections[{}].columns", column(k), i);
+          const std::string there = exact ? "there" : fmt::format("there && {} < p.sections[{}].columns", column(k), i);
           std::string at = column(k);
           if (s.places > 0) at = fmt::format("PlaceIn(p.sections[{1}], {0}, held.place)", at, i);
           else if (m > 0) at = fmt::format("{} * p.sections[{}].columns + {}", m, i, at);
@@ -207,8 +220,9 @@ std::string GpuProducts::Source(const GpuProductForm& form) const {
   for (size_t i = 0; i < program_.sections.size(); ++i) {
     for (int k = 0; k < program_.sections[i].products; ++k) aligned += fmt::format(" | reinterpret_cast<u64>(p.data[{}])", places.sections[i].inputs[static_cast<size_t>(k)]);
   }
+  // Where addresses are not aligned a vector at a time does: registers that the kernel does not have leave room for the one behind it.
   const auto multiply = [&](bool whole) {
-    return fmt::format("products::Multiply<T, {}, {}, {}, {}, {}, {}>(rows, work, held);\n", rows, form.vectors, form.batch, program_.norm.has_value(), adds, whole);
+    return fmt::format("products::Multiply<T, {}, {}, {}, {}, {}, {}, {}>(rows, work, held);\n", rows, form.vectors, whole ? form.batch : 1, each, program_.norm.has_value(), adds, whole);
   };
   return fmt::format(
       "namespace opw::OPW_KERNEL {{\n"
@@ -243,27 +257,27 @@ std::string GpuProducts::Source(const GpuProductForm& form) const {
       "  const Params& p;\n"
       "  u32& raised;\n"
       "  i64 units;\n"
-      "  OPW_DEVICE void Find(i64 unit, const T* (&rows)[2]) const {{\n{finds}  }}\n"
+      "  OPW_DEVICE void Find(i64 unit, const T* (&rows)[{each}]) const {{\n{finds}  }}\n"
       "  OPW_DEVICE void Begin(i64 unit, Held& held) const {{\n{begins}  }}\n"
-      "  OPW_DEVICE void Finish(i64 unit, const float (&sums)[2][{rows}], const Held& held, bool there) const {{\n{finishes}  }}\n"
+      "  OPW_DEVICE void Finish(i64 unit, const float (&sums)[{each}][{rows}], const Held& held, bool there) const {{\n{finishes}  }}\n"
       "}};\n"
       "}}\n"
       "extern \"C\" __global__ void __launch_bounds__({threads}, {resident}) OPW_KERNEL(OPW_PARAM opw::OPW_KERNEL::Params p) {{\n"
       "  using namespace opw;\n"
       "  using namespace opw::OPW_KERNEL;\n"
-      "  __shared__ Wide<T> held[{held}];\n"
+      "  __shared__ products::Held<T, {rows}, {vectors}> held;\n"
       "  u32 raised = 0;\n"
       "  const products::Rows rows{{p.data[0], {residual}, {sum}, {weight}, p.rows.terms, p.rows.eps}};\n"
       "  const Work work{{p, raised, p.sections[{last}].end}};\n"
       "  if ((({aligned}) & 15) == 0) {multiply}"
       "  else {otherwise}"
-      "{report}{raise}"
+      "{raise}"
       "}}\n",
       fmt::arg("type", type), fmt::arg("tensors", places.count), fmt::arg("arguments", std::max(1, program_.Arguments())), fmt::arg("sections", program_.sections.size()),
       fmt::arg("functions", functions), fmt::arg("read", std::max<size_t>(1, most_read)), fmt::arg("finds", finds), fmt::arg("begins", begins), fmt::arg("rows", rows), fmt::arg("finishes", finishes),
-      fmt::arg("threads", GpuProductForm::kThreads), fmt::arg("resident", GpuProductForm::kResident), fmt::arg("held", rows * form.vectors), fmt::arg("residual", address(places.residual)),
+      fmt::arg("threads", GpuProductForm::kThreads), fmt::arg("resident", form.resident), fmt::arg("each", each), fmt::arg("vectors", form.vectors), fmt::arg("residual", address(places.residual)),
       fmt::arg("sum", address(places.sum)), fmt::arg("weight", address(places.weight)), fmt::arg("last", program_.sections.size() - 1), fmt::arg("aligned", aligned), fmt::arg("multiply", multiply(true)),
-      fmt::arg("otherwise", multiply(false)), fmt::arg("report", appends ? "  if (blockIdx.x == 0 && threadIdx.x == 0 && PlaceOf(p) < 0) ReportOutOfRange(p.reporter, 2, 0);\n" : ""),
+      fmt::arg("otherwise", multiply(false)),
       fmt::arg("raise", raises ? "  Raise(p.reporter, raised);\n" : ""));
 }
 

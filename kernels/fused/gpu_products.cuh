@@ -4,7 +4,7 @@
 
 namespace opw::products {
 
-inline constexpr int kThreads = 256, kLanes = 32, kGroups = kThreads / kLanes, kPair = 2;
+inline constexpr int kThreads = 256, kLanes = 32, kGroups = kThreads / kLanes;
 
 // What the rows are before they meet weights: [rows, terms], dense; terms are whole vectors.
 struct Rows {
@@ -30,52 +30,62 @@ OPW_DEVICE Wide<T> LoadFrom(const T* p) {
   }
 }
 
+// The rows in shared memory, kM of up to kVectors vectors, and what each thread adds to the sums of their squares.
+template <typename T, int kM, int kVectors>
+struct Held {
+  Wide<T> rows[kM * kVectors];
+  float squares[kM][kThreads];
+};
+
 // What rms_norm divides by is known only once all of a row is read, so sums are multiplied by it behind the products. Not of f16, in which what is not divided may overflow.
 template <typename T>
 inline constexpr bool kDividesLate = !kSame<T, f16>;
 
-// The products of the rows, kM of up to kVectors vectors, with the weights' rows that `work` has, a unit of kPair of them at a time for each group of lanes:
+// The products of the rows, kM of up to kVectors vectors, with the weights' rows that `work` has, a unit of kEach of them at a time for each group of lanes:
 //   work.units                              how many
-//   work.Find(unit, const T* (&rows)[kPair])    where they are
+//   work.Find(unit, const T* (&rows)[kEach])    where they are
 //   work.Begin(unit, held)                      reads what Finish will want
 //   work.Finish(unit, sums, held, there)        gets the sums; `there` says whether this thread writes what comes of them
-// A thread asks for kBatch vectors of each row at a time, and for a unit's first before it is done with the unit in front. Those of the first unit come to the cache before the kernels in
-// front of this one have ended.
-template <typename T, int kM, int kVectors, int kBatch, bool kNorm, bool kAdds, bool kAligned, typename Work>
-OPW_DEVICE void Multiply(const Rows& r, const Work& work, Wide<T> (&held)[kM * kVectors]) {
-  constexpr int kWidth = kPerVector<T>, kEach = (kVectors + kThreads - 1) / kThreads;
-  constexpr bool kEarly = kEach <= 2;  // a thread's part of the rows fits its registers
+// A thread asks for kBatch vectors of each row at a time, for a unit's first before it is done with the unit in front, and for those of the first unit before the kernels in front of this one
+// have ended: none of these writes weights (GpuDevice::LaunchShape::reads_early).
+template <typename T, int kM, int kVectors, int kBatch, int kEach, bool kNorm, bool kAdds, bool kAligned, typename Work>
+OPW_DEVICE void Multiply(const Rows& r, const Work& work, Held<T, kM, kVectors>& held) {
+  constexpr int kWidth = kPerVector<T>, kOwn = (kVectors + kThreads - 1) / kThreads;
+  constexpr bool kEarly = kOwn <= 2;  // a thread's part of the rows fits its registers
   constexpr bool kLate = kNorm && kDividesLate<T>;
-  __shared__ float squares[kM][kGroups];
   const int vectors = static_cast<int>(r.terms / kWidth), thread = static_cast<int>(threadIdx.x), lane = GroupRank<kLanes>(), group = thread / kLanes;
   const i64 last = work.units - 1, step = static_cast<i64>(gridDim.x) * kGroups;
   const auto unit_of = [&](i64 first) {
     const i64 unit = first + group;
     return unit < last ? unit : last;  // some other's, for nothing: all threads stay together
   };
-  // ---- What will be read
-  const T* rows[kPair];
+  // ---- What is there already
+  const T* rows[kEach];
+  Wide<T> weights[kEach][kBatch];
+  const auto fetch = [&](int begin) {
+#pragma unroll
+    for (int p = 0; p < kEach; ++p) {
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int v = begin + b * kLanes + lane;
+        if (v < vectors) weights[p][b] = LoadFrom<kAligned>(rows[p] + v * kWidth);
+      }
+    }
+  };
   i64 first = static_cast<i64>(blockIdx.x) * kGroups;
   work.Find(unit_of(first), rows);
-#pragma unroll
-  for (int p = 0; p < kPair; ++p) {
-    // Of a line of 128 bytes, one lane of 8.
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      if (lane % 8 == 0 && b * kLanes + lane < vectors) Prefetch(rows[p] + (b * kLanes + lane) * kWidth);
-    }
-  }
+  fetch(0);
   if (kNorm && r.weight != nullptr && thread % 8 == 0) {
     for (int v = thread; v < vectors; v += kThreads) Prefetch(static_cast<const T*>(r.weight) + v * kWidth);
   }
 
   // ---- The rows
   AwaitPrevious();
-  Wide<T> xs[kM][kEarly ? kEach : 1], residuals[kM][kEarly ? kEach : 1], scales[kEarly ? kEach : 1];
+  Wide<T> xs[kM][kEarly ? kOwn : 1], residuals[kM][kEarly ? kOwn : 1], scales[kEarly ? kOwn : 1];
   const auto load = [&](const void* p, int m, int v) { return LoadFrom<kAligned>(static_cast<const T*>(p) + m * r.terms + v * kWidth); };
   if constexpr (kEarly) {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
+    for (int i = 0; i < kOwn; ++i) {
       const int v = thread + i * kThreads;
       if (v >= vectors) continue;
 #pragma unroll
@@ -86,23 +96,11 @@ OPW_DEVICE void Multiply(const Rows& r, const Work& work, Wide<T> (&held)[kM * k
       if (kNorm && r.weight != nullptr) scales[i] = load(r.weight, 0, v);
     }
   }
-  Wide<T> weights[kPair][kBatch];
-  const auto fetch = [&](int begin) {
-#pragma unroll
-    for (int p = 0; p < kPair; ++p) {
-#pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const int v = begin + b * kLanes + lane;
-        if (v < vectors) weights[p][b] = LoadFrom<kAligned>(rows[p] + v * kWidth);
-      }
-    }
-  };
-  fetch(0);
   typename Work::Held of_unit, of_next;
   work.Begin(unit_of(first), of_unit);
   float square[kM] = {};
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
+  for (int i = 0; i < kOwn; ++i) {
     const int v = thread + i * kThreads;
     if (v >= vectors) continue;
     Wide<T> scale = {};
@@ -119,49 +117,49 @@ OPW_DEVICE void Multiply(const Rows& r, const Work& work, Wide<T> (&held)[kM * k
         for (int k = 0; k < kWidth; ++k) square[m] = Fma(Load(x.Get(k)), Load(x.Get(k)), square[m]);
       }
       if (kLate && r.weight != nullptr) x = MapPairs(x, scale, [](float a, float b) { return a * b; });
-      held[m * kVectors + v] = x;
+      held.rows[m * kVectors + v] = x;
     }
   }
-  float factor[kM];
   if constexpr (kNorm) {
 #pragma unroll
-    for (int m = 0; m < kM; ++m) {
-      const float of_group = GroupReduce<kLanes>(square[m], Sum(), 0.0f);
-      if (lane == 0) squares[m][group] = of_group;
-    }
+    for (int m = 0; m < kM; ++m) held.squares[m][thread] = square[m];
   }
   __syncthreads();
+  // Each group adds up all squares, where it can along with the products.
   if constexpr (kNorm) {
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      float all = 0;
+      square[m] = 0;
 #pragma unroll
-      for (int g = 0; g < kGroups; ++g) all += squares[m][g];
-      factor[m] = InverseSqrtFor<T>(all / static_cast<float>(r.terms) + static_cast<float>(r.eps));
+      for (int g = 0; g < kGroups; ++g) square[m] += held.squares[m][g * kLanes + lane];
     }
-    if constexpr (!kLate) {
+  }
+  const auto factor = [&](int m) { return InverseSqrtFor<T>(GroupReduce<kLanes>(square[m], Sum(), 0.0f) / static_cast<float>(r.terms) + static_cast<float>(r.eps)); };
+  if constexpr (kNorm && !kLate) {
+    float factors[kM];
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const int v = thread + i * kThreads;
-        if (v >= vectors) continue;
-        Wide<T> scale = {};
-        if (r.weight != nullptr) scale = kEarly ? scales[kEarly ? i : 0] : load(r.weight, 0, v);
+    for (int m = 0; m < kM; ++m) factors[m] = factor(m);
 #pragma unroll
-        for (int m = 0; m < kM; ++m) {
-          Wide<T>& x = held[m * kVectors + v];
-          if (r.weight != nullptr) x = MapPairs(x, scale, [&](float a, float b) { return a * factor[m] * b; });
-          else x = MapPairs(x, x, [&](float a, float) { return a * factor[m]; });
-        }
+    for (int i = 0; i < kOwn; ++i) {
+      const int v = thread + i * kThreads;
+      if (v >= vectors) continue;
+      Wide<T> scale = {};
+      if (r.weight != nullptr) scale = kEarly ? scales[kEarly ? i : 0] : load(r.weight, 0, v);
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        Wide<T>& x = held.rows[m * kVectors + v];
+        if (r.weight != nullptr) x = MapPairs(x, scale, [&](float a, float b) { return a * factors[m] * b; });
+        else x = MapPairs(x, x, [&](float a, float) { return a * factors[m]; });
       }
-      __syncthreads();
     }
+    __syncthreads();
   }
 
   // ---- The products
 #pragma unroll 1
   for (; first <= last; first += step) {
     const bool ends = first + step > last;
-    float sums[kPair][kM] = {};
+    float sums[kEach][kM] = {};
 #pragma unroll 1
     for (int begin = 0;;) {
 #pragma unroll
@@ -170,11 +168,11 @@ OPW_DEVICE void Multiply(const Rows& r, const Work& work, Wide<T> (&held)[kM * k
         if (v >= vectors) continue;
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
-          const Wide<T> x = held[m * kVectors + v];
+          const Wide<T> x = held.rows[m * kVectors + v];
 #pragma unroll
           for (int k = 0; k < kWidth; ++k) {
 #pragma unroll
-            for (int p = 0; p < kPair; ++p) sums[p][m] = Fma(Load(x.Get(k)), Load(weights[p][b].Get(k)), sums[p][m]);
+            for (int p = 0; p < kEach; ++p) sums[p][m] = Fma(Load(x.Get(k)), Load(weights[p][b].Get(k)), sums[p][m]);
           }
         }
       }
@@ -190,11 +188,13 @@ OPW_DEVICE void Multiply(const Rows& r, const Work& work, Wide<T> (&held)[kM * k
       work.Begin(unit_of(first + step), of_next);
     }
 #pragma unroll
-    for (int p = 0; p < kPair; ++p) {
+    for (int m = 0; m < kM; ++m) {
 #pragma unroll
-      for (int m = 0; m < kM; ++m) {
-        sums[p][m] = GroupReduce<kLanes>(sums[p][m], Sum(), 0.0f);
-        if constexpr (kLate) sums[p][m] *= factor[m];
+      for (int p = 0; p < kEach; ++p) sums[p][m] = GroupReduce<kLanes>(sums[p][m], Sum(), 0.0f);
+      if constexpr (kLate) {
+        const float by = factor(m);
+#pragma unroll
+        for (int p = 0; p < kEach; ++p) sums[p][m] *= by;
       }
     }
     work.Finish(unit_of(first), sums, of_unit, lane == 0 && first + group <= last);

@@ -22,9 +22,10 @@
 namespace opwire::fused {
 
 struct GpuProductForm {
-  static constexpr int kThreads = 256, kResident = 3;  // of a block; blocks that registers suffice for on a multiprocessor
-  int vectors = 0;     // of a row of x in shared memory, a multiple of 128
-  int batch = 1;       // vectors of a row of a weight that a thread asks for at a time
+  static constexpr int kThreads = 256;  // of a block
+  int vectors = 0;      // of a row of x in shared memory, a multiple of 128
+  int batch = 1;        // vectors of a row of a weight that a thread asks for at a time
+  int64_t resident = 1; // blocks that registers suffice for on a multiprocessor
   int64_t blocks = 1;
 };
 
@@ -35,6 +36,7 @@ class GpuProducts {
 
   const ProductProgram& program() const { return program_; }
   GpuProductForm FormOf(int multiprocessors) const;
+  // Launches of it read weights early (GpuDevice::LaunchShape).
   std::string Source(const GpuProductForm& form) const;
   // The kernel's structure: addresses of operands and results, 8 bytes each, and behind them those of the frequencies of each section that turns; the reporter; the rest.
   std::vector<std::byte> Params(std::span<const opw_attr> arguments) const;
@@ -48,6 +50,7 @@ class GpuProducts {
 
  private:
   explicit GpuProducts(const ProductProgram& program) : program_(program) {}
+  int Each() const;
   int64_t UnitsOf(const ProductProgram::Section& s) const;
   int64_t Units() const;
 

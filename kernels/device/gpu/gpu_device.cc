@@ -375,8 +375,11 @@ Status GpuDevice::Launch(Function f, const LaunchShape& shape, const void* param
   OPWIRE_RETURN_IF_ERROR(Enter());
   if (!Note(f, shape, params, bytes)) return absl::OkStatus();
   void* arguments[] = {const_cast<void*>(params)};
+  const bool captures = recording_ == Recording::kCapturing || loops_.captures();
+  const bool overlaps = shape.overlaps && overlaps_ && (!shape.reads_early || (captures && settled_));
+  settled_ = settled_ || !overlaps;
   Result r;
-  if (shape.overlaps && overlaps_) {
+  if (overlaps) {
     const LaunchAttribute early;
     const LaunchConfig config{shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, 1, 1, shape.shared_bytes, streams_[0], &early, 1};
     r = api_.launch_with(&config, f, arguments, nullptr);

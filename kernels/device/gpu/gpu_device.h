@@ -98,6 +98,7 @@ class GpuDevice final : public Device {
   struct LaunchShape {
     unsigned grid_x = 1, grid_y = 1, grid_z = 1, threads = 1, shared_bytes = 0;
     bool overlaps = false;  // it awaits what is before it by itself (AwaitPrevious of opwire/gpu.h), and so may begin while that still runs
+    bool reads_early = false;  // before it waits it reads what nothing writes that is captured with it: it overlaps only where it is captured
     bool operator==(const LaunchShape&) const = default;
   };
   Status Launch(Function f, const LaunchShape& shape, const void* params, size_t bytes);
@@ -162,6 +163,7 @@ class GpuDevice final : public Device {
   const int device_;
   void* const context_;
   const DeviceInfo info_;
+  bool settled_ = true;  // of what is captured: what is behind the last launch begins no sooner than all before LoopCapture::Part has ended
   const bool overlaps_;  // launches may begin before what is in front of them on the stream has ended
   HostRuntime runtime_;  // of the parts of kernels that the host does
   static constexpr unsigned long long kNothingReported = ~0ull;  // FlagBlock::first

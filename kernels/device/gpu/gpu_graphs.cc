@@ -12,6 +12,7 @@ Status GpuDevice::BeginCapture(StreamId stream) {
   OPWIRE_RETURN_IF_ERROR(Check(api_.stream_begin_capture(s, kCaptureThreadLocal), "beginning a capture"));
   if (stream == 0) {
     recording_ = Recording::kCapturing;
+    settled_ = true;
     noted_.clear();
   }
   return absl::OkStatus();

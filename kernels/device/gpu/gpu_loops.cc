@@ -116,6 +116,7 @@ Status GpuLoops::CaptureInto(Graph graph, GraphNode after) {
   OPWIRE_RETURN_IF_ERROR(device_.Check(device_.api_.stream_capture_into(device_.streams_[0], graph, &after, nullptr, after ? 1 : 0, kCaptureThreadLocal), "beginning a capture"));
   captured_ = graph;
   begins_ = after;
+  device_.settled_ = true;
   return absl::OkStatus();
 }
 
@@ -193,6 +194,8 @@ void GpuLoops::AbandonLoop() {
   graph_ = captured_ = nullptr;
   branches_.clear();
 }
+
+void GpuLoops::Part() { device_.settled_ = false; }
 
 Status GpuLoops::EndEarly(LoopState& state) {
   if (beside_ == 0) {

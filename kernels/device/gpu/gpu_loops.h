@@ -25,6 +25,9 @@ class GpuLoops final : public LoopCapture {
   Status BeginBranch(const uint8_t* condition, bool otherwise) override;
   Status Otherwise() override;
   Status EndBranch() override;
+  void Part() override;
+
+  bool captures() const { return captured_ != nullptr; }
 
  private:
   using Handle = unsigned long long;

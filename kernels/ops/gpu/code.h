@@ -51,6 +51,7 @@ struct KernelText {
   std::string name;      // for messages
   std::string prelude;   // the embedded file that comes before it
   std::string text;      // OPW_KERNEL stands for what it is called, and what it alone needs is in namespace opw::OPW_KERNEL
+  bool reads_early = false;  // GpuDevice::LaunchShape's
 };
 
 class Code;
@@ -70,6 +71,7 @@ class Kernel {
   }
   // Whether its launches may begin early: it awaits what is before them by itself.
   bool overlaps() const { return code_ != nullptr; }
+  bool reads_early() const { return text_.reads_early; }
   // Launches may take so many bytes of shared memory beside what it has itself. Where the device refuses that, so it does the launch.
   void AllowShared(int bytes);
 

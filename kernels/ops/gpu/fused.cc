@@ -300,7 +300,7 @@ class ProductGroup final : public Planner {
       sources.push_back(Fixed(uploaded));
     }
     const fused::GpuProductForm form = products_.FormOf(device_.info().compute_units);
-    Kernel* const f = code_->GetText({made_.name, "kernels/fused/gpu_products.cuh", products_.Source(form)});
+    Kernel* const f = code_->GetText({.name = made_.name, .prelude = "kernels/fused/gpu_products.cuh", .text = products_.Source(form), .reads_early = true});
     LaunchGenerated(f, {.blocks = form.blocks, .threads = fused::GpuProductForm::kThreads}, products_.Params({c->attrs, static_cast<size_t>(program.Arguments())}), sources, plan);
     return absl::OkStatus();
   }

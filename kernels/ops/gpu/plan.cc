@@ -23,7 +23,7 @@ void Plan::LaunchBytes(Kernel* f, const Grid& grid, const void* params, size_t b
   Step& s = steps_.emplace_back();
   s.kernel = f;
   s.shape = {static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.blocks_y), static_cast<unsigned>(grid.blocks_z),
-             static_cast<unsigned>(grid.threads), static_cast<unsigned>(grid.shared), f->overlaps()};
+             static_cast<unsigned>(grid.threads), static_cast<unsigned>(grid.shared), f->overlaps(), f->reads_early()};
   // Unasked there are 48 KiB, of which the kernel's own variables take some.
   if (grid.shared > 32 << 10) f->AllowShared(grid.shared);
   s.params.assign(static_cast<const std::byte*>(params), static_cast<const std::byte*>(params) + bytes);

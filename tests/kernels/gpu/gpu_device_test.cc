@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "kernels/device/gpu/gpu_device.h"
+#include "tests/assert_ok.h"
 #include "tests/kernels/contract/device_contract.h"
 
 namespace opwire {
@@ -83,6 +84,33 @@ TEST(GpuDevice, SaysWhatIsFreeWhenMemoryIsShort) {
     EXPECT_TRUE(Has(MessageOf(s), "in use here 1000, free 1048576 of 1073741824")) << s;
   }
   EXPECT_EQ(device->memory_stats().in_use, 1000);
+}
+
+TEST(GpuDevice, KernelsThatReadEarlyOverlapOnlyWhatIsCapturedWithThem) {
+  struct Counts {
+    int behind = 0, overlapping = 0;
+  };
+  using Shape = gpu::GpuDevice::LaunchShape;
+  const auto launch = [](Device& device, Counts& counts, const Shape& shape) { ASSERT_OK(static_cast<gpu::GpuDevice&>(device).Launch(reinterpret_cast<gpu::Function>(&counts), shape, "", 1)); };
+  const Shape plain{}, overlaps{.overlaps = true}, early{.overlaps = true, .reads_early = true};
+  Counts counts;
+  const auto device = OpenDevice("cuda:0", {}).value();
+  launch(*device, counts, plain);
+  EXPECT_EQ(counts.overlapping, 0);
+  launch(*device, counts, overlaps);
+  EXPECT_EQ(counts.overlapping, 1);
+  launch(*device, counts, early);
+  EXPECT_EQ(counts.behind, 2) << "another request may have written what it reads";
+  ASSERT_OK(device->BeginCapture(0));
+  launch(*device, counts, overlaps);
+  launch(*device, counts, early);
+  EXPECT_EQ(counts.overlapping, 3);
+  device->DestroyGraph(device->EndCapture(0).value());
+  launch(*device, counts, early);
+  EXPECT_EQ(counts.behind, 3);
+  const Setting old("FAKE_MAJOR", "8");
+  launch(*OpenDevice("cuda:0", {}).value(), counts, overlaps);
+  EXPECT_EQ(counts.behind, 4) << "no such launches before Hopper";
 }
 
 // Of processes of their own, each with another driver.
