@@ -229,6 +229,14 @@ Answer CoreTest::Get(Client& c, uint64_t counter) {
   return Ask(c, std::move(get));
 }
 
+std::string CoreTest::Fetched(const fb::TensorReplyT& large) {
+  std::string out;
+  Status s;
+  while (s.ok() && out.size() < large.info->bytes) s = core_->transfers().Read(large.ticket, out.size(), std::min<uint64_t>(kChunkBytes, large.info->bytes - out.size()), out);
+  EXPECT_TRUE(s.ok()) << s;
+  return out;
+}
+
 Answer CoreTest::Free(Client& c, std::vector<uint64_t> counters) {
   fb::RequestT r;
   for (uint64_t n : counters) r.frees.push_back(Id(c, n));
@@ -315,7 +323,7 @@ std::vector<std::string> CoreTest::Outcome(Client& c, const Module& m, uint64_t 
   std::vector<std::string> out = {a.status.ToString()};
   for (uint64_t counter : wanted) {
     const Answer got = Get(c, counter);
-    out.push_back(got.ok() ? got.bulk : got.status.ToString());
+    out.push_back(!got.ok() ? got.status.ToString() : got.tensor().ticket != 0 ? Fetched(got.tensor()) : got.bulk);
   }
   return out;
 }

@@ -154,6 +154,8 @@ class CoreTest : public ::testing::Test {
   Answer Alloc(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape);
   Answer PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape, const std::string& bytes);
   Answer Get(Client& c, uint64_t counter);
+  // The bytes of what Get left to a transfer, as it does what no message carries.
+  std::string Fetched(const fb::TensorReplyT& large);
   Answer Free(Client& c, std::vector<uint64_t> counters);
   // Of a request of the client's own.
   Answer Cancel(const Client& c, uint64_t seq);
