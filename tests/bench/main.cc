@@ -4,11 +4,22 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 
 #include "tests/bench/bench.h"
+
+namespace {
+
+int Usage() {
+  fmt::print(stderr, "opwire_bench [--build FOLDER] [--out FILE] [--only wire|compute|training|python|system|jit]\n");
+  return 2;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace opwire;
@@ -16,12 +27,11 @@ int main(int argc, char** argv) {
   std::string build = "build", out, only;
   for (int i = 1; i < argc; i += 2) {
     std::string* const to = !std::strcmp(argv[i], "--build") ? &build : !std::strcmp(argv[i], "--out") ? &out : !std::strcmp(argv[i], "--only") ? &only : nullptr;
-    if (!to || i + 1 == argc) {
-      fmt::print(stderr, "opwire_bench [--build FOLDER] [--out FILE] [--only wire|compute|training|python|system|jit]\n");
-      return 2;
-    }
+    if (!to || i + 1 == argc) return Usage();
     *to = argv[i + 1];
   }
+  constexpr std::string_view kGroups[] = {"", "wire", "compute", "training", "python", "system", "jit"};
+  if (std::ranges::find(kGroups, only) == std::end(kGroups)) return Usage();
   build = std::filesystem::absolute(build);  // programs are started in folders of their own
   char directory[] = "/tmp/opwire-bench-XXXXXX";
   if (!mkdtemp(directory)) return 1;
