@@ -109,7 +109,7 @@ class ProductJoiner {
     const auto shape = ShapeOf(x), of_weight = ShapeOf(weight);
     if (!shape || !of_weight || !IsParameter(weight) || (bias != kAbsent && (!IsParameter(bias) || !ShapeOf(bias)))) return false;
     const int64_t terms = shape->back(), rows = Product(std::span(*shape).first(shape->size() - 1));
-    if (terms == 0 || rows < 1 || (rows > ProductProgram::kMaxRows && !fuser_.HasEpilogues()) || (*of_weight)[0] == 0 || (*of_weight)[0] >= INT32_MAX) return false;
+    if (terms == 0 || rows < 1 || !(rows > ProductProgram::kMaxRows ? fuser_.HasEpilogues() : fuser_.HasProducts()) || (*of_weight)[0] == 0 || (*of_weight)[0] >= INT32_MAX) return false;
     if (!kTypes.Has(TypeOf(x).dtype) || Replaces(ResultOf(unit.node))) return false;
     return TypeOf(x).dtype != DType::kF32 || std::get<std::string>(AttrOf(unit.node, "precision")) == "ieee";
   }
@@ -439,7 +439,7 @@ class ProductJoiner {
 }  // namespace
 
 void JoinProducts(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser& fuser, Schedule& schedule) {
-  if (fuser.HasProducts()) ProductJoiner(what, fusable, fuser, schedule).Run();
+  if (fuser.HasProducts() || fuser.HasEpilogues()) ProductJoiner(what, fusable, fuser, schedule).Run();
 }
 
 }  // namespace opwire

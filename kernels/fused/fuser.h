@@ -35,10 +35,10 @@ class Fuser {
   // The same of a program of columns.
   virtual std::shared_ptr<const opw_kernel> GetColumns(const ColumnProgram&) { return nullptr; }
   virtual bool HasColumns() const { return false; }
-  // The same of products of a few rows, whose operands and results no storage is shared by but a cache's, which its result may have. Null as of rows.
+  // The same of products, whose operands and results no storage is shared by but a cache's, which its result may have. Null as of rows.
   virtual std::shared_ptr<const opw_kernel> GetProducts(const ProductProgram&) { return nullptr; }
+  // Of a few rows; of many.
   virtual bool HasProducts() const { return false; }
-  // Whether products may be of many rows.
   virtual bool HasEpilogues() const { return false; }
   // Nothing is being compiled.
   virtual bool Settled() const = 0;

@@ -14,6 +14,7 @@
 #include "kernels/fused/fused.h"
 #include "kernels/fused/fuser.h"
 #include "kernels/fused/joint.h"
+#include "kernels/fused/product_kernel.h"
 #include "kernels/fused/row_kernel.h"
 
 namespace opwire::fused {
@@ -92,20 +93,12 @@ class HostFuser final : public Fuser {
     return {entry, &entry->kernel};
   }
   bool HasJoint() const override { return true; }
-  std::shared_ptr<const opw_kernel> GetRows(const RowProgram& program) override {
-    return KernelOf(EntryOf(rows_, program, [&](auto worth_it) {
-      auto made = RowKernel::Make(program, std::move(worth_it));
-      return made.ok() ? *std::move(made) : nullptr;
-    }));
-  }
+  std::shared_ptr<const opw_kernel> GetRows(const RowProgram& program) override { return KernelOf(MadeOf(rows_, program)); }
   bool HasRows() const override { return RowKernel::Available(); }
-  std::shared_ptr<const opw_kernel> GetColumns(const ColumnProgram& program) override {
-    return KernelOf(EntryOf(columns_, program, [&](auto worth_it) {
-      auto made = ColumnKernel::Make(program, std::move(worth_it));
-      return made.ok() ? *std::move(made) : nullptr;
-    }));
-  }
+  std::shared_ptr<const opw_kernel> GetColumns(const ColumnProgram& program) override { return KernelOf(MadeOf(columns_, program)); }
   bool HasColumns() const override { return RowKernel::Available(); }
+  std::shared_ptr<const opw_kernel> GetProducts(const ProductProgram& program) override { return program.many() ? KernelOf(MadeOf(products_, program)) : nullptr; }
+  bool HasEpilogues() const override { return true; }
   bool Settled() const override { return compiler_->Settled(); }
 
  private:
@@ -135,6 +128,14 @@ class HostFuser final : public Fuser {
       return out;
     });
   }
+  // Without a kernel where the program cannot be one.
+  template <typename Kernel, typename Program>
+  std::shared_ptr<Entry<Kernel>> MadeOf(BySource<Entry<Kernel>>& known, const Program& program) {
+    return EntryOf(known, program, [&](auto worth_it) {
+      auto made = Kernel::Make(program, std::move(worth_it));
+      return made.ok() ? *std::move(made) : nullptr;
+    });
+  }
   template <typename Kernel>
   static std::shared_ptr<const opw_kernel> KernelOf(const std::shared_ptr<Entry<Kernel>>& entry) {
     return entry->made ? std::shared_ptr<const opw_kernel>(entry, &entry->kernel) : nullptr;
@@ -144,6 +145,7 @@ class HostFuser final : public Fuser {
   BySource<Entry<FusedKernel>> elementwise_;
   BySource<Entry<RowKernel>> rows_;
   BySource<Entry<ColumnKernel>> columns_;
+  BySource<Entry<ProductKernel>> products_;
   BySource<JointEntry> joint_;
 };
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <tuple>
 
 #include "kernels/device/device.h"
 #include "kernels/fused/joint.h"
@@ -223,6 +224,12 @@ std::string PermutedText(bool permutes, std::string_view permute, std::string_vi
                      permutes ? "%t" : "%x", add);
 }
 
+// gelu(x w' + b) + z, of [m, k] by [n, k]. With a pin the product is a kernel of its own.
+std::string FinishedText(std::string_view pin, int64_t m, int64_t k, int64_t n) {
+  return fmt::format("program @f(%x: f32[{0}, {1}], %w: f32[{2}, {1}], %b: f32[{2}], %z: f32[{0}, {2}]) -> (y: f32[{0}, {2}]) {{\n  %a = linear{3}(%x, %w, %b) {{activation = \"gelu\"}}\n"
+                     "  %y = add(%a, %z)\n  return %y\n}}\n", m, k, n, pin);
+}
+
 }  // namespace
 
 void FusedRows(const Setup& setup, Device& device, const VariantTable& variants, std::vector<Row>& rows) {
@@ -316,6 +323,16 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
     for (const double begun = Seconds(); Seconds() - begun < kWarm;) time(straight);
     rows.push_back(Compare("permuted_relu_add", "ms", "the same in the order in which all lie", [&] { return time(fused); }, [&] { return time(straight); }));
     rows.push_back(Compare("permuted_relu_add_alone", "ms", "each op by itself", [&] { return time(fused); }, [&] { return time(by_itself); }));
+  }
+  for (const auto& [m, k, n] : {std::tuple<int64_t, int64_t, int64_t>{65536, 64, 64}, {16384, 256, 1024}, {1024, 1024, 1024}, {2048, 4096, 4096}}) {
+    const Program finished = Must(session.Load(FinishedText("", m, k, n))), apart = Must(session.Load(FinishedText("@onednn", m, k, n)));
+    const Tensor x = Must(session.Put(Array::Random(DType::kF32, {m, k}, 1).view())), w = Must(session.Put(Array::Random(DType::kF32, {n, k}, 2).view())),
+                 b = Must(session.Put(Array::Random(DType::kF32, {n}, 3).view())), z = Must(session.Put(Array::Random(DType::kF32, {m, n}, 4).view()));
+    const auto time = [&](const Program& p) {
+      return median([&] { return static_cast<double>(Must(p.Run({x, w, b, z})).run_ns) / 1e6; });
+    };
+    for (const double begun = Seconds(); Seconds() - begun < kWarm;) time(finished);
+    rows.push_back(Compare(fmt::format("linear_finished_{}x{}x{}", m, n, k), "ms", "the product by itself, and one kernel for the sum", [&] { return time(finished); }, [&] { return time(apart); }));
   }
   rows.push_back(Compare("chain20_alone", "ms", "each op by itself", [&] { return run(chain); }, [&] { return run(alone); }));
   rows.back().target = 0.2;
