@@ -129,7 +129,7 @@ bool Hold(const GpuRows& rows, int64_t limit, int vector, GpuRowForm& form) {
 }
 
 // Parts of rows for `wanted` blocks, where rows are few: no shorter than kLeastSteps of a block's, so that a launch is worth it.
-void Cut(GpuRowForm& form, int64_t wanted) {
+void CutRows(GpuRowForm& form, int64_t wanted) {
   const int64_t step = int64_t{form.threads} * form.items * form.steps;
   const int64_t parts = std::min({wanted / std::max<int64_t>(1, form.rows), form.length / (kLeastSteps * step), int64_t{form.threads}});
   if (parts < 2) return;
@@ -158,7 +158,7 @@ GpuRowForm GpuRows::FormOf(std::span<const opw_tensor* const> tensors, int multi
   form.threads = kStreamedThreads;
   form.resident = widest == 8 || code > kMuchCode ? 1 : 2;
   form.blocks = std::min<int64_t>(form.rows, int64_t{multiprocessors} * form.resident);
-  if (aligned) Cut(form, int64_t{multiprocessors} * form.resident);
+  if (aligned) CutRows(form, int64_t{multiprocessors} * form.resident);
   return form;
 }
 

@@ -9,7 +9,7 @@
 namespace opwire::jit {
 namespace {
 
-constexpr double kProbeSeconds = 30;
+constexpr double kStartSeconds = 30;
 constexpr int64_t kAnswerBytes = 8 << 20;
 
 // Where the libraries are looked for, and what keeps a sanitizer's report out of a child that is this program again.
@@ -76,7 +76,7 @@ class Rtc final : public ProbedToolchain {
  protected:
   ToolchainFacts Probe() override {
     ToolchainFacts facts;
-    const auto result = RunProcess(Worker({std::string(kProbe)}, "", std::min(options_.seconds, kProbeSeconds)));
+    const auto result = RunProcess(Worker({std::string(kProbe)}, "", std::min(options_.seconds, kStartSeconds)));
     if (!result.ok()) {
       facts.reason = MessageOf(result.status());
       return facts;

@@ -12,7 +12,7 @@
 namespace opwire {
 namespace {
 
-constexpr size_t kMaxFileBytes = 1 << 20;
+constexpr size_t kMaxRecordBytes = 1 << 20;
 
 }  // namespace
 
@@ -27,7 +27,7 @@ Quarantined Quarantine(KernelSet& set, const std::string& directory, std::string
     const std::string line = std::string(died) + "\n";
     (void)!write(fd.get(), line.data(), line.size());  // what was noted before holds all the same
   }
-  std::string text(kMaxFileBytes, '\0');
+  std::string text(kMaxRecordBytes, '\0');
   text.resize(static_cast<size_t>(std::max<ssize_t>(pread(fd.get(), text.data(), text.size(), 0), 0)));
   std::map<std::string, int, std::less<>> deaths;
   for (size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1) ++deaths[text.substr(at, end - at)];

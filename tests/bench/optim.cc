@@ -9,15 +9,15 @@
 namespace opwire::bench {
 namespace {
 
-constexpr int64_t kTensors = 32, kFloats = 512 << 10, kLists = 4;  // of each tensor; parameters, gradients and two states
-constexpr int64_t kBytes = kTensors * kFloats * static_cast<int64_t>(sizeof(float)) * (kLists + 3);  // three of the lists are written
+constexpr int64_t kTensors = 32, kElements = 512 << 10, kLists = 4;  // of each tensor; parameters, gradients and two states
+constexpr int64_t kBytes = kTensors * kElements * static_cast<int64_t>(sizeof(float)) * (kLists + 3);  // three of the lists are written
 
 // The kernel that the table chooses for the call, with the row's own attributes.
 class AdamwStep {
  public:
-  AdamwStep(Device& device, const VariantTable& variants) : memory_(kTensors * kLists * kFloats, 0.5f) {
+  AdamwStep(Device& device, const VariantTable& variants) : memory_(kTensors * kLists * kElements, 0.5f) {
     const opw_tensor number = {nullptr, nullptr, nullptr, 1, OPW_F32, 0, 0, 1};
-    for (int64_t t = 0; t < kTensors * kLists; ++t) operands_.push_back({memory_.data() + t * kFloats, shape_, strides_, kFloats, OPW_F32, 0, 1, 1});
+    for (int64_t t = 0; t < kTensors * kLists; ++t) operands_.push_back({memory_.data() + t * kElements, shape_, strides_, kElements, OPW_F32, 0, 1, 1});
     for (const int64_t list : {0, 2, 3}) results_.insert(results_.end(), operands_.begin() + list * kTensors, operands_.begin() + (list + 1) * kTensors);
     operands_.insert(operands_.end(), {number, number, {}, {}});
     operands_[kTensors * kLists].data = &lr_;
@@ -48,7 +48,7 @@ class AdamwStep {
   void operator()() { kernel_.run(&call_); }
 
  private:
-  int64_t shape_[1] = {kFloats}, strides_[1] = {1};
+  int64_t shape_[1] = {kElements}, strides_[1] = {1};
   float lr_ = 1e-3f;
   int64_t step_ = 10;
   std::vector<float> memory_;

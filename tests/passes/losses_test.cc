@@ -22,8 +22,8 @@ std::string Joined(const std::string& text, Accuracy accuracy = Accuracy::kUsual
   EXPECT_TRUE(report.ok()) << report.status();
   return Print(m);
 }
-void JoinTo(const std::string& from, const std::string& to) { EXPECT_EQ(Joined(from), Print(Parsed(to))); }
-void StayApart(const std::string& text) { JoinTo(text, text); }
+void ExpectJoined(const std::string& from, const std::string& to) { EXPECT_EQ(Joined(from), Print(Parsed(to))); }
+void ExpectApart(const std::string& text) { ExpectJoined(text, text); }
 
 // Of logits %x f32[?n, 5] and targets %t, with what stands between the loss %0 and what it returns, %r.
 std::string Program(const std::string& loss, const std::string& rest) {
@@ -31,13 +31,13 @@ std::string Program(const std::string& loss, const std::string& rest) {
 }
 
 TEST(Losses, TakeTheirGradientIn) {
-  JoinTo(Program("cross_entropy(%x, %t)", "%1 = cross_entropy_backward(%g, %x, %t) %r = relu(%1)"),
-         R"(program @f(%x: f32[?n, 5], %t: i64[?n], %u: i64[?n], %g: f32[], %h: f32[?n]) -> (loss: f32[], r: f32[?n, 5]) {
+  ExpectJoined(Program("cross_entropy(%x, %t)", "%1 = cross_entropy_backward(%g, %x, %t) %r = relu(%1)"),
+               R"(program @f(%x: f32[?n, 5], %t: i64[?n], %u: i64[?n], %g: f32[], %h: f32[?n]) -> (loss: f32[], r: f32[?n, 5]) {
     %0, %1 = cross_entropy_with_gradient(%g, %x, %t)
     %r = relu(%1)
     return %0, %r })");
   // What the gradient is multiplied with is made before the loss.
-  JoinTo(R"(program @f(%x: f32[?n, 5], %t: i64[?n], %g: f32[]) -> (loss: f32[?n], r: f32[?n, 5]) {
+  ExpectJoined(R"(program @f(%x: f32[?n, 5], %t: i64[?n], %g: f32[]) -> (loss: f32[?n], r: f32[?n, 5]) {
     %0 = cross_entropy(%x, %t) {reduction = "none"}
     %1 = neg(%0)
     %2 = neg(%g)
@@ -45,7 +45,7 @@ TEST(Losses, TakeTheirGradientIn) {
     %4 = cross_entropy_backward(%3, %x, %t) {reduction = "none"}
     %5 = relu(%4)
     return %1, %5 })",
-         R"(program @f(%x: f32[?n, 5], %t: i64[?n], %g: f32[]) -> (loss: f32[?n], r: f32[?n, 5]) {
+               R"(program @f(%x: f32[?n, 5], %t: i64[?n], %g: f32[]) -> (loss: f32[?n], r: f32[?n, 5]) {
     %0 = neg(%g)
     %1 = expand(%0) {shape = [?n]}
     %2, %3 = cross_entropy_with_gradient(%1, %x, %t) {reduction = "none"}
@@ -57,12 +57,12 @@ TEST(Losses, TakeTheirGradientIn) {
 TEST(Losses, WhatDiffersStays) {
   for (const char* const gradient : {"cross_entropy_backward(%g, %x, %u)", "cross_entropy_backward(%h, %x, %t) {reduction = \"none\"}", "cross_entropy_backward(%g, %x, %t) {ignore_index = 3}",
                                      "cross_entropy_backward@reference(%g, %x, %t)", "cross_entropy_backward(%0, %x, %t)"}) {
-    StayApart(Program("cross_entropy(%x, %t)", std::string("%1 = ") + gradient + " %r = relu(%1)"));
+    ExpectApart(Program("cross_entropy(%x, %t)", std::string("%1 = ") + gradient + " %r = relu(%1)"));
   }
-  StayApart(Program("cross_entropy@reference(%x, %t)", "%1 = cross_entropy_backward(%g, %x, %t) %r = relu(%1)"));
-  StayApart(Program("cross_entropy(%x, %t)", "%a = mul(%0, %g) %b = add(%a, %g) %1 = cross_entropy_backward(%b, %x, %t) %r = relu(%1)"));
-  StayApart(Program("cross_entropy(%x, %t)", "%y = relu(%x) %1 = cross_entropy_backward(%g, %y, %t) %r = relu(%1)"));
-  StayApart(Program("cross_entropy(%x, %t)", "%r = cross_entropy_backward(%g, %x, %t)"));  // as it is returned
+  ExpectApart(Program("cross_entropy@reference(%x, %t)", "%1 = cross_entropy_backward(%g, %x, %t) %r = relu(%1)"));
+  ExpectApart(Program("cross_entropy(%x, %t)", "%a = mul(%0, %g) %b = add(%a, %g) %1 = cross_entropy_backward(%b, %x, %t) %r = relu(%1)"));
+  ExpectApart(Program("cross_entropy(%x, %t)", "%y = relu(%x) %1 = cross_entropy_backward(%g, %y, %t) %r = relu(%1)"));
+  ExpectApart(Program("cross_entropy(%x, %t)", "%r = cross_entropy_backward(%g, %x, %t)"));  // as it is returned
   const std::string exact = Program("cross_entropy(%x, %t)", "%1 = cross_entropy_backward(%g, %x, %t) %r = relu(%1)");
   EXPECT_EQ(Joined(exact, Accuracy::kExact), Print(Parsed(exact)));
 }

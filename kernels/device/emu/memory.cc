@@ -8,7 +8,7 @@
 namespace opwire::gpu::emu {
 namespace {
 
-constexpr size_t kPage = 4096;
+constexpr size_t kPageBytes = 4096;
 constexpr size_t kAlignment = 256;
 constexpr size_t kGuard = 64 << 10;    // before and after
 constexpr size_t kFreedBlocks = 1024;  // whose address space is kept
@@ -46,7 +46,7 @@ void Memory::Change(std::string_view range, int accesses) {
 }
 
 void* Memory::Allocate(size_t bytes) {
-  const size_t aligned = RoundUp(bytes, kAlignment), pages = RoundUp(aligned, kPage);
+  const size_t aligned = RoundUp(bytes, kAlignment), pages = RoundUp(aligned, kPageBytes);
   void* const mapped = Reserve(pages + 2 * kGuard);
   if (!mapped) return nullptr;
   char* const data = static_cast<char*>(mapped) + kGuard;
