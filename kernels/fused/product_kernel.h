@@ -1,4 +1,4 @@
-// A product of many rows with what becomes of it, as a kernel of the CPU: some rows at a time, whose sums stay in the caches until they are finished.
+// A product of many rows with what becomes of it, as a kernel of the CPU: a tile of rows and columns at a time, whose sums stay in the caches until they are finished.
 //
 //   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<ProductKernel> fused, ProductKernel::Make(program, [&] { ... }));
 //   const opw_kernel k = fused->kernel();
@@ -20,7 +20,7 @@ namespace opwire::fused {
 
 class ProductKernel {
  public:
-  // UNIMPLEMENTED for products of few rows, for those whose result the caches hold anyway, and for types that this processor does not multiply.
+  // UNIMPLEMENTED for products of few rows, for those whose result the caches hold anyway, and for other types than f32.
   static StatusOr<std::unique_ptr<ProductKernel>> Make(const ProductProgram& program, std::function<void()> worth_it = nullptr);
 
   // Operands and results are the program's, dense. The context is this, which must outlive what uses the kernel.
@@ -36,7 +36,6 @@ class ProductKernel {
   static void Release(void* state);
   static int Run(const opw_call* c);
 
-  const DType type_;
   const int64_t rows_, terms_, columns_;
   const std::vector<bool> by_row_;  // by tensor that is read behind the sums
   const int inputs_, outputs_;      // of what finishes them, the sums among the inputs

@@ -200,6 +200,16 @@ Answer CoreTest::Alloc(Client& c, uint64_t counter, DType dtype, std::vector<int
   return Ask(c, std::move(put));
 }
 
+Answer CoreTest::FillAndSeal(Client& c, uint64_t counter, uint64_t ticket, const std::string& bytes) {
+  for (size_t at = 0; at < bytes.size(); at += kChunkBytes) {
+    const Status s = core_->transfers().Write(ticket, at, AsBytes(bytes).subspan(at, std::min(kChunkBytes, bytes.size() - at)));
+    EXPECT_TRUE(s.ok()) << s;
+  }
+  fb::SealT seal;
+  seal.id = IdPtr(c, counter);
+  return Ask(c, std::move(seal));
+}
+
 Answer CoreTest::PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape, const std::string& bytes) {
   fb::PutT put;
   put.id = IdPtr(c, counter);
@@ -302,8 +312,9 @@ std::vector<std::string> CoreTest::Outcome(Client& c, const Module& m, uint64_t 
     tensor.type->dtype = static_cast<uint8_t>(p.type.dtype);
     tensor.type->encoding = static_cast<uint8_t>(p.type.encoding);
     tensor.type->shape = shape;
-    tensor.bytes_follow = true;
-    const Answer a = Ask(c, std::move(tensor), bytes);
+    tensor.bytes_follow = bytes.size() <= kMaxFrameBytes;
+    Answer a = Ask(c, std::move(tensor), bytes.size() <= kMaxFrameBytes ? bytes : "");
+    if (a.ok() && bytes.size() > kMaxFrameBytes) a = FillAndSeal(c, i + 1, a.tensor().ticket, bytes);
     EXPECT_TRUE(a.ok()) << a.status;
     run.Tensor(c, i + 1);
     if (p.mode == ParamMode::kInout) inouts.push_back(i + 1);

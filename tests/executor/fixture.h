@@ -152,6 +152,8 @@ class CoreTest : public ::testing::Test {
   Answer Put(Client& c, uint64_t counter, const std::vector<float>& values, std::vector<int64_t> shape = {-1});
   // Memory that the client fills.
   Answer Alloc(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape);
+  // The bytes of what Alloc made, by the transfer that it answered.
+  Answer FillAndSeal(Client& c, uint64_t counter, uint64_t ticket, const std::string& bytes);
   Answer PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape, const std::string& bytes);
   Answer Get(Client& c, uint64_t counter);
   // The bytes of what Get left to a transfer, as it does what no message carries.

@@ -34,12 +34,7 @@ class ProgramMemoryTest : public CoreTest {
   fb::PutProgramT Sent(Client& c, uint32_t slot, const std::string& bytes) {
     const Answer a = Alloc(c, kSource, DType::kU8, {static_cast<int64_t>(bytes.size())});
     EXPECT_TRUE(a.ok()) << a.status;
-    for (size_t at = 0; a.ok() && at < bytes.size(); at += kChunkBytes) {
-      EXPECT_TRUE(core_->transfers().Write(a.tensor().ticket, at, AsBytes(bytes).subspan(at, std::min(kChunkBytes, bytes.size() - at))).ok());
-    }
-    fb::SealT seal;
-    seal.id = IdPtr(c, kSource);
-    EXPECT_TRUE(Ask(c, std::move(seal)).ok());
+    EXPECT_TRUE(a.ok() && FillAndSeal(c, kSource, a.tensor().ticket, bytes).ok());
     fb::PutProgramT put;
     put.slot = slot;
     put.bytes = IdPtr(c, kSource);

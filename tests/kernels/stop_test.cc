@@ -87,6 +87,49 @@ TEST(Stop, IsSeenByAttentionToManyKeys) {
   }
 }
 
+// A layer of rows and columns so many that both are cut: x[i] is i % 7 and w[j] is j % 5 throughout, so all sums are whole numbers.
+TEST(Stop, IsSeenBetweenPiecesOfALayer) {
+  constexpr int64_t kRows = 300, kColumns = 5000, kTerms = 1024;
+  const VariantTable table = BuildVariantTable(**OpenDevice("cpu", {}));
+  std::vector<float> x(kRows * kTerms), w(kColumns * kTerms), b(kColumns);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i / kTerms % 7);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i / kTerms % 5);
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i);
+  const int64_t x_shape[] = {kRows, kTerms}, w_shape[] = {kColumns, kTerms}, b_shape[] = {kColumns}, y_shape[] = {kRows, kColumns}, strides[] = {kTerms, 1}, y_strides[] = {kColumns, 1}, one = 1;
+  for (const int64_t ranges : {1000, 0}) {
+    std::vector<float> y(kRows * kColumns);
+    const opw_tensor operands[] = {{x.data(), x_shape, strides, kRows * kTerms, OPW_F32, 0, 2, 1}, {w.data(), w_shape, strides, kColumns * kTerms, OPW_F32, 0, 2, 1}, {b.data(), b_shape, &one, kColumns, OPW_F32, 0, 1, 1}};
+    const opw_tensor result = {y.data(), y_shape, y_strides, kRows * kColumns, OPW_F32, 0, 2, 1};
+    const uint32_t starts[] = {0, 1, 2, 3};
+    opw_attr attrs[2] = {};
+    for (opw_attr& attr : attrs) attr.kind = OPW_ATTR_BYTES, attr.value.bytes = "";
+    Limited runtime(ranges);
+    opw_call call{};
+    call.operands = operands;
+    call.starts = starts;
+    call.results = &result;
+    call.attrs = attrs;
+    call.runtime = &runtime;
+    const opw_kernel& kernel = (*table.Choose("linear", DType::kF32, call, "onednn"))->kernel;
+    ASSERT_EQ(kernel.prepare(&call, &call.state, &call.workspace_bytes), OPW_OK);
+    void* const workspace = std::aligned_alloc(64, static_cast<size_t>(std::max<int64_t>(64, (call.workspace_bytes + 63) / 64 * 64)));
+    call.workspace = workspace;
+    EXPECT_EQ(kernel.run(&call), OPW_OK);
+    kernel.release(call.state);
+    std::free(workspace);
+    int64_t wrong = 0, made = 0;
+    for (int64_t i = 0; i < kRows; ++i) {
+      for (int64_t j = 0; j < kColumns; ++j) {
+        const float is = y[static_cast<size_t>(i * kColumns + j)];
+        wrong += is != static_cast<float>(kTerms * (i % 7) * (j % 5) + j);
+        made += is != 0;
+      }
+    }
+    if (ranges > 0) EXPECT_EQ(wrong, 0);
+    else EXPECT_TRUE(made > 0 && made < kRows * kColumns / 2) << made;  // some columns of the first rows
+  }
+}
+
 // A dense tensor of f32 whose image n has the value n + 1 throughout, or 0.
 struct Images {
   Images(std::vector<int64_t> extents, bool filled) : shape(std::move(extents)), strides(4, 1) {

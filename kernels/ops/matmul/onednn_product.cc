@@ -20,8 +20,8 @@ struct Primitive {
   dnnl::matmul primitive;
   memory x, y, z, bias, scratchpad;
 };
-// Of whole pieces, and of the last one where it has fewer positions.
-using Primitives = std::array<Primitive, 2>;
+// Of whole pieces, and of the last ones where these have fewer positions; then of fewer columns.
+using Primitives = std::array<std::array<Primitive, 2>, 2>;
 
 // Extents of 1 take the stride that a dense tensor would have: oneDNN does not like 0.
 memory::desc Describe(memory::data_type type, const MatmulShapes& s, const int64_t* batch_strides, int64_t rows, int64_t columns,
@@ -76,15 +76,15 @@ class Product final : public OneDnnProduct {
   bool Run(const opw_call* c, const void* x, const void* y, const void* bias, void* z, void* scratch) override try {
     if (const int threads = Useful(c->runtime->threads); threads_ != threads) Adapt(threads);
     const auto at = [](const void* base, int64_t offset, uint8_t type) { return static_cast<char*>(const_cast<void*>(base)) + offset * WidthOf(type); };
-    pieces_.ForEach(c, spec_.shapes, [&](int64_t x_offset, int64_t y_offset, int64_t z_offset, int64_t positions) {
-      Primitive& p = primitives_[positions != pieces_.length];
+    pieces_.ForEach(c, spec_.shapes, [&](int64_t x_offset, int64_t y_offset, int64_t z_offset, int64_t positions, int64_t column, int64_t columns) {
+      Primitive& p = primitives_[positions != pieces_.length][columns != pieces_.width];
       p.x.set_data_handle(at(x, x_offset, spec_.type));
       p.y.set_data_handle(at(y, y_offset, spec_.type));
       p.z.set_data_handle(at(z, z_offset, spec_.result));
       p.scratchpad.set_data_handle(scratch);
       std::unordered_map<int, memory> with = {{DNNL_ARG_SRC, p.x}, {DNNL_ARG_WEIGHTS, p.y}, {DNNL_ARG_DST, p.z}, {DNNL_ARG_SCRATCHPAD, p.scratchpad}};
       if (spec_.biased) {
-        p.bias.set_data_handle(const_cast<void*>(bias));
+        p.bias.set_data_handle(at(bias, column, spec_.type));
         with.emplace(DNNL_ARG_BIAS, p.bias);
       }
       p.primitive.execute(stream_, with);
@@ -104,12 +104,14 @@ class Product final : public OneDnnProduct {
   // The primitives of all pieces for a number of threads; how much scratch memory they need.
   int64_t MakeFor(int threads, Primitives* primitives) const {
     const OneDnnThreads of_primitives(threads);
-    const int64_t positions[] = {pieces_.length, pieces_.extent % pieces_.length};
+    const int64_t positions[] = {pieces_.length, pieces_.extent % pieces_.length}, columns[] = {pieces_.width, pieces_.columns % pieces_.width};
     int64_t bytes = 0;
     for (int i = 0; i < 2; ++i) {
-      if (positions[i] == 0) continue;
-      (*primitives)[i] = MakePrimitive(spec_, pieces_.Of(spec_.shapes, positions[i]));
-      bytes = std::max(bytes, static_cast<int64_t>((*primitives)[i].scratchpad.get_desc().get_size()));
+      for (int j = 0; j < 2; ++j) {
+        if (positions[i] == 0 || columns[j] == 0) continue;
+        Primitive& p = (*primitives)[i][j] = MakePrimitive(spec_, pieces_.Of(spec_.shapes, positions[i], columns[j]));
+        bytes = std::max(bytes, static_cast<int64_t>(p.scratchpad.get_desc().get_size()));
+      }
     }
     return bytes;
   }

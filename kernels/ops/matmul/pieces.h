@@ -11,13 +11,17 @@ namespace opwire::ops {
 
 // Axes are the batch axes and then the rows of z. Along those before `axis` every position is a piece of its own, along `axis`
 // every `length` are one (the last piece has the rest), and those after it are whole. Pieces of rows are at least kMinRows high,
-// for the library packs all of y for each: beyond 1024 columns times 1024 terms they take longer.
+// for the library packs all of y for each: beyond 1024 columns times 1024 terms they take longer. Where such are still too long, their columns are cut, for
+// each of which the library packs the rows of x.
 struct MatmulPieces {
   static constexpr int64_t kMinRows = 256;
+  static constexpr int64_t kMinColumns = 64;
+  static constexpr int64_t kMost = 4;  // times the work that a piece should have: one of rows may take so long
 
   int axis = 0;
   int64_t length, extent, x_stride, y_stride, z_stride;  // along `axis`; strides in elements
   int64_t outer = 1;                                     // positions of the axes before
+  int64_t columns, width;                                // of z, and of a piece
 
   // Pieces of at most `work` multiplications, as far as rows allow it.
   MatmulPieces(const MatmulShapes& s, int64_t work) {
@@ -36,17 +40,23 @@ struct MatmulPieces {
     z_stride = rows ? s.z_m : s.z_batch[axis];
     const int64_t pieces = std::clamp<int64_t>((extent * inner - 1) / work + 1, 1, extent);
     length = (extent + pieces - 1) / pieces;
-    if (rows) length = std::min(extent, std::max(length, kMinRows));
+    columns = width = s.n;
+    if (!rows) return;
+    length = std::min(extent, std::max(length, kMinRows));
+    if (length * inner <= kMost * work) return;
+    const int64_t cuts = (length * inner - 1) / (kMost * work) + 1;
+    width = std::min(columns, std::max(kMinColumns, ((columns - 1) / cuts / kMinColumns + 1) * kMinColumns));
   }
 
-  // The sizes of a piece of `positions` along `axis`.
-  MatmulShapes Of(MatmulShapes s, int64_t positions) const {
+  // The sizes of a piece of `positions` along `axis`, of so many columns.
+  MatmulShapes Of(MatmulShapes s, int64_t positions, int64_t piece_columns) const {
     std::fill_n(s.batch, axis, 1);
     (axis == s.batch_rank ? s.m : s.batch[axis]) = positions;
+    s.n = piece_columns;
     return s;
   }
 
-  // Calls f(x offset, y offset, z offset, positions along `axis`), offsets in elements, for each piece until the run is stopped.
+  // Calls f(x offset, y offset, z offset, positions along `axis`, first column, columns), offsets in elements, for each piece until the run is stopped.
   template <typename F>
   void ForEach(const opw_call* c, const MatmulShapes& s, const F& f) const {
     Walk<3> walk(axis, s.batch);
@@ -58,9 +68,11 @@ struct MatmulPieces {
     walk.Start(0);
     for (int64_t o = 0; o < outer; ++o, walk.Next()) {
       for (int64_t i = 0; i < extent; i += length) {
-        if (o + i > 0 && Stopped(c)) return;
-        f(walk.offset(0) + i * x_stride, walk.offset(1) + i * y_stride, walk.offset(2) + i * z_stride,
-          std::min(length, extent - i));
+        for (int64_t j = 0; j < columns; j += width) {
+          if (o + i + j > 0 && Stopped(c)) return;
+          f(walk.offset(0) + i * x_stride, walk.offset(1) + i * y_stride + j * s.y_n, walk.offset(2) + i * z_stride + j * s.z_n, std::min(length, extent - i), j,
+            std::min(width, columns - j));
+        }
       }
     }
   }
