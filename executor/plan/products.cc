@@ -439,7 +439,8 @@ class ProductJoiner {
 }  // namespace
 
 void JoinProducts(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser& fuser, Schedule& schedule) {
-  if (fuser.HasProducts() || fuser.HasEpilogues()) ProductJoiner(what, fusable, fuser, schedule).Run();
+  if (!fuser.HasProducts() && !fuser.HasEpilogues()) return;
+  if (std::ranges::any_of(what.f.nodes, [](const Node& node) { return node.op == "linear"; })) ProductJoiner(what, fusable, fuser, schedule).Run();
 }
 
 }  // namespace opwire

@@ -3,7 +3,7 @@
 // the append to a cache. Such a step takes about as long as one of its nodes would, for what it reads is its weights. One product alone is a step too: devices may read the weights of such
 // steps before what is in front of them has ended.
 //
-// A product of many rows, on devices whose kernels finish sums of a tile while they make those of the next, or some rows at a time while the caches hold them, goes along with the
+// A product of many rows, on devices whose kernels finish sums of a tile while they make those of the next, or those of a tile while the caches hold them, goes along with the
 // elementwise unit that alone reads it. (Where others read it too, a kernel that writes both took 5 to 45 % longer on an H200 than one for each.)
 //
 // A group takes the place of its first product. So all that it reads is there by then, weights are parameters, which nobody writes before, and what it makes is read

@@ -17,7 +17,7 @@ constexpr PassRow kPasses[] = {
     {"fold", "Nodes whose operands are known become constants, computed as the reference kernels do.", FoldConstants},
     {"inline", "An `if` of a known condition and a `repeat` of one trip or none become the nodes of what they call.", InlineCalls},
     {"simplify", "Ops that compute become cheaper ones or none: the rules of rules.h.", Simplify},
-    {"shapes", "Chains of `reshape`, `permute`, `expand` and `cast` become one, those that change nothing go, and `matmul` takes transposes in.", SimplifyShapes},
+    {"shapes", "Chains of `reshape`, `permute`, `expand` and `cast` become one, those that change nothing go, and `matmul` takes transposes in, but not with `--exact`.", SimplifyShapes},
     {"products", "Products take in the bias and the activation that come after them, and become `linear`; not with `--exact`.", FinishProducts},
     {"norms", "Norms take in the sum before them, which others may read behind; not with `--exact`.", JoinNorms},
     {"losses", "A loss and its gradient by the same logits become one op, which reads them once; not with `--exact`.", JoinLosses},

@@ -21,6 +21,7 @@ struct Rewrite {
   std::string_view op;  // of the node
   // `attrs`: all of the row. The node has no pin.
   Done (*apply)(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs);
+  Accuracy accuracy = Accuracy::kExact;  // holds where so much, or more, is allowed
 };
 
 std::span<const Rewrite> ShapeRewrites();
@@ -28,7 +29,7 @@ std::span<const Rewrite> ProductRewrites();
 std::span<const Rewrite> NormRewrites();
 std::span<const Rewrite> FoldRewrites();
 
-// Each node of each function by the first of the rewrites that does something.
+// Each node of each function by the first of the rewrites that does something, of those that the context's accuracy allows.
 void ApplyRewrites(PassContext& context, std::span<const Rewrite> rewrites);
 
 }  // namespace opwire

@@ -17,9 +17,7 @@ constexpr int64_t kWide = 8;  // elements of 16 bytes
 }  // namespace
 
 StatusOr<GpuEpilogue> GpuEpilogue::Make(const ProductProgram& program) {
-  if (!program.many() || program.sections.size() != 1 || program.sections[0].products != 1 || program.norm || program.sections[0].turn || program.sections[0].places > 0) {
-    return Unimplemented("no product of many rows");
-  }
+  if (!program.IsEpilogue()) return Unimplemented("no product of many rows");
   const ScalarProgram& finish = program.sections[0].finish;
   OPWIRE_RETURN_IF_ERROR(finish.Check());
   if (!HasSixteenBits(program.type)) return Unimplemented("rows of {}", DTypeName(program.type));

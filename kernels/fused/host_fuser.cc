@@ -97,7 +97,7 @@ class HostFuser final : public Fuser {
   bool HasRows() const override { return RowKernel::Available(); }
   std::shared_ptr<const opw_kernel> GetColumns(const ColumnProgram& program) override { return KernelOf(MadeOf(columns_, program)); }
   bool HasColumns() const override { return RowKernel::Available(); }
-  std::shared_ptr<const opw_kernel> GetProducts(const ProductProgram& program) override { return program.many() ? KernelOf(MadeOf(products_, program)) : nullptr; }
+  std::shared_ptr<const opw_kernel> GetProducts(const ProductProgram& program) override { return KernelOf(MadeOf(products_, program)); }
   bool HasEpilogues() const override { return true; }
   bool Settled() const override { return compiler_->Settled(); }
 

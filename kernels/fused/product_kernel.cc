@@ -75,9 +75,7 @@ struct TileCall {
 }  // namespace
 
 StatusOr<std::unique_ptr<ProductKernel>> ProductKernel::Make(const ProductProgram& program, std::function<void()> worth_it) {
-  if (program.rows <= ops::kMostFewRows || program.sections.size() != 1 || program.sections[0].products != 1 || program.norm || program.sections[0].turn || program.sections[0].places > 0) {
-    return Unimplemented("no product of many rows");
-  }
+  if (!program.IsEpilogue() || program.rows <= ops::kMostFewRows) return Unimplemented("no product of many rows");
   const ProductProgram::Section& section = program.sections[0];
   OPWIRE_RETURN_IF_ERROR(section.finish.Check());
   // In bf16 the f32 sums are twice what a product writes by itself, which took 5 to 30 % longer where the caches hold that.

@@ -45,6 +45,8 @@ struct ProductProgram {
   };
 
   bool many() const { return rows > kMaxRows; }
+  // Whether it is what there is of many rows.
+  bool IsEpilogue() const { return many() && sections.size() == 1 && sections[0].products == 1 && !norm && !sections[0].turn && sections[0].places == 0; }
 
   DType type = DType::kInvalid;  // f32, f16 or bf16: of all tensors but positions, which are i64 or i32
   int64_t rows = 0, terms = 0;

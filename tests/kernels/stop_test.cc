@@ -87,6 +87,16 @@ TEST(Stop, IsSeenByAttentionToManyKeys) {
   }
 }
 
+// Prepares and runs a call, in a workspace of its own.
+void RunAlone(const opw_kernel& kernel, opw_call& call) {
+  ASSERT_EQ(kernel.prepare(&call, &call.state, &call.workspace_bytes), OPW_OK);
+  void* const workspace = std::aligned_alloc(64, static_cast<size_t>(std::max<int64_t>(64, (call.workspace_bytes + 63) / 64 * 64)));
+  call.workspace = workspace;
+  EXPECT_EQ(kernel.run(&call), OPW_OK);
+  kernel.release(call.state);
+  std::free(workspace);
+}
+
 // A layer of rows and columns so many that both are cut: x[i] is i % 7 and w[j] is j % 5 throughout, so all sums are whole numbers.
 TEST(Stop, IsSeenBetweenPiecesOfALayer) {
   constexpr int64_t kRows = 300, kColumns = 5000, kTerms = 1024;
@@ -110,13 +120,7 @@ TEST(Stop, IsSeenBetweenPiecesOfALayer) {
     call.results = &result;
     call.attrs = attrs;
     call.runtime = &runtime;
-    const opw_kernel& kernel = (*table.Choose("linear", DType::kF32, call, "onednn"))->kernel;
-    ASSERT_EQ(kernel.prepare(&call, &call.state, &call.workspace_bytes), OPW_OK);
-    void* const workspace = std::aligned_alloc(64, static_cast<size_t>(std::max<int64_t>(64, (call.workspace_bytes + 63) / 64 * 64)));
-    call.workspace = workspace;
-    EXPECT_EQ(kernel.run(&call), OPW_OK);
-    kernel.release(call.state);
-    std::free(workspace);
+    RunAlone((*table.Choose("linear", DType::kF32, call, "onednn"))->kernel, call);
     int64_t wrong = 0, made = 0;
     for (int64_t i = 0; i < kRows; ++i) {
       for (int64_t j = 0; j < kColumns; ++j) {
@@ -159,13 +163,7 @@ TEST(Stop, IsSeenBetweenPiecesOfAConvolution) {
     call.results = results.data();
     call.attrs = attrs;
     call.runtime = &runtime;
-    const opw_kernel& kernel = (*table.Choose(op, DType::kF32, call, "onednn"))->kernel;
-    ASSERT_EQ(kernel.prepare(&call, &call.state, &call.workspace_bytes), OPW_OK);
-    void* const workspace = std::aligned_alloc(64, static_cast<size_t>((call.workspace_bytes + 63) / 64 * 64));
-    call.workspace = workspace;
-    EXPECT_EQ(kernel.run(&call), OPW_OK);
-    kernel.release(call.state);
-    std::free(workspace);
+    RunAlone((*table.Choose(op, DType::kF32, call, "onednn"))->kernel, call);
   };
   Images weight({kChannels, kChannels, 3, 3}, false);
   std::ranges::fill(weight.values, 1.0f);

@@ -300,9 +300,8 @@ TEST_F(RulesTest, EachShapeRule) {
     const auto program = programs.find(rule.text);
     ASSERT_NE(program, programs.end()) << "no program of this test has the rule";
     ASSERT_OK_AND(const Module m, Parse(program->second, "rule.opw"));
-    const bool exact = rule.op != "matmul";
-    Check(m, "shapes", exact ? Accuracy::kExact : Accuracy::kUsual, false);
-    if (exact) continue;
+    Check(m, "shapes", rule.accuracy, false);
+    if (rule.accuracy == Accuracy::kExact) continue;
     Module same = m;
     PipelineOptions options = OnlyPasses({"shapes"});
     options.accuracy = Accuracy::kExact;
