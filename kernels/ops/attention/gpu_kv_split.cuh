@@ -32,8 +32,8 @@ OPW_DEVICE void SumAcross(C (&v)[kN]) {
 #pragma unroll
       for (int i = 0; i < kN / 2; ++i) {
         if (i < n) {
-          const C given = upper ? v[i] : v[i + n], kept = upper ? v[i + n] : v[i];
-          v[i] = kept + ShuffleXor(given, mask);
+          const C low = v[i], high = v[i + n];  // not chosen between where they lie: HIP's compiler would keep them in memory
+          v[i] = (upper ? high : low) + ShuffleXor(upper ? low : high, mask);
         }
       }
     } else {
