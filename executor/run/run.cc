@@ -589,7 +589,8 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
   }
   // Also of a run that is put aside: the next one's are its own.
   ReadFlags(env);
-  ran_ += env.clock() - begun;
+  stopped_ = env.clock();
+  ran_ += stopped_ - begun;
   return outcome;
 }
 

@@ -84,6 +84,8 @@ class Run {
 
   const fb::Run& message() const { return *message_; }
   Nanos ran() const { return ran_; }
+  // When Continue ended.
+  Nanos stopped() const { return stopped_; }
   Nanos expected() const { return instance_->took; }  // kNever: it never ran with these sizes
   const Program* program() const { return program_.get(); }
 
@@ -136,7 +138,7 @@ class Run {
   uint8_t* inline_results_ = nullptr;  // null: results are read where they are
   Cursor cursor_;
   PackedOperands packed_;
-  Nanos ran_ = 0;
+  Nanos ran_ = 0, stopped_ = 0;
   uint32_t flags_ = 0;
   Status failure_;
   bool aborted_ = false;

@@ -151,7 +151,7 @@ class Core {
   void ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch);
   // Whether a batch's reply can hold so much more.
   bool HasRoom(const Session& s, int64_t bytes) const;
-  Status BeginOfBatch(Session& s, const QueuedRequest& q, const fb::Run& run, bool& wait);
+  Status BeginOfBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run, bool& wait);
   static Nanos DeadlineOf(Nanos arrival, const fb::Run& run);
   void FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why);
   void FailResults(Session& s, const QueuedRequest& q, const Status& why);

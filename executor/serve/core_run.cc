@@ -131,11 +131,11 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
   }
   p.active = true;
   Status ended;
-  for (const Nanos begun = now; p.next < count && ended.ok(); now = options_.clock()) {
+  for (const Nanos begun = now; p.next < count && ended.ok();) {
     if (now - begun >= options_.slice) return;  // goes on with the next slice
     const fb::Run& run = *batch.runs()->Get(p.next);
     bool wait = false;
-    Status status = s.run.active() ? absl::OkStatus() : BeginOfBatch(s, q, run, wait);
+    Status status = s.run.active() ? absl::OkStatus() : BeginOfBatch(now, s, q, run, wait);
     if (wait) {
       s.virtual_time = std::max(s.virtual_time, virtual_now_ + options_.slice);
       return;
@@ -148,8 +148,10 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
       s.run.End(environment_);
       ++s.runs;
       load_.runs.fetch_add(1, std::memory_order_relaxed);
+      now = s.run.stopped();  // so that small runs do not wait for the clock once more
     } else {
       FailResults(s, q.attachment, run, status);
+      now = options_.clock();
     }
     if (!status.ok()) {
       load_.failed.fetch_add(1, std::memory_order_relaxed);
@@ -173,10 +175,10 @@ bool Core::HasRoom(const Session& s, int64_t bytes) const {
   return static_cast<int64_t>(s.batch.builder.GetSize() + kEnvelopeBytes) + bytes <= static_cast<int64_t>(kMaxFrameBytes);
 }
 
-Status Core::BeginOfBatch(Session& s, const QueuedRequest& q, const fb::Run& run, bool& wait) {
+Status Core::BeginOfBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run, bool& wait) {
   auto program = ProgramOf(s, q.attachment, run);
   if (!program.ok()) return program.status();
-  OPWIRE_RETURN_IF_ERROR(BeginRun(options_.clock(), s, q, *std::move(program), run, wait));
+  OPWIRE_RETURN_IF_ERROR(BeginRun(now, s, q, *std::move(program), run, wait));
   if (wait || HasRoom(s, s.run.ReplyBytes())) return absl::OkStatus();
   const Status full = InvalidArgument("batch: the replies of {} runs fill a message; expected fewer, or results kept as tensors", s.batch.next);
   s.run.Abort(full);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kDrainAtMost = 64;
 constexpr Nanos kTick = kSecond;
-constexpr Nanos kSpin = 50 * kMicrosecond;  // after ring traffic
+constexpr Nanos kSpin = 50 * kMicrosecond;  // after ring traffic, and what it asked for
 constexpr Nanos kGather = 50 * kMicrosecond;   // replies wait for others so long at the most
 constexpr Nanos kLookAgain = kMillisecond;  // whether a client has read
 constexpr Nanos kRouterEvery = 10 * kMicrosecond;
@@ -119,6 +119,7 @@ void DeviceThread::Run() {
         now = MonotonicNow();
         if (core_.HasReplies() && now - flushed > kGather) core_.Flush(flushed = now);
       } while (core_.HasWork() && now - begun < slice_);
+      if (begun < spin_until_) spin_until_ = now + kSpin;
     } else if (!any && !stopped_) {
       Park();
     }
