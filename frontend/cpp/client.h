@@ -273,8 +273,8 @@ class Session {
   };
   StatusOr<std::vector<RunResult>> RunBatch(const std::vector<BatchRun>& runs);
 
-  // Queues a run that nobody waits for, of a program of an op or two. Runs go in their order, as one batch: when 256 are queued or their arguments fill a message, before anything
-  // else that the session sends, or with Flush. Results are tensors of the types given, one a result of the program, and may be used at once. A run that fails costs only those that use
+  // Queues a run that nobody waits for, of a program of an op or two. Runs go in their order, as one batch: when 256 are queued or their arguments fill a message, when 32 are and
+  // the executor has answered all before, before anything else that the session sends, or with Flush. Results are tensors of the types given, one a result of the program, and may be used at once. A run that fails costs only those that use
   // what it should have made: any use gives its error. Arrays are copied. `mark` names the run in QueueFailure.
   StatusOr<std::vector<Tensor>> Enqueue(const Program& program, const std::vector<Arg>& args, const std::vector<ResultType>& results, uint64_t mark = 0);
   // Sends what is queued, and takes the replies that have come.

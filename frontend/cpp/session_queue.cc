@@ -5,6 +5,7 @@ namespace opwire {
 namespace {
 
 constexpr size_t kMostRuns = 256;                // of a batch: the limit's default
+constexpr size_t kSomeRuns = 32;                 // so many are worth a message to an executor that waits for one
 constexpr size_t kMostFailures = 64;
 constexpr size_t kMostBytes = kMaxFrameBytes / 2;  // then a batch goes, so that the next run fits
 
@@ -12,6 +13,7 @@ constexpr size_t kMostBytes = kMaxFrameBytes / 2;  // then a batch goes, so that
 
 StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std::vector<Arg>& args, const std::vector<ResultType>& results, uint64_t mark) {
   SessionState& s = *state_;
+  OPWIRE_RETURN_IF_ERROR(s.SendEarly());
   OPWIRE_RETURN_IF_ERROR(s.EnsureUploaded(*program.state_));
   std::vector<Tensor> moved, kept;
   OPWIRE_RETURN_IF_ERROR(s.Move(args, moved));
@@ -30,6 +32,15 @@ StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std
     t.bytes = TensorBytes(t.dtype, Encoding::kDense, t.shape).value_or(0);
   }
   return kept;
+}
+
+Status SessionState::SendEarly() {
+  if (queue.runs.empty() || queue.runs.size() % kSomeRuns != 0) return absl::OkStatus();
+  if (!batches.empty()) {
+    OPWIRE_RETURN_IF_ERROR(Pump(batches.back().ticket, 0).status());
+    TakeBatches();
+  }
+  return batches.empty() ? SendQueue() : absl::OkStatus();
 }
 
 Status SessionState::SendQueue() {

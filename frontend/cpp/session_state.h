@@ -190,6 +190,8 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   // ---- runs that nobody waits for (session_queue.cc)
   // What is queued, and drops of programs; before anything else is sent.
   Status SendQueue();
+  // What is queued where it is some runs and the executor has answered all batches before: it runs these while more are queued.
+  Status SendEarly();
   // Replies to batches that have come.
   void TakeBatches();
   void NoteFailure(uint64_t mark, Status status);

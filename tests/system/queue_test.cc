@@ -63,6 +63,29 @@ TEST_F(QueueTest, ResultsMayBeUsedAtOnceAndDroppedAtOnce) {
   }
 }
 
+TEST_F(QueueTest, SomeRunsGoAtOnceToAnExecutorThatHasNone) {
+  ASSERT_OK_AND(Session session, Open());
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view()));
+  for (int i = 0; i < 33; ++i) ASSERT_OK(session.Enqueue(twice, {x}, {{DType::kF32, {3}}}).status());
+  EXPECT_EQ(session.queued(), 1);
+  // A batch whose reply is not there is not followed by a small one: the next goes when it is full.
+  ASSERT_OK_AND(Program slow, session.Load(R"(
+program @slow(%n: i64[], %x: f32[?d]) -> (x: f32[?d]) {
+  %0 = repeat(%n, [%x], []) calls(@step)
+  return %0
+}
+function @step(%trip: i64[], %x: f32[?d]) -> (x: f32[?d]) {
+  %0 = add(%x, %x)
+  return %0
+})"));
+  ASSERT_OK(session.Enqueue(slow, {int64_t{1} << 40, x}, {{DType::kF32, {3}}}).status());
+  ASSERT_OK(session.Flush());
+  for (int i = 0; i < 65; ++i) ASSERT_OK(session.Enqueue(twice, {x}, {{DType::kF32, {3}}}).status());
+  EXPECT_EQ(session.queued(), 65);
+  ASSERT_OK(session.CancelAll());
+}
+
 TEST_F(QueueTest, ARunThatFailsCostsOnlyThoseThatUseIt) {
   ASSERT_OK_AND(Session session, Open());
   ASSERT_OK_AND(Program twice, session.Load(kTwice));

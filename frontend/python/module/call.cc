@@ -317,7 +317,7 @@ nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
   }
   static const std::unordered_set<std::string_view> arithmetic = {"add", "sub", "mul", "div", "fmod", "pow"};
   static const std::unordered_set<std::string_view> comparisons = {"eq", "ne", "lt", "le", "gt", "ge"};
-  if (comparisons.contains(row_->name) && (x == nullptr || y == nullptr)) {
+  if ((x == nullptr || y == nullptr) && comparisons.contains(row_->name)) {
     nb::object& number = x == nullptr ? held_a : held_b;
     if (!Fits(t, number)) {  // larger than all of the array's elements, or smaller
       const bool negative = PyObject_RichCompareBool(number.ptr(), nb::int_(0).ptr(), Py_LT) == 1;

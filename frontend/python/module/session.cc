@@ -26,6 +26,7 @@ void PySession::Drop(Tensor t) {
   }
   const std::lock_guard lock(drop_mutex_);
   dropped_.push_back(std::move(t));
+  has_dropped_ = true;
 }
 
 bool IsForked() {
@@ -64,6 +65,7 @@ Use::Use(PySession& s, std::chrono::milliseconds between_signals) : s_(s) {
     if (!held && OthersEnded()) throw std::runtime_error("a thread that the end of the interpreter stopped has this session");
     if (!held && Interrupted()) throw nb::python_error();
   }
+  if (!s_.has_dropped_.exchange(false)) return;
   const std::lock_guard lock(s_.drop_mutex_);
   s_.dropped_.clear();
 }
