@@ -18,6 +18,8 @@ OPW_DEVICE void Forward(const Params& p) {
   const i64 own = i0 + p.keys - p.queries;  // the position that is the first query's own
   const i64 first = p.window > 0 && own >= p.window ? own - p.window + 1 : 0, last = p.causal != 0 && own + left < p.keys ? own + left : p.keys;
   const C scale = static_cast<C>(p.scale);
+  // So that where the mask is read is computed for each score: kept for several it takes more registers than there are.
+  [[maybe_unused]] const auto anew = [](int n) { return static_cast<int>(Opaque(static_cast<u32>(n))); };
   for (i64 h = blockIdx.z; h < p.heads; h += gridDim.z) {
     i64 at[6];
     OffsetsAt<true>(p.axes, h, at);
@@ -38,6 +40,7 @@ OPW_DEVICE void Forward(const Params& p) {
           const i64 before_last = (p.causal != 0 && own + row + r + 1 < last ? own + row + r + 1 : last) - j0, from_first = own + row + r - p.window + 1 - j0;
           const int end = row + r < left ? static_cast<int>(before_last < kOthers ? before_last : kOthers) : 0;
           const int begin = p.window > 0 && from_first > 0 ? static_cast<int>(from_first < kOthers ? from_first : kOthers) : 0;
+          [[maybe_unused]] const i64 mask_row = at[3] + (i0 + anew(row) + r) * p.mask_row;
           C tile_most = most[r];
 #pragma unroll
           for (int e = 0; e < kEach; ++e) {
@@ -46,7 +49,7 @@ OPW_DEVICE void Forward(const Params& p) {
             C score = scores[r][e] * scale;
             if constexpr (!kSame<M, NoMask>) {
               if (takes_part) {
-                const auto mask = Load(static_cast<const M*>(p.mask)[at[3] + (i0 + row + r) * p.mask_row + (j0 + j) * p.mask_column]);
+                const auto mask = Load(static_cast<const M*>(p.mask)[mask_row + (j0 + anew(j)) * p.mask_column]);
                 if constexpr (kSame<M, boolean>) takes_part = mask;
                 else score += mask;
               }
