@@ -624,6 +624,14 @@ Status Run::Finish(Store& store) {
   return status;
 }
 
+bool Run::silent() const {
+  if (flags_ != 0 || message_->profile()) return false;
+  for (size_t r = 0; r < instance_->results().size(); ++r) {
+    if (message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == kInlineResult) return false;
+  }
+  return true;
+}
+
 int64_t Run::ReplyBytes() const {
   int64_t bytes = 256;
   for (size_t r = 0; r < instance_->results().size(); ++r) {

@@ -78,6 +78,8 @@ class Run {
   // reply's body can be built with Reply until End.
   Status Finish(Store& store);
   flatbuffers::Offset<fb::RunReply> Reply(flatbuffers::FlatBufferBuilder& b, Nanos queued) const;
+  // Whether it gave nothing but tensors and met nothing on its way: where nobody waits for it, nobody needs its reply. From Begin to End.
+  bool silent() const;
   // What Reply takes at the most. From Begin to End.
   int64_t ReplyBytes() const;
   void End(const RunEnvironment& env);

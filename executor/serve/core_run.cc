@@ -144,7 +144,12 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
       if (!q.refusal.ok()) s.run.Abort(q.refusal);
       if (RunSlice(now, s, q, DeadlineOf(q.arrival, run)) == Run::Outcome::kMore) return;
       status = s.run.Finish(*s.store);
-      if (status.ok()) p.replies.push_back(s.run.Reply(p.builder, now - q.arrival));
+      if (status.ok() && batch.independent() && s.run.silent()) {
+        if (p.silent.IsNull()) p.silent = fb::CreateRunReply(p.builder);
+        p.replies.push_back(p.silent);
+      } else if (status.ok()) {
+        p.replies.push_back(s.run.Reply(p.builder, now - q.arrival));
+      }
       s.run.End(environment_);
       ++s.runs;
       load_.runs.fetch_add(1, std::memory_order_relaxed);

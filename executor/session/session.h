@@ -55,11 +55,13 @@ struct BatchProgress {
   uint32_t next = 0;  // the run that goes on or begins next
   flatbuffers::FlatBufferBuilder builder;
   std::vector<flatbuffers::Offset<fb::RunReply>> replies;
+  flatbuffers::Offset<fb::RunReply> silent;  // in `replies` for all runs that have nothing to tell; null: for none yet
   void Clear() {
     active = false;
     next = 0;
     builder.Clear();
     replies.clear();
+    silent = {};
   }
 };
 

@@ -17,6 +17,7 @@ from processes import end
 
 what = sys.argv[1]
 OPS = 1000
+ROUNDS = 200  # of which the best counts: other users of a machine slow some down
 
 
 def best(measure, rounds):
@@ -50,13 +51,13 @@ elif what == "torch":
     import torch
 
     torch.set_num_threads(1)
-    print(best(chain(torch.ones, lambda y: y[0].item()), 20))
+    print(best(chain(torch.ones, lambda y: y[0].item()), ROUNDS))
 else:
     import numpy as np
     import opwire as ow
 
     if what == "eager":
-        print(best(chain(ow.ones, np.asarray), 20))
+        print(best(chain(ow.ones, np.asarray), ROUNDS))
     else:
         f = ow.jit(lambda a, b: a + b)
         x = ow.ones(16)
