@@ -32,8 +32,9 @@ OPW_DEVICE void SumAcross(C (&v)[kN]) {
 #pragma unroll
       for (int i = 0; i < kN / 2; ++i) {
         if (i < n) {
-          const C low = v[i], high = v[i + n];  // not chosen between where they lie: HIP's compiler would keep them in memory
-          v[i] = (upper ? high : low) + ShuffleXor(upper ? low : high, mask);
+          // Chosen by value: a choice between places keeps `v` in memory with HIP's compiler.
+          const C low = v[i], high = v[i + n], given = upper ? low : high, kept = upper ? high : low;
+          v[i] = kept + ShuffleXor(given, mask);
         }
       }
     } else {
