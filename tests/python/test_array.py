@@ -360,6 +360,51 @@ def test_wrong_keys():
         x[ow.ones((2,), dtype=ow.bool)]
 
 
+def test_numpys_numbers_have_their_own_types():
+    assert ow.full((2,), np.int64(2**53 + 1)).tolist() == [2**53 + 1] * 2
+    for value in (np.int32(3), np.bool_(True), np.float32(0.5), np.float64(0.5), np.uint8(7)):
+        made = ow.full((1,), value)
+        assert made.dtype.name == value.dtype.name and made.tolist() == [value.item()]
+    assert ow.full((1,), np.int32(3), dtype=ow.float32).tolist() == [3]
+    assert ow.arange(np.float32(0), np.float32(1), np.float32(0.25)).tolist() == [0, 0.25, 0.5, 0.75]
+    assert ow.arange(0, 2, np.float16(0.5)).tolist() == [0, 0.5, 1, 1.5]
+    assert ow.arange(np.int32(3)).dtype == ow.int64
+
+
+def test_hyperbolic_functions_at_all_magnitudes():
+    x = np.geomspace(1e-300, 1e300, 2001)
+    x = np.concatenate([-x, [-0.0, 0.0], x])
+    for ours, theirs, at in ((ow.sinh, np.sinh, x), (ow.asinh, np.arcsinh, x), (ow.acosh, np.arccosh, x[x >= 1])):
+        with np.errstate(over="ignore"):
+            expected = theirs(at)
+        got = np.asarray(ours(ow.asarray(at)))
+        np.testing.assert_allclose(got, expected, rtol=1e-15)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+
+
+def test_zeros_that_are_left_have_the_divisors_sign():
+    for traced in (False, True):
+        f = ow.jit(lambda a, b: a % b) if traced else lambda a, b: a % b
+        for a in (6.0, -6.0, 0.0, -0.0):
+            for b in (3.0, -3.0):
+                left = float(f(ow.asarray(a), ow.asarray(b)))
+                assert left == 0 and math.copysign(1, left) == math.copysign(1, b), (a, b)
+
+
+def test_uniform_numbers_are_below_the_end():
+    key = ow.random.key(1)
+    for name, low, high in (("float16", 0, 1), ("bfloat16", 0, 1), ("bfloat16", -3, 5), ("float32", 10000, 10001), ("float32", 0, 3)):
+        made = ow.random.uniform(key, (100_000,), low=low, high=high, dtype=getattr(ow, name)).astype(ow.float32)
+        assert low <= float(ow.min(made)) and float(ow.max(made)) < high
+
+
+def test_attention_of_scale_0_is_the_mean(rng):
+    q, v = (ow.asarray(rng.normal(size=(1, 2, 5, 8)).astype("f4")) for _ in range(2))
+    np.testing.assert_allclose(np.asarray(ow.scaled_dot_product_attention(q, q, v, scale=0.0)), np.broadcast_to(np.asarray(v).mean(2, keepdims=True), v.shape), rtol=1e-5, atol=1e-6)
+
+
+
+
 def test_values():
     assert float(ow.asarray(2.5)) == 2.5 and int(ow.asarray([7])) == 7 and bool(ow.asarray(0)) is False
     assert [int(v) for v in ow.arange(3)] == [0, 1, 2] and len(ow.zeros((4, 2))) == 4

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import os
 import pathlib
 import pkgutil
 import re
@@ -53,6 +54,19 @@ def test_types():
     # The sources, not the build's links to them.
     done = subprocess.run([sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(ROOT / "frontend/python/opwire")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_strict_users_of_the_package_pass_mypy(tmp_path):
+    pytest.importorskip("mypy")
+    (tmp_path / "user.py").write_text("import opwire as ow\n\n\ndef f(x: ow.Array) -> ow.Array:\n    return ow.softmax(x @ ow.ones((3, 3)), axis=-1)\n\n\nprint(f(ow.ones((2, 3))).shape, ow.linalg.det(ow.eye(2)))\n")
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "user.py"], cwd=tmp_path, env={**os.environ, "MYPYPATH": str(ROOT / "frontend/python")}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_all_names_what_is_public():
+    assert {n for n in ow.__all__ if not n.startswith("_")} == {n for n in vars(ow) if not n.startswith("_") and not (inspect.ismodule(getattr(ow, n)) and n not in ("linalg", "random"))}
+
+
 
 
 def test_stubs_name_what_the_module_has():

@@ -88,6 +88,21 @@ def test_gradient_of_a_gradient_and_aux():
     assert ga.tolist() == [3, 4] and gb.tolist() == [1, 2]
 
 
+def test_gradients_where_magnitudes_are_0():
+    for f, x, theirs in [
+        (ow.sinh, 0.0, 1.0), (ow.asinh, 0.0, 1.0), (ow.sinh, -2.0, math.cosh(2)), (ow.asinh, -2.0, 1 / math.sqrt(5)), (ow.sinh, 100.0, math.inf),
+        (lambda x: x % 3.0, 0.0, 1.0), (lambda x: x % 3.0, 3.0, 1.0), (lambda x: x % -3.0, 6.0, 1.0), (lambda x: x % 3.0, -6.0, 1.0), (lambda x: x % 3.0, -2.0, 1.0),
+        (lambda x: ow.linalg.vector_norm(x * ow.zeros(3)), 1.0, 0.0), (lambda x: ow.std(x * ow.ones(4)), 2.0, 0.0),
+    ]:  # fmt: skip
+        assert float(ow.grad(f)(ow.asarray(x))) == pytest.approx(theirs, rel=1e-6)
+
+
+def test_the_gradient_of_an_exact_function_is_exact():
+    assert ow.grad(ow.jit(lambda x: x.sum(), accuracy="exact"))._accuracy == "exact"
+
+
+
+
 def test_arrays_of_outside_are_captured(rng):
     w = ow.asarray(rng.random((3,)).astype("f4"))
     f = ow.jit(lambda x: x * w + w)

@@ -1,5 +1,7 @@
 """Factorisations against NumPy's: what they multiply to, orthonormality, values."""
 
+import math
+
 import numpy as np
 import opwire as ow
 import pytest
@@ -90,3 +92,39 @@ def test_they_are_traced_and_differentiated(rng):
     np.testing.assert_allclose(np.asarray(ow.jit(lambda m: ow.linalg.inv(m) @ m)(x)), np.eye(4), atol=1e-10)
     g = ow.grad(lambda m: ow.linalg.slogdet(m).logabsdet)(x)
     np.testing.assert_allclose(np.asarray(g), np.linalg.inv(a).T, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])
+def test_matrices_of_a_batch_are_apart(rng, bad):
+    good = rng.normal(size=(5, 5))
+    other = np.full((5, 5), bad) if bad != 1e200 else good * bad
+    for at, pair in enumerate(([good, other], [other, good])):
+        x = ow.asarray(np.stack(pair))
+        symmetric = ow.asarray(np.stack([m + m.T for m in pair]))
+        s, inverse, w = (np.asarray(f) for f in (ow.linalg.svdvals(x), ow.linalg.pinv(x), ow.linalg.eigvalsh(symmetric)))
+        close(s[at], np.linalg.svd(good)[1])
+        close(inverse[at] @ good, np.eye(5))
+        close(w[at], np.linalg.eigvalsh(good + good.T))
+        if bad != 1e200:
+            assert np.isnan(s[1 - at]).all() and np.isnan(w[1 - at]).all()
+
+
+def test_what_is_not_finite_is_told():
+    half = ow.asarray([[1.0, math.nan], [math.nan, 3.0]])
+    assert np.isnan(np.asarray(ow.linalg.eigvalsh(half))).all()
+    assert np.isnan(np.asarray(ow.linalg.qr(half).R)).any()
+
+
+@pytest.mark.parametrize("dtype, scales", [("float32", [1e-30, 1e-22, 1e19, 1e30]), ("float64", [1e-300, 1e-160, 1e154, 1e300])])
+def test_any_scale(rng, dtype, scales):
+    for scale in scales:
+        a = (rng.normal(size=(6, 6)) * scale).astype(dtype)
+        s = (a + a.T) / 2
+        q, r = (np.asarray(m).astype("f8") for m in ow.linalg.qr(ow.asarray(a)))
+        close(q.T @ q, np.eye(6), 1, dtype)
+        close(q @ (r / scale), a.astype("f8") / scale, 1, dtype)
+        w, v = (np.asarray(m).astype("f8") for m in ow.linalg.eigh(ow.asarray(s)))
+        close(v * (w / scale) @ v.T, s.astype("f8") / scale, 1, dtype)
+    q, r = (np.asarray(m) for m in ow.linalg.qr(ow.asarray(np.diag([1e-200, 1.0, 1e200]))))
+    np.testing.assert_allclose(np.abs(np.diagonal(r)), [1e-200, 1, 1e200])
+    assert np.array_equal(np.abs(q), np.eye(3))

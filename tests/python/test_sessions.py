@@ -39,6 +39,19 @@ def test_a_session_outlives_its_process(client):
         ow.connect()
 
 
+def test_a_session_is_freed_by_who_has_not_looked_at_it():
+    name = f"freed{os.getpid()}"
+    made = run(f"import opwire as ow\nc = ow.connect(session={name!r})\nc.store['w'] = ow.ones(3)")
+    assert made.returncode == 0, made.stderr
+    ow.connect(session=name).close(free=True)
+    again = ow.connect(session=name)
+    assert list(again.store) == []
+    again.close(free=True)
+    ow.connect()
+
+
+
+
 def test_what_is_stored_stays(client):
     lab = ow.connect(session="kept")
     w = ow.ones(3)

@@ -188,13 +188,17 @@ class Client:
         """The executors that are there; where none is, and no registry was named, one of this user's own is started first."""
         _check_process()
         self._core.start_if_none("")
+        seen = self._there()
+        # Accelerators first, then by how much waits there.
+        seen.sort(key=lambda d: (d.name.startswith("cpu"), d.facts["queued"], d.executor))
+        return seen
+
+    def _there(self) -> list[Device]:
         seen = []
         for facts in self._core.executors():
             known = self._known.setdefault(facts["id"], Device(self, facts))
             known.facts = facts
             seen.append(known)
-        # Accelerators first, then by how much waits there.
-        seen.sort(key=lambda d: (d.name.startswith("cpu"), d.facts["queued"], d.executor))
         return seen
 
     @property
@@ -258,6 +262,13 @@ class Client:
         global _current
         if _current is self:
             _current = None
+        if free and self.session_name:  # also where this client has not looked at it
+            try:
+                there = self._there()
+            except ConnectionError:  # the registry, and with it what it had started, ended before
+                there = []
+            for d in there:
+                d.session  # noqa: B018
         for d in self._known.values():
             session, d._session = d._session, None  # first, so that what cannot be closed is not tried again
             if session is not None:

@@ -6,6 +6,8 @@ import math
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import _core
 from ._dtypes import as_dtype, iinfo, isdtype
 from ._elementwise import Number, asarray_like
@@ -44,6 +46,9 @@ def full(shape: Any, fill_value: Number | Array, *, dtype: Any = None, device: A
         d = fill_value.dtype if dtype is None else as_dtype(dtype)
         made = broadcast_to(fill_value.astype(d, copy=False), _shape(shape))
         return _copy(made) if made is fill_value else made
+    if isinstance(fill_value, np.generic):
+        dtype = fill_value.dtype if dtype is None else dtype
+        fill_value = fill_value.item()
     if dtype is None:
         d = _core.bool if isinstance(fill_value, bool) else _core.int64 if isinstance(fill_value, int) else _core.float32
     else:
@@ -92,6 +97,7 @@ def arange(start: Number, /, stop: Number | None = None, step: Number = 1, *, dt
     """start, start + step, ... as long as it is below stop (above, where step is negative); from 0 where one bound is named. Integers are int64, floats float32, where no type is named."""
     if stop is None:
         start, stop = 0, start
+    start, stop, step = (v.item() if isinstance(v, np.generic) else v for v in (start, stop, step))
     if step == 0:
         raise ValueError("arange: expected a step that is not 0")
     if isinstance(stop, _core.Extent) and isinstance(start, int) and step == 1:

@@ -235,7 +235,10 @@ def remainder(x1: Array | Number, x2: Array | Number, /) -> Array:
         return left
     divisor = arrays_of(left, x2)[1].astype(left.dtype, copy=False)
     adjusted = where((left != 0) & ((left < 0) != (divisor < 0)), left + divisor, left)
-    return _as_given(where(left == 0, copysign(left, divisor), adjusted) if isdtype(left.dtype, "real floating") else adjusted, x1, x2)
+    if isdtype(left.dtype, "real floating"):
+        # A zero has the divisor's sign, and the gradient by x1 is 1 there, too.
+        adjusted = where(left == 0, where(signbit(divisor), -0.0 - (0.0 - left), 0.0 + left), adjusted)
+    return _as_given(adjusted, x1, x2)
 
 
 def pow(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -322,9 +325,9 @@ def sinh(x: Array, /) -> Array:
     """The hyperbolic sine."""
     x = _float(x, "sinh")
     magnitude = abs(x)
-    small = expm1(magnitude)
+    small = expm1(clip(x, -1.0, 1.0))  # not of the magnitude, whose gradient at 0 is 0
     half = exp(magnitude * 0.5)
-    return copysign(where(magnitude < 1, (small + small / (small + 1)) * 0.5, half * 0.5 * half - 0.5 * exp(-magnitude)), x)
+    return where(magnitude < 1, (small + small / (small + 1)) * 0.5, copysign(half * 0.5 * half - 0.5 * exp(-magnitude), x))
 
 
 def cosh(x: Array, /) -> Array:
@@ -334,26 +337,41 @@ def cosh(x: Array, /) -> Array:
     return half * 0.5 * half + 0.5 * exp(-abs(x))
 
 
+def _large(x: Array) -> float:
+    """From where on log(2 x) is asinh and acosh to the last bit, and up to where squares do not overflow."""
+    return {"float64": 1e8, "float16": 1e2}.get(x.dtype.name, 1e4)
+
+
 def asinh(x: Array, /) -> Array:
     """The number whose hyperbolic sine is x."""
     x = _float(x, "asinh")
-    m = abs(x)
-    small = minimum(m, 1e4)
-    made = where(m < 1e4, log1p(small + small * small / (1 + sqrt(small * small + 1))), log(m) + math.log(2))
-    return copysign(made, x)
+    m, large = abs(x), _large(x)
+
+    def of(v: Array) -> Array:
+        return log1p(v * (1 + v / (1 + sqrt(v * v + 1))))
+
+    made = where(m < large, of(minimum(m, large)), log(maximum(m, 1.0)) + math.log(2))
+    return where(m < 0.5, of(clip(x, -0.5, 0.5)), copysign(made, x))  # near 0 not of the magnitude, whose gradient at 0 is 0
 
 
 def acosh(x: Array, /) -> Array:
     """The number not below 0 whose hyperbolic cosine is x; NaN below 1."""
     x = _float(x, "acosh")
-    small = clip(x, 1.0, 1e4) - 1
-    return where(x < 1.0, math.nan, where(x < 1e4, log1p(small + sqrt(small * (small + 2))), log(x) + math.log(2)))
+    large = _large(x)
+    small = clip(x, 1.0, large) - 1
+    return where(x < 1.0, math.nan, where(x < large, log1p(small + sqrt(small * (small + 2))), log(x) + math.log(2)))
 
 
 def atanh(x: Array, /) -> Array:
     """The number whose hyperbolic tangent is x; NaN beyond [-1, 1]."""
     x = _float(x, "atanh")
     return 0.5 * (log1p(x) - log1p(-x))
+
+
+def root(x: Array) -> Array:
+    """The square root of what is not negative, whose gradient at 0 is 0, as PyTorch has it for norms and deviations."""
+    zero = x == 0
+    return where(zero, 0.0, sqrt(where(zero, 1.0, x)))
 
 
 def _bool(x: Any, name: str) -> Array:

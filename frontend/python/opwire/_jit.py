@@ -435,7 +435,7 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 def _gradient(function: Callable[..., Any], argnums: int | tuple[int, ...], with_value: bool, has_aux: bool) -> Function:
     if isinstance(function, Function) and function._differentiate is None:
-        return Function(function._function, static_argnames=function._static, check=function._check, differentiate=(argnums, with_value, has_aux))
+        return Function(function._function, static_argnames=function._static, check=function._check, accuracy=function._accuracy, differentiate=(argnums, with_value, has_aux))
     return Function(function, differentiate=(argnums, with_value, has_aux))
 
 

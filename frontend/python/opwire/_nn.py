@@ -92,9 +92,17 @@ def one_hot(index: Array, classes: int, /, *, dtype: Any = None) -> Array:
     return _one_hot(index, classes=classes, dtype=_core.float32 if dtype is None else as_dtype(dtype))
 
 
+def _by_scale(query: Array, scale: float | None) -> tuple[Array, float]:
+    """Queries and the op's attribute, whose 0 stands for 1 / sqrt(D)."""
+    if scale == 0:
+        return query * 0.0, 1.0
+    return query, 0.0 if scale is None else scale
+
+
 def scaled_dot_product_attention(query: Array, key: Array, value: Array, mask: Array | None = None, /, *, causal: bool = False, scale: float | None = None) -> Array:
     """softmax(query key^T * scale + mask) value of [B, H, S, D]; scale is 1 / sqrt(D) where none is given. Fewer heads of key and value are shared by neighbouring ones of query."""
-    return _attention.many(query, key, value, mask, causal=causal, scale=0.0 if scale is None else scale)[0]
+    query, factor = _by_scale(query, scale)
+    return _attention.many(query, key, value, mask, causal=causal, scale=factor)[0]
 
 
 def rotary_embedding(x: Array, positions: Array, /, *, dim: int = 0, theta: float = 10000.0, interleaved: bool = False) -> Array:
@@ -156,4 +164,5 @@ def kv_attention(
 
     length is 0-d, or one for each of B. block_table: as kv_append's. window: each query sees so many positions, its own and those before it; 0: all. scale is 1 / sqrt(D) where none is given.
     """
-    return _kv_attention.many(query, key, value, length, block_table, causal=causal, window=window, scale=0.0 if scale is None else scale)[0]
+    query, factor = _by_scale(query, scale)
+    return _kv_attention.many(query, key, value, length, block_table, causal=causal, window=window, scale=factor)[0]

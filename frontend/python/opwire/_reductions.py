@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._dtypes import as_dtype, isdtype
-from ._elementwise import asarray_like, sqrt
+from ._elementwise import asarray_like, root
 from ._manipulation import WHOLE, axes_of, axis_of, concat, reshape, take_range
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: boo
 
 def std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The square root of var."""
-    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
+    return root(var(x, axis=axis, correction=correction, keepdims=keepdims))
 
 
 def _scan_axis(x: Array, axis: int | None, name: str) -> int:

@@ -15,7 +15,7 @@ from ._control import for_loop, while_loop
 from ._creation import _place, arange, eye, ones, zeros
 from ._dtypes import finfo, isdtype, result_type
 from ._elementwise import abs as abs_
-from ._elementwise import asarray_like, log, maximum, sign, sqrt, where
+from ._elementwise import asarray_like, isfinite, log, maximum, root, sign, sqrt, where
 from ._jit import Function
 from ._manipulation import axes_of, broadcast_arrays, broadcast_shape, broadcast_to, concat, expand_dims, moveaxis, reshape, stack, take_range
 from ._products import matmul, matrix_transpose, tensordot, vecdot
@@ -138,7 +138,7 @@ def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: f
     if ord == 1:
         return sum_(m, axis=axes, keepdims=keepdims)
     if ord == 2:
-        return sqrt(sum_(m * m, axis=axes, keepdims=keepdims))
+        return root(sum_(m * m, axis=axes, keepdims=keepdims))
     return sum_(m ** float(ord), axis=axes, keepdims=keepdims) ** (1.0 / float(ord))
 
 
@@ -299,11 +299,13 @@ def _householder(a: Array) -> Any:
     def step(j: Array, state: Any) -> Any:
         q, r = state
         x = where(rows >= j, _column(r, j), 0.0)
+        most = max_(abs_(x), axis=1, keepdims=True)
+        x = x / where(most == 0, 1.0, most)  # so that no square overflows or vanishes: what v is as long as is all the same
         head = reshape(take(x, j, axis=1), (batch, 1))
         length = sqrt(sum_(x * x, axis=1, keepdims=True))
         v = x + where(rows == j, where(head < 0, -length, length), 0.0)
         square = sum_(v * v, axis=1, keepdims=True)
-        w = where(square > 0, 2.0 * v / where(square > 0, square, 1.0), 0.0)
+        w = where(square == 0, 0.0, 2.0 * v / where(square == 0, 1.0, square))
         r = r - expand_dims(v, axis=2) * matmul(expand_dims(w, axis=1), r)
         return q - matmul(q, expand_dims(w, axis=2)) * expand_dims(v, axis=1), r
 
@@ -327,6 +329,18 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
         return QRResult(take_range(whole, len(lead) + 1, 0, k, 1), zeros((*lead, k, n), dtype=x.dtype, device=place))
     q, r = _householder(_batch(x))
     return QRResult(reshape(take_range(q, 2, 0, k, 1), (*lead, m, k)), triu(reshape(take_range(r, 1, 0, k, 1), (*lead, k, n))))
+
+
+def _scaled(a: Array) -> tuple[Array, Array]:
+    """Matrices [B, M, N] whose largest element is 1, so that no square overflows or vanishes, and what they are divided by, [B, 1, 1]; NaN throughout where one has an element that is not finite."""
+    most = max_(abs_(a), axis=(1, 2), keepdims=True)
+    scale = where(most == 0, 1.0, where(isfinite(most), most, math.nan))
+    return a / scale, scale
+
+
+def _known(x: Array) -> Array:
+    """0 for NaN: what is not to be waited for."""
+    return where(x == x, x, 0.0)
 
 
 def _rounds(n: int) -> np.ndarray[Any, Any]:
@@ -368,7 +382,7 @@ def _jacobi(a: Array) -> Any:
     def spread(a: Array) -> Array:
         square = a * a
         total = sum_(square, axis=(1, 2))
-        return max_(where(total > 0, sum_(where(beside, square, 0.0), axis=(1, 2)) / where(total > 0, total, 1.0), 0.0))
+        return max_(_known(sum_(where(beside, square, 0.0), axis=(1, 2)) / where(total > 0, total, 1.0)))
 
     def go_on(state: Any) -> Any:
         i, a, _ = state
@@ -392,20 +406,23 @@ def _jacobi(a: Array) -> Any:
 
 
 def eigh(x: Array, /) -> EighResult:
-    """The eigenvalues of symmetric matrices in ascending order, [..., N], and their eigenvectors as columns, [..., N, N]. By Jacobi's rotations; the lower triangle is not looked at by itself."""
+    """The eigenvalues of symmetric matrices in ascending order, [..., N], and their eigenvectors as columns, [..., N, N]. By Jacobi's rotations; the lower triangle is not looked at by itself.
+    NaN for a matrix with an element that is not finite."""
     x = _square(_matrix(x, "eigh"), "eigh")
     n, lead, place = x.shape[-1], x.shape[:-2], _place(x, None)
     if x.size == 0 or n == 1:
         return EighResult(reshape(x, (*lead, n)), ones(x.shape, dtype=x.dtype, device=place))
     a = _batch(x)
-    a = (a + matrix_transpose(a)) * 0.5
+    a = a * 0.5 + matrix_transpose(a) * 0.5
+    a, scale = _scaled(a)
     if n % 2:  # an index that nothing rotates
         a = concat([concat([a, zeros((a.shape[0], 1, n), dtype=x.dtype, device=place)], axis=1), zeros((a.shape[0], n + 1, 1), dtype=x.dtype, device=place)], axis=2)
     values, vectors = _jacobi(a)
     values, vectors = take_range(values, 1, 0, n, 1), take_range(take_range(vectors, 1, 0, n, 1), 2, 0, n, 1)
     order = argsort(values, axis=1)
     vectors = take_along_axis(vectors, expand_dims(order, axis=1), axis=2)
-    return EighResult(reshape(take_along_axis(values, order, axis=1), (*lead, n)), reshape(vectors, x.shape))
+    values = take_along_axis(values, order, axis=1) * reshape(scale, (scale.shape[0], 1))
+    return EighResult(reshape(values, (*lead, n)), reshape(where(isfinite(scale), vectors, math.nan), x.shape))
 
 
 def eigvalsh(x: Array, /) -> Array:
@@ -435,7 +452,7 @@ def _one_sided(a: Array) -> Any:
         other = take(squares, partner, axis=1)
         both = sum_(a * mates, axis=1)
         scale = sqrt(squares) * sqrt(other)
-        part = max_(abs_(both) / where(scale > 0, scale, 1.0))
+        part = max_(_known(abs_(both) / where(scale > 0, scale, 1.0)))
         worst = where(i % (n - 1) == 0, part, maximum(worst, part))
         c, s = _rotations(squares, other, where(scale > 0, both, 0.0), places < partner)
         c, s = expand_dims(c, axis=1), expand_dims(s, axis=1)
@@ -448,7 +465,7 @@ def _one_sided(a: Array) -> Any:
 
 def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
     """x = U diag(S) Vh of [..., M, N], S in descending order, [..., K] with K the lesser of M and N; U and Vh are [..., M, M] and [..., N, N], or with full_matrices False [..., M, K] and
-    [..., K, N]. By Jacobi's rotations of columns."""
+    [..., K, N]. By Jacobi's rotations of columns. NaN for a matrix with an element that is not finite."""
     x = _matrix(x, "svd")
     m, n = x.shape[-2:]
     if m < n:
@@ -459,11 +476,7 @@ def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
         whole = broadcast_to(eye(m, dtype=x.dtype, device=place), (*lead, m, m))
         u = whole if full_matrices else take_range(whole, len(lead) + 1, 0, n, 1)
         return SVDResult(u, zeros((*lead, n), dtype=x.dtype, device=place), broadcast_to(eye(n, dtype=x.dtype, device=place), (*lead, n, n)))
-    a = _batch(x)
-    # Scaled, so that no square overflows or vanishes.
-    scale = max_(abs_(a), axis=(1, 2), keepdims=True)
-    scale = where(scale > 0, scale, 1.0)
-    a = a / scale
+    a, scale = _scaled(_batch(x))
     if n % 2:
         a = concat([a, zeros((a.shape[0], m, 1), dtype=x.dtype, device=place)], axis=2)
     if a.shape[2] == 2 and n == 1:

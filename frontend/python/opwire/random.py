@@ -8,6 +8,7 @@ from . import _core
 from ._array import asarray
 from ._dtypes import as_dtype
 from ._creation import _at, _shape
+from ._elementwise import where
 
 if TYPE_CHECKING:
     from ._array import Array
@@ -33,7 +34,11 @@ def _like(key: Array, value: float, dtype: _core.dtype) -> Array:
 def uniform(key: Array, shape: Any = (), *, low: float = 0.0, high: float = 1.0, dtype: Any = None, site: int = 0) -> Array:
     """Numbers in [low, high). site tells apart the uses of one key."""
     d = _core.float32 if dtype is None else as_dtype(dtype)
-    return _uniform(key, _like(key, low, d), _like(key, high, d), shape=_shape(shape), site=site)
+    least, end = _like(key, low, d), _like(key, high, d)
+    made: Array = _uniform(key, least, end, shape=_shape(shape), site=site)
+    if (low, high) == (0.0, 1.0) and d in (_core.float32, _core.float64):
+        return made  # which are below 1
+    return where(made == end, least, made)  # what rounding brought there
 
 
 def normal(key: Array, shape: Any = (), *, mean: float = 0.0, std: float = 1.0, dtype: Any = None, site: int = 0) -> Array:
