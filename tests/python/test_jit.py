@@ -413,6 +413,15 @@ def test_nans_are_found_within_other_functions():
     assert math.isnan(float(ow.jit(lambda w: ow.log(w).sum())(bad)))
 
 
+def test_nans_are_found_in_gradients():
+    loss = ow.jit(lambda x, n: (ow.sqrt(x) * 0.0).sum() * n, check="nan", static_argnames="n")
+    assert float(loss(ow.asarray([0.0, 1.0]), 2)) == 0
+    for f in (ow.grad(loss), ow.value_and_grad(loss)):
+        with pytest.raises(FloatingPointError, match="NaN"):
+            f(ow.asarray([0.0, 1.0]), 2)
+    assert ow.grad(loss)(ow.asarray([4.0, 1.0]), 2).tolist() == [0, 0]
+
+
 def test_what_a_function_is():
     f = ow.jit(lambda x: ow.softmax(x * 2.0))
     x = ow.ones((4, 8))

@@ -435,7 +435,9 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 def _gradient(function: Callable[..., Any], argnums: int | tuple[int, ...], with_value: bool, has_aux: bool) -> Function:
     if isinstance(function, Function) and function._differentiate is None:
-        return Function(function._function, static_argnames=function._static, check=function._check, accuracy=function._accuracy, differentiate=(argnums, with_value, has_aux))
+        made = Function(function._function, static_argnames=function._static, accuracy=function._accuracy, differentiate=(argnums, with_value, has_aux))
+        # Within a function that is checked gradients are, too.
+        return made if function._check is None else Function(made, static_argnames=function._static, accuracy=function._accuracy, check=function._check)
     return Function(function, differentiate=(argnums, with_value, has_aux))
 
 
