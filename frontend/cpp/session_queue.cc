@@ -9,6 +9,16 @@ constexpr size_t kSomeRuns = 32;                 // so many are worth a message 
 constexpr size_t kMostFailures = 64;
 constexpr size_t kMostBytes = kMaxFrameBytes / 2;  // then a batch goes, so that the next run fits
 
+// A reply that is there takes no waiting.
+Status TakeReplies(SessionState& s) {
+  while (!s.batches.empty()) {
+    OPWIRE_ASSIGN_OR_RETURN(const bool ended, s.Pump(s.batches.front().ticket, 0));
+    if (!ended) break;
+    s.TakeBatches();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std::vector<Arg>& args, const std::vector<ResultType>& results, uint64_t mark) {
@@ -36,10 +46,7 @@ StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std
 
 Status SessionState::SendEarly() {
   if (queue.runs.empty() || queue.runs.size() % kSomeRuns != 0) return absl::OkStatus();
-  if (!batches.empty()) {
-    OPWIRE_RETURN_IF_ERROR(Pump(batches.back().ticket, 0).status());
-    TakeBatches();
-  }
+  OPWIRE_RETURN_IF_ERROR(TakeReplies(*this));
   return batches.empty() ? SendQueue() : absl::OkStatus();
 }
 
@@ -100,13 +107,7 @@ void SessionState::NoteFailure(uint64_t mark, Status status) {
 Status Session::Flush() {
   OPWIRE_RETURN_IF_ERROR(state_->Ensure());
   OPWIRE_RETURN_IF_ERROR(state_->SendQueue());
-  // A reply that is there takes no waiting.
-  while (!state_->batches.empty()) {
-    OPWIRE_ASSIGN_OR_RETURN(const bool ended, state_->Pump(state_->batches.front().ticket, 0));
-    if (!ended) break;
-    state_->TakeBatches();
-  }
-  return absl::OkStatus();
+  return TakeReplies(*state_);
 }
 
 int64_t Session::queued() const { return static_cast<int64_t>(state_->queue.runs.size()); }

@@ -42,7 +42,7 @@ struct PySession : std::enable_shared_from_this<PySession> {
   friend class Use;
   std::mutex drop_mutex_;
   std::vector<Tensor> dropped_;
-  std::atomic<bool> has_dropped_ = false;
+  std::atomic<bool> has_dropped_ = false;  // what Use asks, which comes with every op, instead of taking the lock
 };
 
 // Whether this process was forked from the one that imported the module, whose connections it must not touch.

@@ -15,7 +15,7 @@ from ._control import for_loop, while_loop
 from ._creation import _place, arange, eye, ones, zeros
 from ._dtypes import finfo, isdtype, result_type
 from ._elementwise import abs as abs_
-from ._elementwise import asarray_like, isfinite, log, maximum, root, sign, sqrt, where
+from ._elementwise import asarray_like, isfinite, isnan, log, maximum, root, sign, sqrt, where
 from ._jit import Function
 from ._manipulation import axes_of, broadcast_arrays, broadcast_shape, broadcast_to, concat, expand_dims, moveaxis, reshape, stack, take_range
 from ._products import matmul, matrix_transpose, tensordot, vecdot
@@ -340,7 +340,7 @@ def _scaled(a: Array) -> tuple[Array, Array]:
 
 def _known(x: Array) -> Array:
     """0 for NaN: what is not to be waited for."""
-    return where(x == x, x, 0.0)
+    return where(isnan(x), 0.0, x)
 
 
 def _rounds(n: int) -> np.ndarray[Any, Any]:
